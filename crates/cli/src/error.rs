@@ -5,7 +5,6 @@ use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
-use countersteer_host::affinity::AffinityError;
 use countersteer_host::counters::CounterError;
 use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
@@ -91,12 +90,6 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     }
     if cause.is::<JournalError>() {
         return Some(Kind::Io);
-    }
-    if let Some(error) = cause.downcast_ref::<AffinityError>() {
-        return Some(match error {
-            AffinityError::Journal(_) => Kind::Io,
-            AffinityError::Counters(error) => of_counter_error(error),
-        });
     }
     #[cfg(feature = "scx")]
     if let Some(kind) = of_scx(cause) {

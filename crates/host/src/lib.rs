@@ -3,7 +3,6 @@
 pub mod affinity;
 pub mod counters;
 pub mod doctor;
-pub mod hints;
 pub mod keeper;
 pub mod live;
 pub mod online;
@@ -11,6 +10,7 @@ pub mod own;
 pub mod page;
 pub mod record_run;
 mod resctrl;
+mod resources;
 pub mod signals;
 pub mod task;
 pub mod topology;

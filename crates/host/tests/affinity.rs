@@ -14,9 +14,9 @@ use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
-use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters};
+use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::{Pmus, Resolved, resolve};
-use countersteer_host::live::{LiveEngine, Root};
+use countersteer_host::live::{Counters, Crew, LiveConfig, LiveEngine, Recount, Root, Stealing};
 use countersteer_host::undo::restore;
 
 /// Ends with the test, whatever becomes of it.
@@ -105,20 +105,29 @@ fn counters(sets: &[&str], period: Nanos) -> Counters {
     (sets, plan)
 }
 
-fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
-    engine_that(
-        counted.then(|| counters(&["task_clock"], PERIOD)),
-        folder,
-        dry,
-    )
+fn engine(folder: &Path, counted: bool, dry: bool) -> LiveEngine {
+    let counters = counted.then(|| counters(&["task_clock"], PERIOD));
+    engine_that(counters, folder, dry, None)
 }
 
-fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> AffinityEngine {
-    AffinityEngine::open(AffinityConfig {
-        dry,
-        ..config(counters, folder)
-    })
-    .unwrap()
+/// An engine without programs of its own: each observation says that the run may end.
+fn engine_that(
+    counters: Option<Counters>,
+    folder: &Path,
+    dry: bool,
+    recount: Option<Box<dyn Recount>>,
+) -> LiveEngine {
+    let config = LiveConfig {
+        affinity: AffinityConfig {
+            dry,
+            ..config(counters, folder)
+        },
+        root: "/".into(),
+        recount,
+        stealing: Stealing::default(),
+        say: |_| {},
+    };
+    LiveEngine::open(config, None, Crew::default()).unwrap()
 }
 
 /// Every observation is the last one, and sees everything.
@@ -151,7 +160,7 @@ fn to(threads: &[u32], target: &Target) -> Placement {
     }
 }
 
-fn cpu(engine: &AffinityEngine, os: u32) -> Target {
+fn cpu(engine: &LiveEngine, os: u32) -> Target {
     let all: CpuSet = std::iter::once(countersteer_core::units::CpuId(os)).collect();
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     assert!(engine.topology().cpus.len() > 1);
@@ -170,7 +179,7 @@ fn end(pids: &[u32]) {
 
 /// Observes every 20 ms until that holds; fails when it does not for ten seconds.
 fn until(
-    engine: &mut AffinityEngine,
+    engine: &mut LiveEngine,
     mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool,
 ) {
     for _ in 0..500 {
@@ -201,7 +210,7 @@ fn threads_go_where_they_are_placed_and_back_at_the_end() {
         let program = Program::start(SPIN);
         let pid = program.pid();
         let mut engine = engine(folder.path(), counted, false);
-        engine.admit(&root(&program)).unwrap();
+        engine.attach(&root(&program)).unwrap();
         for os in [cpus[1], cpus[0]] {
             let target = cpu(&engine, os);
             let applied = engine.apply(&to(&[pid], &target)).unwrap();
@@ -247,7 +256,7 @@ fn children_are_followed_and_let_go_with_their_parents() {
         let program = Program::start(&script);
         let pid = program.pid();
         let mut engine = engine(folder.path(), counted, false);
-        engine.admit(&root(&program)).unwrap();
+        engine.attach(&root(&program)).unwrap();
         let target = cpu(&engine, cpus[1]);
         engine.apply(&to(&[pid], &target)).unwrap();
         let mut born = Vec::new();
@@ -284,7 +293,7 @@ fn what_somebody_else_sets_is_respected() {
     let program = Program::start(SPIN);
     let pid = program.pid();
     let mut engine = engine(folder.path(), true, false);
-    engine.admit(&root(&program)).unwrap();
+    engine.attach(&root(&program)).unwrap();
     let first = cpu(&engine, cpus[0]);
     let second = cpu(&engine, cpus[1]);
     engine.apply(&to(&[pid], &first)).unwrap();
@@ -295,9 +304,10 @@ fn what_somebody_else_sets_is_respected() {
         countersteer_fuzz::skipped("there is no taskset");
         return;
     }
+    let applied = engine.apply(&to(&[pid], &first)).unwrap();
     assert_eq!(
-        engine.apply(&to(&[pid], &first)).unwrap(),
-        Default::default(),
+        (applied.changed, applied.gone, applied.refused),
+        (0, 0, 0),
         "it believes itself where it should be"
     );
     assert_eq!(
@@ -323,7 +333,7 @@ fn nothing_is_changed_by_a_dry_run() {
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
     let mut engine = engine(folder.path(), true, true);
-    engine.admit(&root(&program)).unwrap();
+    engine.attach(&root(&program)).unwrap();
     let target = cpu(&engine, cpus[0]);
     assert_eq!(
         engine
@@ -345,7 +355,7 @@ fn a_killed_engines_work_is_undone_by_the_next() {
         "sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"
     ));
     let mut engine = engine(folder.path(), true, false);
-    engine.admit(&root(&program)).unwrap();
+    engine.attach(&root(&program)).unwrap();
     let mut threads = BTreeMap::new();
     until(&mut engine, |seen| {
         threads.extend(seen.threads.iter().map(|t| (t.id.0, t.cpu)));
@@ -408,8 +418,8 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
             program: ProgramId(1),
             ..root(&leaves)
         };
-        engine.admit(&root(&stays)).unwrap();
-        engine.admit(&other).unwrap();
+        engine.attach(&root(&stays)).unwrap();
+        engine.attach(&other).unwrap();
         std::fs::write(&gate, "").unwrap();
         let mut threads = Vec::new();
         until(&mut engine, |seen| {
@@ -429,7 +439,7 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
         let target = cpu(&engine, cpus[1]);
         engine.apply(&to(&threads, &target)).unwrap();
         engine.apply(&to(&[stays.pid()], &target)).unwrap();
-        engine.dismiss(&other).unwrap();
+        engine.detach(&other).unwrap();
         threads
             .iter()
             .for_each(|tid| assert_eq!(mask(*tid), all, "let go"));
@@ -459,7 +469,7 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
             engine.apply(&to(&threads, &target)).unwrap().gone,
             threads.len() as u32
         );
-        engine.admit(&other).unwrap();
+        engine.attach(&other).unwrap();
         until(&mut engine, |seen| {
             seen.threads
                 .iter()
@@ -476,14 +486,10 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
 }
 
 /// Counts something else when it is asked.
-struct Other(Option<countersteer_host::affinity::Counters>);
+struct Other(Option<Counters>);
 
-impl countersteer_host::affinity::Recount for Other {
-    fn counters(
-        &mut self,
-        metrics: &[&'static str],
-        _: Nanos,
-    ) -> Option<countersteer_host::affinity::Counters> {
+impl Recount for Other {
+    fn counters(&mut self, metrics: &[&'static str], _: Nanos) -> Option<Counters> {
         self.0.take_if(|_| metrics == ["ipc"])
     }
 
@@ -500,14 +506,15 @@ fn other_counters_are_opened_while_threads_run_on() {
     let busy =
         format!("({SPIN}) & child=$!; trap \"kill $child\" EXIT; while :; do sleep 0.1; done");
     let program = Program::start(&format!("{}; {busy}", wait_for(&gate)));
-    let mut engine = engine(folder.path(), true, false);
+    let first = counters(&["task_clock"], PERIOD);
+    let other = counters(&["task_clock,page_faults"], Nanos::from_millis(10));
+    let other = Box::new(Other(Some(other)));
+    let mut engine = engine_that(Some(first), folder.path(), false, Some(other));
     if engine.blindness().is_some() {
         countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
-    let other = counters(&["task_clock,page_faults"], Nanos::from_millis(10));
-    engine = engine.recounting(Box::new(Other(Some(other))));
-    engine.admit(&root(&program)).unwrap();
+    engine.attach(&root(&program)).unwrap();
     std::fs::write(&gate, "").unwrap();
     let mut threads = std::collections::BTreeMap::new();
     until(&mut engine, |seen| {
@@ -558,13 +565,14 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
         Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)),
         folder.path(),
         false,
+        None,
     );
     if engine.blindness().is_some() {
         countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     let begun = std::time::Instant::now();
-    engine.admit(&root(&program)).unwrap();
+    engine.attach(&root(&program)).unwrap();
     let ran = || {
         let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid()))
             .unwrap();

@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use countersteer_core::counters::{Plan, PlannedSet, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
+use countersteer_core::engine::{ThreadEventKind, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::sample::Event;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
-use countersteer_host::affinity::Counters;
 use countersteer_host::counters::{Pmus, Resolved, resolve};
-use countersteer_host::live::{LiveEngine, Root};
+use countersteer_host::live::{Counters, Root};
 use countersteer_scx::{ScxConfig, ScxEngine, probe};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -67,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut engine = ScxEngine::open(config)?;
     let mut child = Command::new(program).args(words).spawn()?;
-    engine.admit(&Root {
+    engine.attach(&Root {
         pid: child.id(),
         program: ProgramId(0),
         name: "program".into(),

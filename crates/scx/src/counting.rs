@@ -8,8 +8,8 @@ use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::sample::Event;
 use countersteer_core::units::CpuId;
-use countersteer_host::affinity::Counters;
 use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
+use countersteer_host::live::Counters;
 
 use crate::ScxError;
 use crate::generated::shared;

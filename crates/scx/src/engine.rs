@@ -1,4 +1,4 @@
-//! [`ScxEngine`]: the scheduler behind the two verbs of engines.
+//! [`ScxEngine`]: the scheduler, which observes threads and applies placements.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Observation, Watch};
+use countersteer_core::engine::{Applied, Observation, Watch};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::metric::steps::step_models;
 use countersteer_core::model::FACTOR_BITS;
 use countersteer_core::placement::{AdmissionTable, Placement};
-use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::affinity::Counters;
+use countersteer_host::live::Counters;
 
 use crate::ScxError;
 use crate::config::ScxConfig;
@@ -45,11 +44,11 @@ pub struct ScxEngine {
     /// There was no room for a target, and that was said.
     crowded: bool,
     /// What is still to be said.
-    complaint: Option<ScxError>,
+    pub(super) complaint: Option<ScxError>,
     pub(super) wakers: Vec<OwnedFd>,
     /// The admission table, and whether user space gives the values of its metric.
     admission: Option<(AdmissionTable, bool)>,
-    blind: Option<String>,
+    pub(super) blind: Option<String>,
     /// When the turn of the set that counts began.
     turned: Nanos,
 }
@@ -194,17 +193,6 @@ impl ScxEngine {
         Ok(())
     }
 
-    /// Why counters are not used, if they are not although they were asked for.
-    #[must_use]
-    pub fn blindness(&self) -> Option<&str> {
-        self.blind.as_deref()
-    }
-
-    /// What users should be told once: placements that could not be, if there were any.
-    pub const fn complaint(&mut self) -> Option<ScxError> {
-        self.complaint.take()
-    }
-
     /// Figures of the scheduler itself.
     ///
     /// # Errors
@@ -218,14 +206,6 @@ impl ScxEngine {
             phases: counters.phases,
             followed: counters.followed,
         })
-    }
-
-    /// From now on, CPUs without work take threads of other targets from queues longer than this; never, if absent.
-    ///
-    /// # Errors
-    /// The scheduler is not there any more.
-    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
-        self.kernel.steal_above(queued)
     }
 
     /// The metric of a thread by which the kernel admits it, when it was last looked at.
@@ -402,14 +382,12 @@ pub struct Figures {
     pub followed: u64,
 }
 
-impl Engine for ScxEngine {
-    type Error = ScxError;
-
-    fn topology(&self) -> &Arc<Topology> {
-        &self.config.topology
-    }
-
-    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ScxError> {
+impl ScxEngine {
+    /// Waits until then, or for an event if the watch says so; what happened since the last call.
+    ///
+    /// # Errors
+    /// The kernel has ended the scheduler.
+    pub fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ScxError> {
         if watch.period != self.config.period {
             self.config.period = watch.period;
             self.kernel.pace(watch.period)?;
@@ -460,7 +438,11 @@ impl Engine for ScxEngine {
         })
     }
 
-    fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
+    /// Puts threads where the placement says.
+    ///
+    /// # Errors
+    /// The kernel has ended the scheduler.
+    pub fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
         self.targets.begin();
         let mut applied = Applied::default();

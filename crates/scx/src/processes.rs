@@ -1,11 +1,9 @@
 //! Processes that the scheduler follows: attached when they are to be steered, and let go.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_core::units::ThreadId;
-use countersteer_host::live::{LiveEngine, Root};
+use countersteer_host::live::Root;
 use countersteer_host::task;
 
 use crate::ScxError;
@@ -17,8 +15,12 @@ use crate::tasks;
 /// Rounds in which threads are looked for that were born while their process was let go.
 const DISMISSING_ROUNDS: usize = 10;
 
-impl LiveEngine for ScxEngine {
-    fn admit(&mut self, root: &Root) -> Result<(), ScxError> {
+impl ScxEngine {
+    /// Steers a process from now on, and what it starts.
+    ///
+    /// # Errors
+    /// It is gone, or the scheduler is.
+    pub fn attach(&mut self, root: &Root) -> Result<(), ScxError> {
         if self
             .roster
             .threads
@@ -68,7 +70,11 @@ impl LiveEngine for ScxEngine {
         }
     }
 
-    fn dismiss(&mut self, root: &Root) -> Result<(), ScxError> {
+    /// Lets a process go, and what it has started for its program.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    pub fn detach(&mut self, root: &Root) -> Result<(), ScxError> {
         // Threads that are born meanwhile have been told of by the next round.
         for _ in 0..DISMISSING_ROUNDS {
             self.listen();
@@ -89,14 +95,6 @@ impl LiveEngine for ScxEngine {
             }
         }
         Ok(())
-    }
-
-    fn wake_on(&mut self, file: OwnedFd) {
-        self.wakers.push(file);
-    }
-
-    fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.threads.get(&thread.0).map(|k| k.pid)
     }
 }
 

@@ -15,7 +15,7 @@ use countersteer_core::policy::{Needs, Policy, PolicyError, PolicyRng, View, dec
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
-use countersteer_host::live::Bell;
+use countersteer_host::live::{DecisionRequest, Stealing};
 
 use super::summary::Summary;
 
@@ -36,10 +36,7 @@ pub struct Shared {
     pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
-    /// From which backlogs threads may be taken; none, if absent.
-    pub steal_above: Option<u32>,
-    /// How often one was, where there are backlogs.
-    pub stolen: Option<u64>,
+    pub stealing: Stealing,
     /// Why the policy was dropped, if it was.
     pub dropped: Option<String>,
     pub summary: Summary,
@@ -48,7 +45,7 @@ pub struct Shared {
     /// What programs tell about their threads.
     pub told: BTreeMap<u32, Told>,
     /// Has what was set be obeyed soon, where decisions are rare.
-    pub bell: Option<Bell>,
+    pub decision_request: Option<DecisionRequest>,
 }
 
 /// What was decided about a thread, kept as it is until somebody asks.

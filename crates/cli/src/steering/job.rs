@@ -1,7 +1,7 @@
 //! One job of steering: whom, by which policy and engine, for how long; and its conduct from start to end.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +10,18 @@ use countersteer_core::policy::Policy;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
-use countersteer_host::live::{Attended, Gauges};
+use countersteer_host::live::{Crew, Gauges, LiveConfig, LiveEngine};
 use countersteer_host::undo::{self, journal_folder};
 use countersteer_host::waits::{Source, Whose};
 use countersteer_lab::experiment::policy_rng;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 
 use super::contest::Contest;
-use super::engine::{EngineName, Steered};
+use super::engine::{EngineName, scheduler};
 use super::executables::Executables;
 use super::governed::{Control, Governed};
 use super::guardian;
 use super::here::Here;
-use super::hints::hinted;
 use super::programs::Programs;
 use super::serving::{Door, Server};
 use super::socket;
@@ -101,18 +100,19 @@ pub fn conduct(
     job: Job<'_>,
     policy: Box<dyn Policy>,
     here: &Here,
-    programs: Programs,
+    mut programs: Programs,
 ) -> anyhow::Result<Done> {
     if job.steal_above.is_some() && job.engine == EngineName::Affinity {
         let why = "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`";
         return Err(told(Kind::Usage, why));
     }
-    job.control.lock().steal_above = job.steal_above;
+    job.control.lock().stealing.set_above(job.steal_above);
     let measuring = job.latency.then(measuring).transpose()?;
     // The first to come and the last to go.
     let _guardian = if job.dry { None } else { guardian::start() };
-    let engine = engine(&job, here, policy.as_ref())?;
-    let manifest = manifest(&job, here, &programs, engine.engines());
+    let crew = std::mem::take(&mut programs.crew);
+    let mut engine = engine(&job, here, policy.as_ref(), crew)?;
+    let manifest = manifest(&job, here, &programs, engine.placers());
     let collector = job.record.map(|dir| collector(dir, manifest)).transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
     tally.contest = job.contest.clone();
@@ -136,8 +136,8 @@ pub fn conduct(
         here.numbers.clone(),
         &policy.needs().metrics,
     );
-    let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
-    job.control.lock().bell = Some(attended.bell()?);
+    engine = engine.reading(gauges);
+    job.control.lock().decision_request = Some(engine.decision_request()?);
     let mut executables = Executables::new(job.record.is_some());
     let mut waits = Waits::new(measuring, job.contest.clone());
     let driver = DriverConfig {
@@ -145,25 +145,25 @@ pub fn conduct(
         until: job.until,
     };
     let elapsed = drive(
-        &mut attended,
+        &mut engine,
         &mut policy,
         &mut [&mut tally, &mut executables, &mut waits],
         driver,
         &mut policy_rng(job.seed),
     )?;
-    if let Some(why) = attended.inner().inner().blindness() {
+    if let Some(why) = engine.blindness() {
         eprintln!("steer: steered without counters: {why}");
     }
-    if let Some(lost) = attended.inner_mut().inner_mut().lost().filter(|n| *n > 0) {
+    if let Some(lost) = engine.lost().filter(|n| *n > 0) {
         eprintln!(
             "steer: {lost} records of births, wakes and ends did not fit between two looks and are missing"
         );
     }
-    let (mut summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
+    let (mut summary, outcome, collector) = tally.finish(engine.crew().members(), elapsed);
     summary.take_waits(&waits.found());
-    let exit_code = attended.crew().exit_code() as u8;
+    let exit_code = engine.crew().exit_code() as u8;
     // Everything is restored before anything else can fail.
-    drop(attended);
+    drop(engine);
     if let (Some(collector), Some(dir)) = (collector, job.record) {
         let found = found(&waits, job.contest.as_ref(), job.sides)?;
         collector.finish(&outcome, executables.found(), found)?;
@@ -212,7 +212,12 @@ fn give_up() {
     std::process::exit(i32::from(Kind::Internal as u8));
 }
 
-fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Steered> {
+fn engine(
+    job: &Job<'_>,
+    here: &Here,
+    policy: &dyn Policy,
+    crew: Crew,
+) -> anyhow::Result<LiveEngine> {
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
     if counters.sets.is_none() {
@@ -221,23 +226,24 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
             permission(2)
         );
     }
-    let journals: PathBuf = journal_folder();
-    let config = AffinityConfig {
+    let affinity = AffinityConfig {
         topology: Arc::clone(&here.topology),
         numbers: here.numbers.clone(),
         counters: counters.sets,
         period: job.period,
-        journals,
+        journals: journal_folder(),
         dry: job.dry,
     };
-    let recount = here.recount(policy, job.period);
-    Steered::open(
-        chosen(job),
-        config,
-        policy.needs().events || job.record.is_some(),
-        recount,
-        &job.control,
-    )
+    let events = policy.needs().events || job.record.is_some();
+    let scheduler = scheduler(chosen(job), &affinity, events, job.steal_above)?;
+    let config = LiveConfig {
+        affinity,
+        root: "/".into(),
+        recount: Some(here.recount(policy, job.period)),
+        stealing: job.control.lock().stealing.clone(),
+        say: |what| eprintln!("steer: {what}"),
+    };
+    Ok(LiveEngine::open(config, scheduler, crew)?)
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {

@@ -7,7 +7,6 @@ pub mod exposition;
 pub mod governed;
 pub mod guardian;
 pub mod here;
-mod hints;
 pub mod host;
 pub mod job;
 pub mod programs;

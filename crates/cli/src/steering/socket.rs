@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use countersteer_core::policy::PolicyError;
 use countersteer_core::topology::Topology;
-use countersteer_host::live::Bell;
+use countersteer_host::live::DecisionRequest;
 use countersteer_host::undo;
 use mio::net::UnixListener;
 use serde_json::{Value, json};
@@ -76,15 +76,15 @@ static KEYS: &[Key] = &[
         name: "steal_above",
         get: stealing,
         set: |shared, _, value| {
-            if shared.stolen.is_none() {
+            if shared.stealing.count().is_none() {
                 return Err("masks have no queues to steal from; the scheduler in the kernel has (--engine scx)".into());
             }
             let wrong = |_| format!("`{value}` is neither a number of waiting threads nor `never`");
-            shared.steal_above = if value == "never" {
+            shared.stealing.set_above(if value == "never" {
                 None
             } else {
                 Some(value.parse().map_err(wrong)?)
-            };
+            });
             Ok(stealing(shared))
         },
     },
@@ -183,7 +183,10 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
             let value = text("value").unwrap_or_default();
             if let Some((policy, key)) = name.split_once('.') {
                 let value = set_param(&mut shared, topology, (policy, key), value)?;
-                shared.bell.iter().for_each(Bell::ring);
+                shared
+                    .decision_request
+                    .iter()
+                    .for_each(DecisionRequest::send);
                 return Ok(json!({ name: value }));
             }
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
@@ -194,7 +197,10 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
                 ));
             };
             let value = (key.set)(&mut shared, topology, value)?;
-            shared.bell.iter().for_each(Bell::ring);
+            shared
+                .decision_request
+                .iter()
+                .for_each(DecisionRequest::send);
             Ok(json!({ name: value }))
         }
         Some("why") => {
@@ -269,7 +275,7 @@ fn period(text: &str) -> Result<Duration, String> {
 }
 
 fn stealing(shared: &Shared) -> Value {
-    shared.steal_above.map_or(json!("never"), |n| json!(n))
+    shared.stealing.above().map_or(json!("never"), |n| json!(n))
 }
 
 fn period_text(period: Duration) -> String {
@@ -328,7 +334,7 @@ mod tests {
         assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
         assert_eq!(control.lock().pending.as_deref(), Some("aarr"));
         assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("masks have no queues")));
-        control.lock().stolen = Some(0);
+        control.lock().stealing.set_count(Some(0));
         assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
         let got = reply(&json!({ "ask": "get" }), &topology, &control);
         assert_eq!(

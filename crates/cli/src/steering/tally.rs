@@ -117,7 +117,7 @@ impl Tally {
         let mut summary = self.summary;
         {
             let shared = self.control.lock();
-            summary.stolen = shared.stolen;
+            summary.stolen = shared.stealing.count();
             summary.dropped.clone_from(&shared.dropped);
         }
         summary.programs = self.programs.into_values().collect();
@@ -168,7 +168,7 @@ impl Tally {
     fn publish(&mut self, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
         let mut shared = self.control.lock();
-        self.summary.stolen = shared.stolen;
+        self.summary.stolen = shared.stealing.count();
         shared.summary.clone_from(&self.summary);
         shared.summary.programs = self.programs.values().cloned().collect();
         self.ended

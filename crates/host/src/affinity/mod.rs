@@ -19,26 +19,24 @@ mod roster;
 mod scan;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use countersteer_core::counters::{Owner, Plan, Reading};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{
-    self, Applied, Engine, Observation, ThreadEvent, ThreadEventKind, Watched,
-};
+use countersteer_core::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, CounterError, Fate, Session};
-
-use crate::undo::{Journal, JournalError, restore};
+use crate::counters::{CoreTypes, Fate, Session};
+use crate::live::{Counters, EngineError, Placer, Root};
+use crate::undo::{Journal, restore};
 use crate::{resctrl, uclamp};
-pub use recount::{Counters, Recount};
 
 use leave::Ignored;
 use place::may_renice;
@@ -51,17 +49,6 @@ pub const ADMISSION: Nanos = Nanos::from_millis(10);
 /// How soon the first one is after so long without births: looking for them wakes this process.
 const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
 const QUIET: Nanos = Nanos::from_millis(2000);
-
-/// Why threads could not be steered.
-#[derive(Debug, thiserror::Error)]
-pub enum AffinityError {
-    /// No mask is changed without having been written down.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// Counters or programs.
-    #[error(transparent)]
-    Counters(#[from] CounterError),
-}
 
 /// What the engine is made for.
 #[derive(Clone, Debug)]
@@ -81,7 +68,6 @@ pub struct AffinityConfig {
 pub struct AffinityEngine {
     config: AffinityConfig,
     session: Session,
-    watched: Watched,
     /// Counters are to be used.
     counting: bool,
     /// How threads are found of which the kernel does not tell.
@@ -99,8 +85,6 @@ pub struct AffinityEngine {
     renices: bool,
     /// Threads that were let go.
     ignored: Ignored,
-    /// How other counters are chosen.
-    recount: Option<Box<dyn Recount>>,
     /// What former counters have read and nobody has seen yet.
     read_before: Vec<Sample>,
     /// When a thread was last born.
@@ -112,7 +96,7 @@ impl AffinityEngine {
     ///
     /// # Errors
     /// No journal can be written.
-    pub fn open(config: AffinityConfig) -> Result<Self, AffinityError> {
+    pub fn open(config: AffinityConfig) -> Result<Self, EngineError> {
         let types = config
             .topology
             .core_types
@@ -151,14 +135,12 @@ impl AffinityEngine {
         let ended = Vec::new();
         let last = Nanos::ZERO;
         let admission = None;
-        let recount = None;
         let read_before = Vec::new();
         let ignored = Ignored::default();
         let born = Nanos::ZERO;
         Ok(Self {
             config,
             session,
-            watched: Watched::default(),
             counting,
             scan,
             roster,
@@ -171,32 +153,19 @@ impl AffinityEngine {
             blind,
             renices,
             ignored,
-            recount,
             read_before,
             born,
         })
     }
 
-    /// Why counters are not used, if they are not although they were asked for.
-    #[must_use]
-    pub fn blindness(&self) -> Option<&str> {
-        self.blind.as_deref()
-    }
-
-    /// Threads that are steered now.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.roster.members.len()
-    }
-
     /// Takes in what befell threads.
-    fn follow(&mut self) -> Result<(), AffinityError> {
+    fn follow(&mut self) -> Result<(), EngineError> {
         let mut fates = self.session.fates();
         self.scan.look(self.session.now(), &mut fates);
         self.take(fates)
     }
 
-    fn take(&mut self, mut fates: Vec<(Nanos, u32, Fate)>) -> Result<(), AffinityError> {
+    fn take(&mut self, mut fates: Vec<(Nanos, u32, Fate)>) -> Result<(), EngineError> {
         fates.retain(|(_, tid, fate)| !self.ignored.passes_over(*tid, fate));
         for (at, tid, fate) in fates {
             let thread = ThreadId(tid);
@@ -232,12 +201,7 @@ impl AffinityEngine {
         }
     }
 
-    fn born(
-        &mut self,
-        at: Nanos,
-        (pid, tid): (u32, u32),
-        parent: u32,
-    ) -> Result<(), AffinityError> {
+    fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), EngineError> {
         if self.roster.members.contains_key(&tid) {
             return Ok(());
         }
@@ -259,7 +223,7 @@ impl AffinityEngine {
         ids: (u32, u32),
         of: (ProgramId, Arc<str>),
         own: Option<(CpuSet, i8)>,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), EngineError> {
         let own = own.or_else(|| self.owns.get(&of.0).cloned());
         let set = &self.journal.changes().affinity.set;
         let is_ours = |mask: &CpuSet| set.contains(mask);
@@ -288,7 +252,7 @@ impl AffinityEngine {
     }
 
     /// The readings of the period as samples; who ran where.
-    fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
+    fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, EngineError> {
         let Self {
             session,
             roster,
@@ -333,21 +297,25 @@ impl AffinityEngine {
     }
 }
 
-impl Engine for AffinityEngine {
-    type Error = AffinityError;
+impl Placer for AffinityEngine {
+    fn name(&self) -> &'static str {
+        "affinity"
+    }
 
-    fn topology(&self) -> &Arc<Topology> {
-        &self.config.topology
+    fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
+        self.take_on(root)
+    }
+
+    fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
+        self.let_go(root);
+        Ok(())
     }
 
     fn observe(
         &mut self,
         watch: &engine::Watch<'_>,
         until: Nanos,
-    ) -> Result<Observation, AffinityError> {
-        if self.watched.changes(watch) {
-            self.count_anew(watch.metrics, watch.period)?;
-        }
+    ) -> Result<Observation, EngineError> {
         let hasty = watch.events || self.admission.is_some();
         loop {
             let now = self.session.now();
@@ -398,7 +366,7 @@ impl Engine for AffinityEngine {
         })
     }
 
-    fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
         let mut applied = Applied::default();
         for entry in &placement.threads {
             self.place(entry.thread.0, &entry.target, &mut applied)?;
@@ -415,6 +383,22 @@ impl Engine for AffinityEngine {
             self.admission = (!table.rows.is_empty()).then(|| (table.clone(), bank));
         }
         Ok(applied)
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        self.session.wake_on(file);
+    }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        self.roster.members.get(&thread.0).map(|m| m.before.pid)
+    }
+
+    fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), EngineError> {
+        self.count_anew(counters, period)
+    }
+
+    fn blindness(&self) -> Option<&str> {
+        self.blind.as_deref()
     }
 }
 

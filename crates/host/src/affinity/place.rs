@@ -5,13 +5,14 @@ use countersteer_core::engine::Applied;
 use countersteer_core::placement::Target;
 use countersteer_core::units::ThreadId;
 
-use super::{AffinityEngine, AffinityError};
+use super::AffinityEngine;
+use crate::live::EngineError;
 use crate::task;
 use crate::undo::entry::Entry;
 
 impl AffinityEngine {
     /// Places a new thread by the admission table.
-    pub(super) fn admit_thread(&mut self, tid: u32) -> Result<(), AffinityError> {
+    pub(super) fn admit_thread(&mut self, tid: u32) -> Result<(), EngineError> {
         let Some((table, bank)) = &self.admission else {
             return Ok(());
         };
@@ -26,7 +27,7 @@ impl AffinityEngine {
         tid: u32,
         target: &Target,
         applied: &mut Applied,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), EngineError> {
         let Some(member) = self.roster.members.get(&tid) else {
             applied.gone += 1;
             return Ok(());
@@ -59,7 +60,7 @@ impl AffinityEngine {
         tid: u32,
         wanted: &CpuSet,
         applied: &mut Applied,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), EngineError> {
         let Some(member) = self.roster.members.get(&tid) else {
             return Ok(());
         };
@@ -95,7 +96,7 @@ impl AffinityEngine {
     }
 
     /// Gives a thread the nice value of a weight, where it can be taken back.
-    pub(super) fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), AffinityError> {
+    pub(super) fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), EngineError> {
         let Some(member) = self
             .roster
             .members

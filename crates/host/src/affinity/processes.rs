@@ -1,18 +1,18 @@
-//! Processes that the engine steers: attached when they are to be steered, and let go.
+//! Processes that the engine steers: attached when they are to be steered.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_core::units::ThreadId;
 
-use super::{AffinityEngine, AffinityError};
+use super::AffinityEngine;
 use crate::counters::CounterError;
-use crate::live::{LiveEngine, Root};
+use crate::live::{EngineError, Root};
 use crate::task;
 
-impl LiveEngine for AffinityEngine {
-    fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
+impl AffinityEngine {
+    /// Steers a process from now on.
+    pub(super) fn take_on(&mut self, root: &Root) -> Result<(), EngineError> {
         // A birth may have been told since.
         self.session.listen();
         self.follow()?;
@@ -73,22 +73,5 @@ impl LiveEngine for AffinityEngine {
             }
         }
         Ok(())
-    }
-
-    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
-        self.let_go(root);
-        Ok(())
-    }
-
-    fn wake_on(&mut self, file: OwnedFd) {
-        self.session.wake_on(file);
-    }
-
-    fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.members.get(&thread.0).map(|m| m.before.pid)
-    }
-
-    fn is_dry(&self) -> bool {
-        self.config.dry
     }
 }

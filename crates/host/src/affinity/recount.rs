@@ -5,65 +5,36 @@
 
 use std::collections::BTreeSet;
 
-use countersteer_core::counters::Plan;
 use countersteer_core::units::Nanos;
 
-use super::{AffinityEngine, AffinityError};
-use crate::counters::{CounterError, Resolved, Session};
-
-/// Events to count, with their plan.
-pub type Counters = (Vec<Vec<Resolved>>, Plan);
-
-/// Chooses counters while an engine runs.
-pub trait Recount {
-    /// Events for these metrics, read so often; `None` where they are those that are counted already, or nothing can be counted.
-    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters>;
-
-    /// They could not be opened; those before are counted on.
-    fn failed(&mut self, why: &str);
-}
+use super::AffinityEngine;
+use crate::counters::{CounterError, Session};
+use crate::live::{Counters, EngineError};
 
 impl AffinityEngine {
-    /// An engine that counts what policies read that come later.
-    #[must_use]
-    pub fn recounting(mut self, recount: Box<dyn Recount>) -> Self {
-        self.recount = Some(recount);
-        self
-    }
-
+    /// Counts these events from now on, read so often.
     pub(super) fn count_anew(
         &mut self,
-        metrics: &[&'static str],
+        counters: Counters,
         period: Nanos,
-    ) -> Result<(), AffinityError> {
-        let Some(mut recount) = self.recount.take() else {
-            return Ok(());
-        };
-        let mut done = Ok(());
-        self.config.period = period;
-        if let Some(counters) = recount.counters(metrics, period) {
-            if self.counting {
-                match self.another_session(counters.clone()) {
-                    Ok(session) => {
-                        done = self.go_over(session);
-                        self.config.counters = Some(counters);
-                    }
-                    Err(error) => recount.failed(&error.to_string()),
-                }
-            } else {
-                recount.failed("this run goes without counters");
-            }
+    ) -> Result<(), EngineError> {
+        if !self.counting {
+            return Err(EngineError::Uncounted(
+                "this run goes without counters".into(),
+            ));
         }
-        self.recount = Some(recount);
-        done
+        match self.another_session(counters, period) {
+            Ok(session) => self.go_over(session),
+            Err(error) => Err(EngineError::Uncounted(error.to_string())),
+        }
     }
 
     fn processes(&self) -> BTreeSet<u32> {
         self.roster.members.values().map(|m| m.before.pid).collect()
     }
 
-    fn another_session(&self, counters: Counters) -> Result<Session, CounterError> {
-        let mut session = self.session.another(counters, self.config.period)?;
+    fn another_session(&self, counters: Counters, period: Nanos) -> Result<Session, CounterError> {
+        let mut session = self.session.another(counters, period)?;
         if self.last == Nanos::ZERO && self.roster.members.is_empty() {
             // Time begins when everything is ready.
             session = session.from_now_on();
@@ -74,7 +45,7 @@ impl AffinityEngine {
         Ok(session)
     }
 
-    fn go_over(&mut self, mut session: Session) -> Result<(), AffinityError> {
+    fn go_over(&mut self, mut session: Session) -> Result<(), EngineError> {
         let before = self.processes();
         // What befell threads meanwhile.
         self.session.hear_the_last();

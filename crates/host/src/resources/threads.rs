@@ -4,17 +4,17 @@
 
 use std::collections::BTreeMap;
 
+use countersteer_core::engine::ThreadInfo;
 use countersteer_core::placement::Clamp;
 use countersteer_core::units::CpuId;
 
-use super::{Hint, Hinted, preferences};
+use super::{Hint, Resources, preferences};
 use crate::counters::process_of;
-use crate::live::LiveEngine;
 use crate::task;
 use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 
-impl<E: LiveEngine> Hinted<E> {
+impl Resources {
     /// Sets a thread's hint; 1 if it is not heeded.
     pub(super) fn hint(
         &mut self,
@@ -124,9 +124,13 @@ impl<E: LiveEngine> Hinted<E> {
     }
 
     /// Tells CPUs what is wanted of them by the hints of who may run there.
-    pub(super) fn prefer(&mut self, journal: &mut Journal) -> Result<(), JournalError> {
+    pub(super) fn prefer(
+        &mut self,
+        threads: &[ThreadInfo],
+        journal: &mut Journal,
+    ) -> Result<(), JournalError> {
         let mut wanted: BTreeMap<u32, Clamp> = BTreeMap::new();
-        for info in &self.threads {
+        for info in threads {
             let Some(clamp) = self.hints.get(&info.id.0).and_then(|h| h.wanted) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Hints and cache partitions on a fake root, over an engine that places nobody.
+//! Hints and cache partitions on a fake root, over an had that places nobody.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,40 +16,33 @@ use crate::undo::restore;
 
 const MACHINE: &str = include_str!("../../../../machines/xeon-x5365-2-2.toml");
 
-/// Shows the same threads again and again.
-struct Paper(Arc<Topology>, Vec<ThreadInfo>);
-
-impl Engine for Paper {
-    type Error = JournalError;
-
-    fn topology(&self) -> &Arc<Topology> {
-        &self.0
-    }
-
-    fn observe(&mut self, _: &Watch<'_>, at: Nanos) -> Result<Observation, JournalError> {
-        Ok(Observation {
-            at,
-            threads: self.1.clone(),
-            ..Observation::default()
-        })
-    }
-
-    fn apply(&mut self, _: &Placement) -> Result<Applied, JournalError> {
-        Ok(Applied::default())
-    }
+/// Resources with the threads that have them.
+struct Held {
+    resources: Resources,
+    topology: Arc<Topology>,
+    threads: Vec<ThreadInfo>,
 }
 
-impl LiveEngine for Paper {
-    fn admit(&mut self, _: &Root) -> Result<(), JournalError> {
-        Ok(())
+impl Held {
+    fn note(&mut self) {
+        self.resources.note(&self.threads);
     }
 
-    fn dismiss(&mut self, root: &Root) -> Result<(), JournalError> {
-        self.1.retain(|t| t.program != root.program);
-        Ok(())
+    /// How much of a placement is not supported.
+    fn apply(&mut self, placement: &Placement) -> u32 {
+        self.resources.apply(placement, &self.threads)
     }
 
-    fn wake_on(&mut self, _: OwnedFd) {}
+    fn let_go(&mut self, program: u32) {
+        let threads = std::mem::take(&mut self.threads).into_iter();
+        let (gone, rest) = threads.partition(|t| t.program.0 == program);
+        self.threads = rest;
+        self.resources.let_go(gone);
+    }
+
+    fn said(&self) -> &BTreeSet<String> {
+        &self.resources.said
+    }
 }
 
 /// Clamps as a kernel would keep them.
@@ -121,7 +114,7 @@ fn read(root: &Path, path: &str) -> String {
 }
 
 /// Threads of a program each, on CPU 0 and up.
-fn engine(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Hinted<Paper> {
+fn held(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Held {
     let topology = Arc::new(Topology::new(&Machine::parse("m", MACHINE).unwrap()));
     let numbers = CpuNumbers::new(topology.cpus.iter().map(|c| c.id).collect());
     let info = |(row, tid): (usize, &u32)| ThreadInfo {
@@ -138,17 +131,20 @@ fn engine(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Hinted<Paper> {
     threads.sort_by_key(|t| t.id);
     let journals = root.join("journals");
     let root = root.to_owned();
-    let config = HintConfig {
+    let config = ResourceConfig {
         topology: Arc::clone(&topology),
         numbers,
         journals,
         root,
-        dry: false,
         say: |_| {},
     };
-    let mut hinted = Hinted::over(Paper(topology, threads), config, clamps);
-    hinted.observe(&Watch::default(), Nanos::ZERO).unwrap();
-    hinted
+    let mut held = Held {
+        resources: Resources::over(config, clamps),
+        topology,
+        threads,
+    };
+    held.note();
+    held
 }
 
 fn hint(hints: &[(u32, Clamp)]) -> Placement {
@@ -192,20 +188,14 @@ fn hints_are_set_respected_and_restored() {
         most: 900,
     };
     kept.set(two.tid(), foreign).unwrap();
-    let mut engine = engine(root.path(), &[one.tid(), two.tid()], Box::new(kept.clone()));
-    assert_eq!(
-        engine
-            .apply(&hint(&[(one.tid(), Clamp::FREE)]))
-            .unwrap()
-            .unheeded,
-        0
-    );
+    let mut had = held(root.path(), &[one.tid(), two.tid()], Box::new(kept.clone()));
+    assert_eq!(had.apply(&hint(&[(one.tid(), Clamp::FREE)])), 0);
     assert!(
         !root.path().join("journals").exists(),
         "nothing is journalled before anything is asked for"
     );
     let both = [(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))];
-    assert_eq!(engine.apply(&hint(&both)).unwrap().unheeded, 0);
+    assert_eq!(had.apply(&hint(&both)), 0);
     assert_eq!(
         (kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()),
         (Clamp::FULL, Clamp::at_most(400))
@@ -216,20 +206,14 @@ fn hints_are_set_respected_and_restored() {
             .count(),
         1
     );
-    engine.apply(&hint(&[(two.tid(), Clamp::FREE)])).unwrap();
+    had.apply(&hint(&[(two.tid(), Clamp::FREE)]));
     assert_eq!(
         kept.get(two.tid()).unwrap(),
         foreign,
         "what it had, not nothing"
     );
-    engine.apply(&hint(&[(two.tid(), Clamp::FULL)])).unwrap();
-    engine
-        .dismiss(&Root {
-            pid: 1,
-            program: ProgramId(1),
-            name: "p".into(),
-        })
-        .unwrap();
+    had.apply(&hint(&[(two.tid(), Clamp::FULL)]));
+    had.let_go(1);
     assert_eq!(
         kept.get(two.tid()).unwrap(),
         foreign,
@@ -237,15 +221,9 @@ fn hints_are_set_respected_and_restored() {
     );
     let others = Clamp { least: 1, most: 2 };
     kept.set(one.tid(), others).unwrap();
-    assert_eq!(
-        engine
-            .apply(&hint(&[(one.tid(), Clamp::at_most(3))]))
-            .unwrap()
-            .unheeded,
-        1
-    );
-    engine.apply(&hint(&[(two.tid(), Clamp::FULL)])).unwrap();
-    drop(engine);
+    assert_eq!(had.apply(&hint(&[(one.tid(), Clamp::at_most(3))])), 1);
+    had.apply(&hint(&[(two.tid(), Clamp::FULL)]));
+    drop(had);
     assert_eq!(
         (kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()),
         (others, foreign)
@@ -266,15 +244,11 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     let root = tempfile::tempdir().unwrap();
     let one = Sleeper::start();
     let two = Sleeper::start();
-    let mut engine = engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
+    let mut had = held(root.path(), &[one.tid(), two.tid()], Box::new(Without));
     let both = hint(&[(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))]);
-    assert_eq!(
-        engine.apply(&both).unwrap().unheeded,
-        2,
-        "neither clamps nor preferences"
-    );
-    assert_eq!(engine.said.len(), 1, "said once: {:?}", engine.said);
-    drop(engine);
+    assert_eq!(had.apply(&both), 2, "neither clamps nor preferences");
+    assert_eq!(had.said().len(), 1, "said once: {:?}", had.said());
+    drop(had);
     for cpu in [PREFERENCE, OTHER] {
         let offered = cpu.replace(
             "performance_preference",
@@ -288,9 +262,9 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
             ],
         );
     }
-    let mut engine = self::engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
-    assert_eq!(engine.apply(&both).unwrap().unheeded, 0);
-    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
+    let mut had = held(root.path(), &[one.tid(), two.tid()], Box::new(Without));
+    assert_eq!(had.apply(&both), 0);
+    had.note();
     assert_eq!(
         (&*read(root.path(), PREFERENCE), &*read(root.path(), OTHER)),
         ("performance", "power")
@@ -304,10 +278,10 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
         .unwrap()
         .path();
     let text = std::fs::read_to_string(journal).unwrap();
-    engine.apply(&hint(&[(one.tid(), Clamp::FREE)])).unwrap();
-    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
+    had.apply(&hint(&[(one.tid(), Clamp::FREE)]));
+    had.note();
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
-    drop(engine);
+    drop(had);
     assert_eq!(read(root.path(), OTHER), "balance_performance\n");
     write(
         root.path(),
@@ -366,20 +340,20 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let mount = root.path().join("sys/fs/resctrl");
     std::fs::create_dir(mount.join("somebody")).unwrap();
     std::fs::write(mount.join("somebody/tasks"), "72\n").unwrap();
-    let mut engine = engine(root.path(), &[70, 71, 72], Box::new(Kept::default()));
-    let topology = Arc::clone(engine.topology());
+    let mut had = held(root.path(), &[70, 71, 72], Box::new(Kept::default()));
+    let topology = Arc::clone(&had.topology);
     let llc = topology.groups_by(GroupBy::Llc)[1].id;
     let pretend = Shares::open(
         root.path(),
         &topology,
-        &engine.config.numbers,
+        &had.resources.config.numbers,
         Box::new(Pretend { limit: 2 }),
     );
-    engine.shares = Some(Some(pretend.unwrap()));
+    had.resources.shares = Some(Some(pretend.unwrap()));
     let classes = [("a", 0, 3), ("b", 1, 8), ("c", 2, 4)];
-    let applied = engine.apply(&caches(&classes[..2], llc)).unwrap();
-    assert_eq!(applied.unheeded, 0, "{:?}", engine.said);
-    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
+    let unsupported = had.apply(&caches(&classes[..2], llc));
+    assert_eq!(unsupported, 0, "{:?}", had.said());
+    had.note();
     let group = |n: u32| {
         format!(
             "sys/fs/resctrl/countersteer-{}-share{n}",
@@ -401,45 +375,36 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
         format!("L3:4=ffff;7={:x}\nMB:4=100;7=25\n", of(3, 8))
     );
     assert_eq!(read(root.path(), &format!("{}/tasks", group(0))), "70\n");
-    let applied = engine.apply(&caches(&classes, llc)).unwrap();
-    assert_eq!(applied.unheeded, 1, "no more groups");
+    let unsupported = had.apply(&caches(&classes, llc));
+    assert_eq!(unsupported, 1, "no more groups");
     assert!(
-        engine.said.iter().any(|s| s.contains("no more classes")),
+        had.said().iter().any(|s| s.contains("no more classes")),
         "{:?}",
-        engine.said
+        had.said()
     );
-    let applied = engine
-        .apply(&caches(&[classes[0], classes[2]], llc))
-        .unwrap();
+    let unsupported = had.apply(&caches(&[classes[0], classes[2]], llc));
     assert_eq!(
-        applied.unheeded, 1,
+        unsupported,
+        1,
         "a thread of somebody else's group stays there: {:?}",
-        engine.said
+        had.said()
     );
     assert!(!root.path().join(group(1)).exists() && root.path().join(group(3)).exists());
-    engine
-        .apply(&Placement {
-            caches: Some(Vec::new()),
-            ..Placement::default()
-        })
-        .unwrap();
+    had.apply(&Placement {
+        caches: Some(Vec::new()),
+        ..Placement::default()
+    });
     assert!(!root.path().join(group(0)).exists());
-    engine.apply(&caches(&classes[..1], llc)).unwrap();
-    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
+    had.apply(&caches(&classes[..1], llc));
+    had.note();
     assert!(!mount.join("tasks").exists());
-    engine
-        .dismiss(&Root {
-            pid: 70,
-            program: ProgramId(0),
-            name: "p".into(),
-        })
-        .unwrap();
+    had.let_go(0);
     assert_eq!(
         std::fs::read_to_string(mount.join("tasks")).unwrap(),
         "70\n",
         "back with everybody"
     );
-    drop(engine);
+    drop(had);
     let left: Vec<_> = std::fs::read_dir(mount)
         .unwrap()
         .flatten()
@@ -455,26 +420,20 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
 #[test]
 fn a_machine_without_resctrl_says_so_once_and_goes_on() {
     let root = tempfile::tempdir().unwrap();
-    let mut engine = engine(root.path(), &[70], Box::new(Kept::default()));
-    let llc = engine.topology().groups_by(GroupBy::Llc)[0].id;
+    let mut had = held(root.path(), &[70], Box::new(Kept::default()));
+    let llc = had.topology.groups_by(GroupBy::Llc)[0].id;
     let nothing = Placement {
         caches: Some(Vec::new()),
         ..hint(&[(std::process::id(), Clamp::FULL)])
     };
-    assert_eq!(engine.apply(&nothing).unwrap().unheeded, 0);
+    assert_eq!(had.apply(&nothing), 0);
     assert!(
-        engine.said.is_empty(),
+        had.said().is_empty(),
         "nothing was asked of it: {:?}",
-        engine.said
+        had.said()
     );
     for _ in 0..2 {
-        assert_eq!(
-            engine
-                .apply(&caches(&[("a", 0, 3), ("b", 1, 3)], llc))
-                .unwrap()
-                .unheeded,
-            2
-        );
+        assert_eq!(had.apply(&caches(&[("a", 0, 3), ("b", 1, 3)], llc)), 2);
     }
-    assert_eq!(engine.said.len(), 1, "{:?}", engine.said);
+    assert_eq!(had.said().len(), 1, "{:?}", had.said());
 }

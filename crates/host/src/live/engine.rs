@@ -1,0 +1,483 @@
+//! The engine of this machine.
+//!
+//! A placer puts threads on CPUs, resources set what a placement says beside places, and the workload is attended to: programs
+//! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
+//!
+//! Input: a placer and a workload. Output: an [`Engine`] for the driver.
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{
+    Applied, Engine, Forecast, Observation, ThreadForecast, ThreadInfo, Watch, Watched,
+};
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::signature::Signature;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
+
+use super::carried::Signatures;
+use super::crew::{Found, Started};
+use super::fallback::{Fallback, inward, outward};
+use super::pages::Pages;
+use super::programs::Programs;
+use super::requests::Requests;
+use super::{Crew, DecisionRequest, EngineError, Gauges, Placer, Recount, Root, Stealing};
+use crate::affinity::{AffinityConfig, AffinityEngine};
+use crate::counters::{CounterError, pidfd, process_of};
+use crate::resources::{ResourceConfig, Resources};
+use crate::signals::Signals;
+
+/// What an engine is made for.
+pub struct LiveConfig {
+    /// For the affinity engine: the placer, or what takes over from a scheduler that the kernel ends.
+    pub affinity: AffinityConfig,
+    /// Where sysfs and /proc are: `/`, or a fake root.
+    pub root: PathBuf,
+    /// Chooses other counters when another policy decides.
+    pub recount: Option<Box<dyn Recount>>,
+    pub stealing: Stealing,
+    /// Takes what users should know.
+    pub say: fn(&str),
+}
+
+/// Steers the threads of a workload on this machine.
+pub struct LiveEngine {
+    topology: Arc<Topology>,
+    dry: bool,
+    placer: Box<dyn Placer>,
+    /// While a scheduler in the kernel is the placer.
+    fallback: Option<Fallback>,
+    /// When the placer began.
+    base: Nanos,
+    /// Names of the placers that there were.
+    placers: Vec<&'static str>,
+    resources: Resources,
+    recount: Option<Box<dyn Recount>>,
+    stealing: Stealing,
+    crew: Crew,
+    signals: Signals,
+    requests: Option<Requests>,
+    pages: Pages,
+    signatures: Signatures,
+    programs: Programs,
+    gauges: Option<Gauges>,
+    watched: Watched,
+    /// Threads that were observed last.
+    threads: Vec<ThreadInfo>,
+    now: Nanos,
+    /// When the placer observed last.
+    observed: Instant,
+    begun: bool,
+    asked_to_end: bool,
+    say: fn(&str),
+}
+
+impl LiveEngine {
+    /// An engine with the programs that it will run. A scheduler in the kernel places threads if there is one, else affinity does.
+    ///
+    /// # Errors
+    /// No journal can be written, or no file is left.
+    pub fn open(
+        config: LiveConfig,
+        scheduler: Option<Box<dyn Placer>>,
+        crew: Crew,
+    ) -> Result<Self, EngineError> {
+        let affinity = config.affinity;
+        let topology = Arc::clone(&affinity.topology);
+        let dry = affinity.dry;
+        let resources = Resources::new(ResourceConfig {
+            topology: Arc::clone(&topology),
+            numbers: affinity.numbers.clone(),
+            journals: affinity.journals.clone(),
+            root: config.root,
+            say: config.say,
+        });
+        let mut fallback = None;
+        let placer = match scheduler {
+            Some(scheduler) => {
+                fallback = Some(Fallback::new(affinity));
+                scheduler
+            }
+            None => Box::new(AffinityEngine::open(affinity)?),
+        };
+        let signals = Signals::listen().map_err(CounterError::system("listening for signals"))?;
+        let mut engine = Self {
+            pages: Pages::new(&topology),
+            topology,
+            dry,
+            placers: vec![placer.name()],
+            placer,
+            fallback,
+            base: Nanos::ZERO,
+            resources,
+            recount: config.recount,
+            stealing: config.stealing,
+            crew,
+            signals,
+            requests: None,
+            signatures: Signatures::default(),
+            programs: Programs::default(),
+            gauges: None,
+            watched: Watched::default(),
+            threads: Vec::new(),
+            now: Nanos::ZERO,
+            observed: Instant::now(),
+            begun: false,
+            asked_to_end: false,
+            say: config.say,
+        };
+        engine.wake_on_signals()?;
+        Ok(engine)
+    }
+
+    /// The same, whose samples have what these gauges read as well.
+    #[must_use]
+    pub fn reading(self, gauges: Gauges) -> Self {
+        Self {
+            gauges: Some(gauges),
+            ..self
+        }
+    }
+
+    /// What has this engine observe at once, from another thread.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn decision_request(&mut self) -> Result<DecisionRequest, EngineError> {
+        let (requests, request) = Requests::new()?;
+        self.requests = Some(requests);
+        self.wake_on_requests();
+        Ok(request)
+    }
+
+    /// Names of the placers that there were, the last one last.
+    #[must_use]
+    pub fn placers(&self) -> String {
+        self.placers.join(", then ")
+    }
+
+    /// Why counters are not used, if they are not although they were asked for.
+    #[must_use]
+    pub fn blindness(&self) -> Option<&str> {
+        self.placer.blindness()
+    }
+
+    /// Records of the kernel that did not fit between two observations; `None` where that is not known.
+    pub fn lost(&mut self) -> Option<u64> {
+        self.placer.lost()
+    }
+
+    /// The programs.
+    #[must_use]
+    pub const fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
+    /// Steers a process from now on, and what it starts.
+    ///
+    /// # Errors
+    /// It is gone or may not be steered.
+    pub fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
+        if let Some(fallback) = &mut self.fallback {
+            fallback.attached(root);
+        }
+        self.placer.attach(root)
+    }
+
+    /// Lets a process go, and what it has started for its program: they have what they had.
+    ///
+    /// # Errors
+    /// The placer lost its threads.
+    pub fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
+        let is_of = |t: &ThreadInfo| {
+            t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid)
+        };
+        let threads = std::mem::take(&mut self.threads);
+        let (gone, rest) = threads.into_iter().partition(is_of);
+        self.threads = rest;
+        self.resources.let_go(gone);
+        self.placer.detach(root)
+    }
+
+    fn wake_on_signals(&mut self) -> Result<(), CounterError> {
+        let file = self.signals.as_fd().try_clone_to_owned();
+        let file = file.map_err(CounterError::system("listening for signals"))?;
+        self.placer.wake_on(file);
+        Ok(())
+    }
+
+    fn wake_on_requests(&mut self) {
+        if let Some(file) = self.requests.as_ref().and_then(Requests::file) {
+            self.placer.wake_on(file);
+        }
+    }
+
+    fn wake_at_end(&mut self, pid: u32) {
+        // One that has ended already is found by the next look.
+        if let Ok(file) = pidfd(pid) {
+            self.placer.wake_on(file);
+        }
+    }
+
+    /// Whether a decision was requested.
+    fn is_requested(&mut self) -> bool {
+        let pending = self.requests.as_mut().is_some_and(Requests::pending);
+        if pending {
+            self.wake_on_requests();
+        }
+        pending
+    }
+
+    /// Attaches what was there before, once, and starts what is due.
+    fn start(&mut self) -> Result<(), EngineError> {
+        if !std::mem::replace(&mut self.begun, true) {
+            for root in self.crew.roots() {
+                self.attach(&root)?;
+                self.wake_at_end(root.pid);
+            }
+        }
+        let Found { new, left } = self.crew.find(self.now);
+        for root in &left {
+            self.detach(root)?;
+        }
+        // What those that left have started may belong to the crew by itself.
+        let again = if left.is_empty() {
+            Vec::new()
+        } else {
+            self.crew.roots()
+        };
+        for root in again {
+            let _ = self.attach(&root);
+        }
+        for root in new {
+            // One that has ended since it was found is not missed.
+            if self.attach(&root).is_ok() {
+                self.wake_at_end(root.pid);
+            }
+        }
+        for Started {
+            row,
+            root,
+            launch_on,
+        } in self.crew.start(self.now)?
+        {
+            self.attach(&root)?;
+            if let Some(cpus) = launch_on {
+                self.place(&placed_at_launch(root.pid, cpus))?;
+            }
+            self.wake_at_end(root.pid);
+            self.crew.release(row)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a signal on to the programs; whether the run ends with it.
+    fn pass_signal(&mut self) -> bool {
+        let Some((signal, only_here)) = self.signals.pending() else {
+            return false;
+        };
+        // From a terminal the programs got it too; from `kill` only this process did. The second one is meant.
+        if only_here || self.asked_to_end {
+            let signal = if self.asked_to_end {
+                libc::SIGKILL
+            } else {
+                signal
+            };
+            if !self.crew.signal(signal) {
+                return true;
+            }
+        } else if !self.crew.signal(0) {
+            return true;
+        }
+        self.asked_to_end = true;
+        false
+    }
+
+    /// Counts and reads what the watch needs.
+    fn follow_watch(&mut self, watch: &Watch<'_>) -> Result<(), EngineError> {
+        if let Some(fallback) = &mut self.fallback {
+            fallback.config.period = watch.period;
+        }
+        if !self.watched.changes(watch) {
+            return Ok(());
+        }
+        if let Some(gauges) = &mut self.gauges {
+            gauges.turn_to(watch.metrics);
+        }
+        let Some(recount) = &mut self.recount else {
+            return Ok(());
+        };
+        let Some(counters) = recount.counters(watch.metrics, watch.period) else {
+            return Ok(());
+        };
+        match self.placer.recount(counters.clone(), watch.period) {
+            Ok(()) => {
+                if let Some(fallback) = &mut self.fallback {
+                    fallback.config.counters = Some(counters);
+                }
+                Ok(())
+            }
+            Err(EngineError::Uncounted(why)) => {
+                recount.failed(&why);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One observation of the placer, by the clock of the run.
+    fn observe_threads(
+        &mut self,
+        watch: &Watch<'_>,
+        until: Nanos,
+    ) -> Result<Observation, EngineError> {
+        let seen = match self.placer.observe(watch, inward(until, self.base)) {
+            Ok(seen) => outward(seen, self.base),
+            Err(EngineError::Ended { why, at }) if self.fallback.is_some() => {
+                self.fall_back(&why.to_string(), at)?;
+                let watch = Watch {
+                    events: true,
+                    ..*watch
+                };
+                return self.observe_threads(&watch, until.max(at));
+            }
+            Err(error) => return Err(error),
+        };
+        self.threads.clone_from(&seen.threads);
+        if let Some(fallback) = &mut self.fallback {
+            fallback.observed(&self.threads);
+        }
+        self.resources.note(&self.threads);
+        let taken = self.placer.steal_above(self.stealing.above())?;
+        self.stealing.set_count(taken);
+        self.observed = Instant::now();
+        Ok(seen)
+    }
+
+    /// Affinity takes over from a scheduler that the kernel has ended.
+    fn fall_back(&mut self, why: &str, at: Nanos) -> Result<(), EngineError> {
+        let Some(fallback) = self.fallback.take() else {
+            return Ok(());
+        };
+        (self.say)(&format!("{why}; masks take over"));
+        self.base = at;
+        self.placer = fallback.take_over(&self.threads)?;
+        self.placers.push(self.placer.name());
+        self.wake_on_signals()?;
+        self.wake_on_requests();
+        Ok(())
+    }
+
+    /// Puts threads where a placement says, and sets what else it says.
+    fn place(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
+        if let Some(fallback) = &mut self.fallback {
+            fallback.placed(placement);
+        }
+        let placed = self.placer.apply(placement);
+        if let Some(complaint) = self.placer.complaint() {
+            (self.say)(&complaint);
+        }
+        let mut applied = match placed {
+            // The next observation finds out.
+            Err(EngineError::Ended { .. }) if self.fallback.is_some() => Applied::default(),
+            placed => placed?,
+        };
+        applied.took = Nanos(self.observed.elapsed().as_nanos() as u64);
+        if !self.dry {
+            applied.unheeded += self.resources.apply(placement, &self.threads);
+        }
+        Ok(applied)
+    }
+}
+
+fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
+    let thread = ThreadId(pid);
+    let target = Target::Cpus(cpus);
+    let reason = Reason::rule("where the workload launches it");
+    Placement {
+        threads: vec![ThreadPlacement::new(thread, target, reason)],
+        ..Placement::default()
+    }
+}
+
+/// Adds what came to what there is; whether there was anything. Most of the time there is not, and nothing is copied.
+fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) -> bool {
+    if all.is_empty() {
+        *all = more;
+        return false;
+    }
+    all.append(&mut more);
+    true
+}
+
+impl Engine for LiveEngine {
+    type Error = EngineError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError> {
+        let mut seen = Observation::default();
+        let mut joined = false;
+        loop {
+            self.start()?;
+            self.follow_watch(watch)?;
+            let part = self.observe_threads(watch, until.min(self.crew.next_start()))?;
+            self.now = part.at;
+            (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
+            append(&mut seen.events, part.events);
+            append(&mut seen.ended, part.ended);
+            joined |= append(&mut seen.samples, part.samples);
+            seen.finished = self.crew.reap(part.at) | self.pass_signal();
+            let requested = self.is_requested();
+            if seen.finished
+                || requested
+                || self.now >= until
+                || (watch.events && !seen.events.is_empty())
+            {
+                if joined {
+                    seen.samples.sort_by_key(|s| (s.thread, s.at));
+                }
+                if let Some(gauges) = &mut self.gauges {
+                    gauges.read(&mut seen);
+                }
+                self.programs.fill(&mut seen);
+                self.pages
+                    .hear(&mut seen, |thread| self.placer.process_of(thread));
+                return Ok(seen);
+            }
+        }
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
+        let applied = self.place(placement)?;
+        if !self.dry {
+            self.pages.say(placement);
+        }
+        Ok(applied)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        Some(self)
+    }
+}
+
+impl Forecast for LiveEngine {
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    fn steady_state(&mut self, _: &[ThreadId], _: &[CpuId]) -> Vec<ThreadForecast> {
+        Vec::new()
+    }
+
+    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        let pid = self.placer.process_of(thread)?;
+        self.signatures.of_process(pid)
+    }
+}

@@ -1,0 +1,95 @@
+//! The change from a scheduler that the kernel has ended to CPU affinity.
+//!
+//! Input: the threads that were observed last, and where they were placed. Output: the affinity engine has them, and places them
+//! there. Time goes on: the new placer's clock is shifted by when it began.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::{Observation, ThreadInfo};
+use countersteer_core::placement::{Placement, ThreadPlacement};
+use countersteer_core::units::{Nanos, ThreadId};
+
+use super::{EngineError, Placer, Root};
+use crate::affinity::{AffinityConfig, AffinityEngine};
+use crate::counters::process_of;
+
+/// What the affinity engine needs to take over.
+pub(super) struct Fallback {
+    pub(super) config: AffinityConfig,
+    /// Names of programs.
+    names: BTreeMap<u32, Arc<str>>,
+    placed: BTreeMap<ThreadId, ThreadPlacement>,
+}
+
+impl Fallback {
+    pub(super) const fn new(config: AffinityConfig) -> Self {
+        Self {
+            config,
+            names: BTreeMap::new(),
+            placed: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn attached(&mut self, root: &Root) {
+        self.names.insert(root.program.0, Arc::clone(&root.name));
+    }
+
+    pub(super) fn placed(&mut self, placement: &Placement) {
+        let threads = placement.threads.iter();
+        self.placed.extend(threads.map(|t| (t.thread, t.clone())));
+    }
+
+    /// Forgets threads that have ended.
+    pub(super) fn observed(&mut self, threads: &[ThreadInfo]) {
+        let lives = |id: &ThreadId| threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.placed.retain(|id, _| lives(id));
+    }
+
+    /// Has the affinity engine steer these threads.
+    pub(super) fn take_over(self, threads: &[ThreadInfo]) -> Result<Box<dyn Placer>, EngineError> {
+        let mut engine = AffinityEngine::open(self.config)?;
+        let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
+        for thread in threads {
+            // The scheduler does not know their processes any more.
+            let Ok(pid) = process_of(thread.id.0) else {
+                continue;
+            };
+            let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
+            let root = Root {
+                pid,
+                program: thread.program,
+                name: Arc::clone(name),
+            };
+            roots.insert(pid, root);
+        }
+        for root in roots.values() {
+            // One that has ended meanwhile is not missed.
+            let _ = engine.attach(root);
+        }
+        engine.apply(&Placement {
+            threads: self.placed.into_values().collect(),
+            ..Placement::default()
+        })?;
+        Ok(Box::new(engine))
+    }
+}
+
+/// A time of the run by the clock of a placer that began at `base`.
+pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
+    if at == Nanos::NEVER {
+        at
+    } else {
+        at.since(base)
+    }
+}
+
+/// What a placer that began at `base` has observed, by the clock of the run.
+pub(super) fn outward(mut seen: Observation, base: Nanos) -> Observation {
+    if base > Nanos::ZERO {
+        seen.at += base;
+        seen.samples.iter_mut().for_each(|s| s.at += base);
+        seen.events.iter_mut().for_each(|e| e.at += base);
+    }
+    seen
+}

@@ -1,0 +1,105 @@
+//! Placers: what puts the threads of this machine on CPUs. One works by CPU affinity, one is a scheduler in the kernel.
+
+use std::error::Error;
+use std::os::fd::OwnedFd;
+
+use countersteer_core::counters::Plan;
+use countersteer_core::engine::{Applied, Observation, Watch};
+use countersteer_core::placement::Placement;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use super::Root;
+use crate::counters::{CounterError, Resolved};
+use crate::undo::JournalError;
+
+/// Events to count, with their plan.
+pub type Counters = (Vec<Vec<Resolved>>, Plan);
+
+/// Why threads of this machine could not be steered.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Nothing is changed that was not written down.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// Counters or programs.
+    #[error("{0}")]
+    Counters(#[from] CounterError),
+    /// Other counters cannot be opened; the former ones go on.
+    #[error("{0}")]
+    Uncounted(String),
+    /// The kernel ended its scheduler at this time of the placer's clock; all threads run on as without it.
+    #[error("{why}")]
+    Ended {
+        #[source]
+        why: Box<dyn Error + Send + Sync>,
+        at: Nanos,
+    },
+    /// The scheduler in the kernel.
+    #[error("{0}")]
+    Scheduler(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Follows threads of this machine, and puts them where placements say.
+pub trait Placer {
+    /// The name that records have.
+    fn name(&self) -> &'static str;
+
+    /// Steers a process from now on, and what it starts.
+    ///
+    /// # Errors
+    /// It is gone or may not be steered.
+    fn attach(&mut self, root: &Root) -> Result<(), EngineError>;
+
+    /// Lets a process go, and what it has started for its program: they have what they had, and are not steered any more. In
+    /// observations their threads have ended.
+    ///
+    /// # Errors
+    /// The placer lost its threads.
+    fn detach(&mut self, root: &Root) -> Result<(), EngineError>;
+
+    /// As [`observe`](countersteer_core::engine::Engine::observe) of engines.
+    ///
+    /// # Errors
+    /// The placer lost its threads or its source of counters.
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError>;
+
+    /// As [`apply`](countersteer_core::engine::Engine::apply) of engines, for places, weights and admission tables.
+    ///
+    /// # Errors
+    /// The placer can no longer place any thread.
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError>;
+
+    /// Makes [`Placer::observe`] return early, once, when something can be read here.
+    fn wake_on(&mut self, file: OwnedFd);
+
+    /// The process of a thread that was observed.
+    fn process_of(&self, thread: ThreadId) -> Option<u32>;
+
+    /// Counts other events from now on, read so often.
+    ///
+    /// # Errors
+    /// [`EngineError::Uncounted`] where the former ones go on.
+    fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), EngineError>;
+
+    /// Why counters are not used, if they are not although they were asked for.
+    fn blindness(&self) -> Option<&str>;
+
+    /// Idle CPUs take waiting threads from queues longer than this from now on; never, if absent. How often one was taken; `None`
+    /// of a placer without queues.
+    ///
+    /// # Errors
+    /// The scheduler is not there any more.
+    fn steal_above(&mut self, _queued: Option<u32>) -> Result<Option<u64>, EngineError> {
+        Ok(None)
+    }
+
+    /// Records of the kernel that did not fit between two observations; `None` where that is not known.
+    fn lost(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// What users should read once: placements that could not be, if there were any.
+    fn complaint(&mut self) -> Option<String> {
+        None
+    }
+}
