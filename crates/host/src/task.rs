@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
@@ -60,6 +61,15 @@ pub(crate) fn renice(tid: u32, nice: i8) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// A file by device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// The file that a process executes; nothing of one that has ended, or that is another user's.
+pub(crate) fn executable(pid: u32) -> Option<FileId> {
+    let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// A line of `/proc/PID/task/TID/stat`, as far as it matters here.

@@ -343,7 +343,18 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 	/* Had the parent left it meanwhile, it might have been taken away before this thread was counted. */
 	settle(t, *(volatile u32 *)&parent->target);
 	admit_new(t);
-	tell(p, TOLD_NEW, l->program, 0, t->cpu);
+	return 0;
+}
+
+/* Only now has the thread its number for others too: user space that was told earlier would neither find it nor its program. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(engine_fork, struct task_struct *parent, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
+
+	if (l)
+		tell(p, TOLD_NEW, l->program, 0, t->cpu);
 	return 0;
 }
 

@@ -214,19 +214,18 @@ impl Kernel {
 
     /// From here on the scheduler schedules.
     pub fn attach(&mut self) -> Result<(), ScxError> {
-        let exec = self
-            .skel
-            .progs
-            .engine_exec
-            .attach_trace()
-            .map_err(at("following execs"))?;
+        let progs = &mut self.skel.progs;
+        let fork = progs.engine_fork.attach_trace();
+        let fork = fork.map_err(at("following forks"))?;
+        let exec = progs.engine_exec.attach_trace();
+        let exec = exec.map_err(at("following execs"))?;
         let scheduler = self
             .skel
             .maps
             .engine
             .attach_struct_ops()
             .map_err(at("starting the scheduler"))?;
-        self.links = vec![scheduler, exec];
+        self.links = vec![scheduler, fork, exec];
         Ok(())
     }
 

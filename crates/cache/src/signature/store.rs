@@ -4,6 +4,7 @@
 //! base directory specification: the user's own first (`~/.local/share`), then the system's. One inside the binary goes first.
 
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Carried, SignatureError, elf};
@@ -41,6 +42,14 @@ pub fn data_folders() -> Vec<PathBuf> {
         .filter(|p| p.is_absolute())
         .collect();
     own_data().into_iter().chain(system).collect()
+}
+
+/// When a side file was last added or replaced in any data directory, in seconds and nanoseconds; nothing where none ever was.
+#[must_use]
+pub fn last_change() -> Option<(i64, i64)> {
+    let folders = data_folders().into_iter();
+    let changed = folders.filter_map(|folder| std::fs::metadata(folder.join(FOLDER)).ok());
+    changed.map(|at| (at.mtime(), at.mtime_nsec())).max()
 }
 
 /// The user's side file for a build-id; none where there is no home.

@@ -1,7 +1,8 @@
 //! Finding threads in /proc, where the kernel does not tell of their births.
 //!
-//! Input: processes. Output: births and ends of their threads, and of processes that they start, as of now. What is born and
-//! ends between two looks is not seen, nor is a process whose parent ended between two looks.
+//! Input: processes. Output: births and ends of their threads, and of processes that they start, as of now, and whether a process
+//! executes another file than before. What is born and ends between two looks is not seen, nor is a process whose parent ended between
+//! two looks, nor one that executes the same file again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +11,19 @@ use countersteer_core::units::Nanos;
 use crate::counters::Fate;
 use crate::task;
 
-/// Threads that were seen last, by process.
+/// A process as it was seen last.
+#[derive(Debug, Default)]
+struct Process {
+    threads: BTreeSet<u32>,
+    /// Its parent, where that is followed too.
+    parent: Option<u32>,
+    executable: Option<task::FileId>,
+}
+
+/// Processes that were seen last.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    known: BTreeMap<u32, BTreeSet<u32>>,
-    parents: BTreeMap<u32, u32>,
+    known: BTreeMap<u32, Process>,
     /// Processes that were followed, and are not although their parents may be.
     left: BTreeSet<u32>,
     /// Parents of the processes that nobody follows. Asking costs more than all the rest, so it is done once.
@@ -29,13 +38,17 @@ impl Scan {
     /// A thread that is known already, of a process that is followed from now on.
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
         self.left.remove(&pid);
-        self.known.entry(pid).or_default().insert(tid);
+        let found = || Process {
+            executable: task::executable(pid),
+            ..Process::default()
+        };
+        let process = self.known.entry(pid).or_insert_with(found);
+        process.threads.insert(tid);
     }
 
     /// A process that is not followed any more, nor what it starts.
     pub(super) fn forget(&mut self, pid: u32) {
         if self.known.remove(&pid).is_some() {
-            self.parents.remove(&pid);
             self.left.insert(pid);
         }
     }
@@ -49,20 +62,24 @@ impl Scan {
             return;
         }
         self.find_children();
-        let parents = &mut self.parents;
         self.known.retain(|pid, known| {
             let now: BTreeSet<u32> = task::threads(*pid).into_iter().collect();
-            fates.extend(known.difference(&now).map(|tid| (at, *tid, Fate::Ended)));
-            let parent = parents.get(pid).copied().unwrap_or(*pid);
-            fates.extend(
-                now.difference(known)
-                    .map(|tid| (at, *tid, Fate::Born { pid: *pid, parent })),
-            );
-            *known = now;
-            if known.is_empty() {
-                parents.remove(pid);
+            let ended = known.threads.difference(&now);
+            fates.extend(ended.map(|tid| (at, *tid, Fate::Ended)));
+            let born = now.difference(&known.threads);
+            let birth = Fate::Born {
+                pid: *pid,
+                parent: known.parent.unwrap_or(*pid),
+            };
+            fates.extend(born.map(|tid| (at, *tid, birth)));
+            // One that has just been born has executed what it does when it is looked at.
+            let executable = task::executable(*pid);
+            if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
+                fates.push((at, *pid, Fate::Exec));
             }
-            !known.is_empty()
+            known.executable = executable.or(known.executable);
+            known.threads = now;
+            !known.threads.is_empty()
         });
     }
 
@@ -96,8 +113,11 @@ impl Scan {
                     && !self.known.contains_key(pid)
                     && !self.left.contains(pid)
                 {
-                    self.known.insert(*pid, BTreeSet::new());
-                    self.parents.insert(*pid, *parent);
+                    let found = Process {
+                        parent: Some(*parent),
+                        ..Process::default()
+                    };
+                    self.known.insert(*pid, found);
                 }
             }
             if self.known.len() == before {

@@ -1,7 +1,7 @@
 //! Signatures that programs of this machine carry.
 //!
-//! Input: a process. Output: the signature inside its binary, or in a side file. A binary is read once; one whose signature is
-//! damaged counts as one without.
+//! Input: a process. Output: the signature inside its binary, or in a side file. A binary is read once, and again after it or the side
+//! files have changed; one whose signature is damaged counts as one without.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -12,16 +12,30 @@ use rustc_hash::FxHashMap;
 /// Binaries that are remembered; beyond, all are forgotten.
 const MOST: usize = 4096;
 
-/// Signatures of binaries by device, inode and time of change.
+/// A binary as it was read.
+#[derive(PartialEq, Eq, Hash)]
+struct Version {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+    side_files_changed: Option<(i64, i64)>,
+}
+
+/// Signatures of binaries.
 #[derive(Default)]
-pub struct Signatures(FxHashMap<(u64, u64, i64), Option<Signature>>);
+pub struct Signatures(FxHashMap<Version, Option<Signature>>);
 
 impl Signatures {
     /// The signature of what a process executes now.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
         let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        let key = (file.dev(), file.ino(), file.ctime());
-        if let Some(known) = self.0.get(&key) {
+        let version = Version {
+            device: file.dev(),
+            inode: file.ino(),
+            changed: (file.ctime(), file.ctime_nsec()),
+            side_files_changed: store::last_change(),
+        };
+        if let Some(known) = self.0.get(&version) {
             return known.clone();
         }
         if self.0.len() >= MOST {
@@ -34,7 +48,7 @@ impl Signatures {
             None
         });
         let signature = found.map(|(carried, _)| carried.signature());
-        self.0.insert(key, signature.clone());
+        self.0.insert(version, signature.clone());
         signature
     }
 }

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use super::Catalogue;
 use super::Reproduced;
 use super::judge::Verdict;
+use super::programs::{INSTRUCTIONS_PER_THREAD, SHORTER};
 use super::values::MEASURES;
 
 /// The whole document.
 pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
-    let mut text = String::from(HEAD);
+    let mut text = format!("{HEAD} {}{RULES}", lengths(cases));
     let count = |verdict| cases.iter().filter(|c| c.verdict == verdict).count();
     let _ = writeln!(
         text,
@@ -41,6 +42,22 @@ pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
     cases.iter().for_each(|case| section(&mut text, case));
     appendix(&mut text, catalogue);
     text
+}
+
+/// How many instructions threads run, which are fewer where their accesses are simulated.
+fn lengths(cases: &[Reproduced]) -> String {
+    let expected = cases.iter().filter(|c| c.fidelity == "analytic").count();
+    let billions = INSTRUCTIONS_PER_THREAD / 1e9;
+    let millions = INSTRUCTIONS_PER_THREAD / SHORTER / 1e6;
+    if expected == cases.len() {
+        format!("Every thread runs {billions} billion instructions per completion.")
+    } else if expected == 0 {
+        format!("Every thread runs {millions} million instructions per completion.")
+    } else {
+        format!(
+            "Every thread runs {billions} billion instructions per completion, and {millions} million where\na case names traced or sampled caches."
+        )
+    }
 }
 
 /// Measures, stand-ins and mixes.
@@ -143,10 +160,52 @@ const HEAD: &str = "# The papers' results beside ours
 
 Made by `steer reproduce all`; do not edit. Every figure and table of the five papers' evaluations is a case: the paper's
 mixes on its machine, under its policies, in the simulator. The papers' programs cannot be shipped, so recorded programs of
-the same kind stand for them; every case lists which. Every thread runs 20 billion instructions per completion.
+the same kind stand for them; every case lists which.";
+
+const RULES: &str = "
 
 A number is *reproduced* when ours is within a quarter of the paper's or one percentage point, *partly* when only the sign
 agrees. An order is *reproduced* when it holds in as many mixes as the paper says, *partly* when it holds in half as many.
 Nothing is tuned until it agrees.
 
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(fidelity: &'static str) -> Reproduced {
+        Reproduced {
+            name: "case".into(),
+            paper: "paper".into(),
+            item: "figure".into(),
+            title: "title".into(),
+            machine: "machine".into(),
+            fidelity,
+            note: String::new(),
+            stand_ins: Vec::new(),
+            verdict: Verdict::Reproduced,
+            findings: Vec::new(),
+            on_this_host: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_head_says_how_many_instructions_the_cases_below_run() {
+        let catalogue = Catalogue::shipped().unwrap();
+        let head = |cases: &[Reproduced]| {
+            let text = markdown(&catalogue, cases);
+            text.split_once("A number is").unwrap().0.to_owned()
+        };
+        let expected = head(&[case("analytic")]);
+        let shipped = include_str!("../../../../docs/reproduction.md");
+        assert!(shipped.starts_with(&expected), "{expected}");
+        assert!(expected.contains("runs 20 billion instructions per completion.\n"));
+        let traced = head(&[case("traced"), case("sampled")]);
+        assert!(traced.contains("runs 50 million instructions per completion.\n"));
+        let both = head(&[case("analytic"), case("traced")]);
+        assert!(
+            both.contains("20 billion instructions per completion, and 50 million where\na case")
+        );
+    }
+}

@@ -18,10 +18,10 @@ use crate::plan::{self, Loaded};
 
 /// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes;
 /// recorded ones run for a second or less, so they are stretched, phases and all.
-const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
+pub(super) const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
 
 /// By how much shorter programs and periods are where traces are simulated, which takes much longer.
-const SHORTER: f64 = 400.0;
+pub(super) const SHORTER: f64 = 400.0;
 
 /// Traces of the stand-ins, and how they are simulated.
 #[derive(Clone, Debug)]

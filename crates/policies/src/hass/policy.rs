@@ -83,6 +83,7 @@ impl Hass {
     /// A thread that has just been met, or whose signature is another one.
     fn member(&self, view: &mut View<'_>, info: &ThreadInfo) -> Member {
         let signature = self.signature(view, info.id);
+        let looked_s = used_s(view, info.id);
         let seconds = |p: &Partition| match &signature {
             Some(s) if self.shared => s.seconds_with(&p.traits, p.traits.last.bytes, 1.0),
             Some(s) => s.seconds(&p.traits),
@@ -100,7 +101,7 @@ impl Hass {
             } else {
                 1.0
             },
-            looked_s: 0.0,
+            looked_s,
             active: false,
             told: false,
         }
@@ -323,8 +324,9 @@ impl Hass {
         }
     }
 
-    /// Another program, or another part of one, may have another signature: then the thread looks around at once.
-    fn renew(&mut self, view: &mut View<'_>, info: &ThreadInfo) {
+    /// Another program, or another part of one, may have another signature. In another part of its program the thread looks around
+    /// at once; with another program it is forgotten, and placed like any newcomer.
+    fn renew(&mut self, view: &mut View<'_>, info: &ThreadInfo, replaced: bool) {
         let new = self.member(view, info);
         let Some(member) = self.members.get_mut(&info.id) else {
             return;
@@ -332,7 +334,9 @@ impl Hass {
         let differ = |(a, b): (&f64, &f64)| (a / b - 1.0).abs() > self.margin;
         let far = member.ratings.iter().zip(&new.ratings).any(differ);
         member.weight = new.weight;
-        if far {
+        if far && replaced && !self.phases {
+            self.members.remove(&info.id);
+        } else if far {
             member.signature = new.signature;
             (member.ratings, member.slowest_s) = (new.ratings, new.slowest_s);
             member.looked_s = f64::NEG_INFINITY;
@@ -355,9 +359,9 @@ impl Hass {
             .collect();
         replaced.sort_unstable();
         for info in present {
-            let known = self.members.contains_key(&info.id);
-            if known && (self.phases || replaced.binary_search(&info.id).is_ok()) {
-                self.renew(view, info);
+            let replaced = replaced.binary_search(&info.id).is_ok();
+            if self.members.contains_key(&info.id) && (self.phases || replaced) {
+                self.renew(view, info, replaced);
             }
             if let Some(member) = self.members.get_mut(&info.id) {
                 member.active = true;
@@ -382,7 +386,7 @@ impl Hass {
     /// Lets the threads whose time has come look for a better partition.
     fn refresh(&mut self, view: &View<'_>, present: &[&ThreadInfo], rng: &mut PolicyRng) {
         for info in present {
-            let used_s = view.usage(info.id).map_or(0.0, |u| u.total_cpu_s());
+            let used_s = used_s(view, info.id);
             let Some(member) = self.members.get(&info.id) else {
                 continue;
             };
@@ -421,6 +425,10 @@ impl Hass {
             );
         ThreadPlacement::new(id, self.partitions[member.home].target.clone(), reason)
     }
+}
+
+fn used_s(view: &View<'_>, thread: ThreadId) -> f64 {
+    view.usage(thread).map_or(0.0, |u| u.total_cpu_s())
 }
 
 impl Policy for Hass {

@@ -290,6 +290,8 @@ void bpf_ringbuf_submit(void *data, u64 flags)
 
 	must(told->kind >= TOLD_NEW && told->kind <= TOLD_SUM, "a record of kind %u", told->kind);
 	must(told->tid >= 1 && told->tid <= TASKS, "a record of thread %u", told->tid);
+	must(told->kind != TOLD_NEW || tasks[told->tid - 1].state != DEAD,
+	     "the fork of thread %u is told before its number is known", told->tid);
 	told_counts[told->kind]++;
 	reserved--;
 	free(data);

@@ -222,6 +222,8 @@ static struct task *fork_from(struct task *parent)
 		return NULL;
 	}
 	t->state = ASLEEP;
+	if (parent)
+		CALL(OTHER, parent->cpu, parent, engine_fork(&parent->task, &t->task));
 	return t;
 }
 

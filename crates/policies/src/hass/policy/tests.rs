@@ -1,6 +1,10 @@
 //! What a thread expects of a partition, and which exchanges are agreed on.
 
+use countersteer_core::engine::{Forecast, ThreadEvent, ThreadForecast};
+use countersteer_core::metric::MetricBank;
 use countersteer_core::testing::{SMT, topology};
+use countersteer_core::units::{CpuId, Nanos, ProgramId};
+use rand::SeedableRng as _;
 
 use super::*;
 
@@ -72,4 +76,96 @@ fn the_heavier_takes_a_place_and_the_lighter_may_not_push_it_out() {
     assert!(!agree(&hass(1.0, &threads), 0, 1), "the heavier would lose");
     let threads = [(1, [9.0, 1.0], 1.0), (0, [1.0, 1.2], 3.0)];
     assert!(agree(&hass(1.0, &threads), 0, 1), "the heavier gains too");
+}
+
+/// Threads of which some execute a program with a signature: nearly as fast on a small core as on a big one.
+struct Carrying(Vec<ThreadId>);
+
+impl Forecast for Carrying {
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    fn steady_state(&mut self, _: &[ThreadId], _: &[CpuId]) -> Vec<ThreadForecast> {
+        Vec::new()
+    }
+
+    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        let waits = || Signature::of_counts([[60; 4]; 11]);
+        self.0.contains(&thread).then(waits)
+    }
+}
+
+/// Busy threads 0 to `count`, to which these events happen: the partition of each that is placed, with the rating that it saw there.
+fn decided(
+    hass: &mut Hass,
+    carrying: &mut Carrying,
+    count: u32,
+    events: &[(u32, ThreadEventKind)],
+) -> Vec<(u32, usize, f64)> {
+    let topology = topology(SMT);
+    let thread = |id| ThreadInfo {
+        id: ThreadId(id),
+        program: ProgramId(0),
+        name: "waits".into(),
+        cpu: CpuId(0),
+        runnable: true,
+        nice: 0,
+        allowed: Arc::clone(&topology.groups[0].cpus),
+        told: None,
+    };
+    let threads: Vec<ThreadInfo> = (0..count).map(thread).collect();
+    let event = |(id, kind): &(u32, ThreadEventKind)| ThreadEvent {
+        at: Nanos::ZERO,
+        thread: ThreadId(*id),
+        kind: *kind,
+    };
+    let events: Vec<ThreadEvent> = events.iter().map(event).collect();
+    let metrics = MetricBank::new(&topology, &[]);
+    let mut view = View {
+        now: Nanos::ZERO,
+        topology: &topology,
+        group: None,
+        threads: &threads,
+        programs: &[],
+        events: &events,
+        metrics: &metrics,
+        forecast: Some(carrying),
+    };
+    let mut rng = PolicyRng::seed_from_u64(1);
+    let placed = hass.decide(&mut view, &mut rng).threads;
+    let row = |placed: &ThreadPlacement| {
+        let is_home = |p: &Partition| p.target == placed.target;
+        let home = hass.partitions.iter().position(is_home).unwrap();
+        (placed.thread.0, home, placed.reason.seen[0].1)
+    };
+    placed.iter().map(row).collect()
+}
+
+#[test]
+fn a_thread_that_executes_another_program_is_placed_by_its_signature_as_a_newcomer_is() {
+    use ThreadEventKind::{Exec, New};
+    let topology = topology(SMT);
+    let params = Params::parse(&super::super::DEF, "").unwrap();
+    let mut hass = Hass::new(&params, &topology).unwrap();
+    let mut carrying = Carrying((0..4).map(ThreadId).collect());
+    let first = decided(&mut hass, &mut carrying, 4, &[]);
+    let homes: Vec<usize> = first.iter().map(|(_, home, _)| *home).collect();
+    assert_eq!(homes, [0, 0, 1, 1], "each takes a free core");
+    assert!(first.iter().all(|(.., rating)| *rating < 1.2), "{first:?}");
+    // Two shells, which are expected to run at the speed of their cores, go where that is highest.
+    let shells = decided(&mut hass, &mut carrying, 6, &[(4, New), (5, New)]);
+    assert!(
+        matches!(shells[..], [(4, 0, four), (5, 0, five)] if four > 1.4 && five > 1.4),
+        "{shells:?}"
+    );
+    // One finds more of a core elsewhere; the other stays, and the reason says what for from now on.
+    carrying.0.extend([ThreadId(4), ThreadId(5)]);
+    let executed = decided(&mut hass, &mut carrying, 6, &[(4, Exec), (5, Exec)]);
+    assert!(
+        matches!(executed[..], [(4, 0, four), (5, 1, five)] if four < 1.2 && five == 1.0),
+        "{executed:?}"
+    );
+    // The same program once more changes nothing.
+    assert_eq!(decided(&mut hass, &mut carrying, 6, &[(4, Exec)]), []);
 }

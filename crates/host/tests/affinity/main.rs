@@ -1,0 +1,204 @@
+//! Real threads confined by their masks. Needs no privilege; with fewer than two CPUs there is nowhere to move, and it says so.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use countersteer_core::counters::{Plan, PlannedSet, parse_set};
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_host::affinity::AffinityConfig;
+use countersteer_host::counters::{Pmus, Resolved, resolve};
+use countersteer_host::live::{Counters, Crew, LiveConfig, LiveEngine, Recount, Root, Stealing};
+
+mod executing;
+mod leaving;
+mod placing;
+mod recounting;
+
+/// Ends with the test, whatever becomes of it.
+struct Program(Child);
+
+impl Program {
+    fn start(script: &str) -> Self {
+        // What it starts may outlive it: it must neither keep whoever reads this test's output waiting nor run for ever.
+        let out = Stdio::null();
+        let err = Stdio::null();
+        Self(
+            Command::new("sh")
+                .args(["-c", &format!("ulimit -t 20; {script}")])
+                .stdout(out)
+                .stderr(err)
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for a file.
+fn wait_for(gate: &Path) -> String {
+    format!("while [ ! -e '{}' ]; do sleep 0.02; done", gate.display())
+}
+
+const SPIN: &str = "while :; do :; done";
+
+const WATCH: Watch<'_> = Watch {
+    metrics: &[],
+    period: PERIOD,
+    events: false,
+    values: None,
+};
+
+fn mask(tid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    line.trim().to_owned()
+}
+
+/// The CPUs that this test may use; `None`, with a word, if they are too few.
+fn two_cpus() -> Option<(String, Vec<u32>)> {
+    let all = mask(std::process::id());
+    let cpus: Vec<u32> = all
+        .parse::<CpuSet>()
+        .unwrap()
+        .iter()
+        .map(|c| c.0)
+        .take(2)
+        .collect();
+    if cpus.len() < 2 {
+        countersteer_fuzz::skipped("this machine has a single CPU");
+        return None;
+    }
+    Some((all, cpus))
+}
+
+const PERIOD: Nanos = Nanos::from_millis(20);
+
+/// Counters that take turns, a set of events each.
+fn counters(sets: &[&str], period: Nanos) -> Counters {
+    let pmus = Pmus::read(Path::new("/")).unwrap();
+    let sets: Vec<_> = sets
+        .iter()
+        .map(|set| resolve(set, &parse_set(set).unwrap(), &pmus).unwrap())
+        .collect();
+    let planned = |set: &Vec<Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
+    let plan = Plan::new(sets.iter().map(planned).collect(), Some(period)).unwrap();
+    (sets, plan)
+}
+
+fn engine(folder: &Path, counted: bool, dry: bool) -> LiveEngine {
+    let counters = counted.then(|| counters(&["task_clock"], PERIOD));
+    engine_that(counters, folder, dry, None)
+}
+
+/// An engine without programs of its own: each observation says that the run may end.
+fn engine_that(
+    counters: Option<Counters>,
+    folder: &Path,
+    dry: bool,
+    recount: Option<Box<dyn Recount>>,
+) -> LiveEngine {
+    let config = LiveConfig {
+        affinity: AffinityConfig {
+            dry,
+            ..config(counters, folder)
+        },
+        root: "/".into(),
+        recount,
+        stealing: Stealing::default(),
+        say: |_| {},
+    };
+    LiveEngine::open(config, None, Crew::default()).unwrap()
+}
+
+/// Every observation is the last one, and sees everything.
+fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
+    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    AffinityConfig {
+        topology: Arc::new(Topology::new(&machine)),
+        numbers: CpuNumbers::new(machine.os_cpu_numbers()),
+        counters,
+        period: PERIOD,
+        journals: folder.to_owned(),
+        dry: false,
+    }
+}
+
+fn root(program: &Program) -> Root {
+    Root {
+        pid: program.pid(),
+        program: ProgramId(0),
+        name: "program".into(),
+    }
+}
+
+fn to(threads: &[u32], target: &Target) -> Placement {
+    let place =
+        |tid: &u32| ThreadPlacement::new(ThreadId(*tid), target.clone(), Reason::rule("test"));
+    Placement {
+        threads: threads.iter().map(place).collect(),
+        ..Placement::default()
+    }
+}
+
+fn cpu(engine: &LiveEngine, os: u32) -> Target {
+    let all: CpuSet = std::iter::once(countersteer_core::units::CpuId(os)).collect();
+    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    assert!(engine.topology().cpus.len() > 1);
+    Target::Cpus(Arc::new(
+        CpuNumbers::new(machine.os_cpu_numbers()).own_set(&all),
+    ))
+}
+
+fn end(pids: &[u32]) {
+    let pids = pids.iter().map(ToString::to_string);
+    let _ = Command::new("kill")
+        .args(pids)
+        .stderr(Stdio::null())
+        .status();
+}
+
+/// Observes every 20 ms until that holds; fails when it does not for ten seconds.
+fn until(
+    engine: &mut LiveEngine,
+    mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool,
+) {
+    for _ in 0..500 {
+        let seen = engine.observe(&WATCH, Nanos::ZERO).unwrap();
+        if holds(&seen) {
+            return;
+        }
+        let seen = engine
+            .observe(&WATCH, seen.at + Nanos::from_millis(20))
+            .unwrap();
+        if holds(&seen) {
+            return;
+        }
+    }
+    panic!(
+        "it did not come about: {:?}",
+        engine.observe(&WATCH, Nanos::ZERO).unwrap()
+    );
+}

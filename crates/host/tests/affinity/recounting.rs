@@ -1,0 +1,121 @@
+//! Counters that are exchanged while threads run, and counters that take turns.
+
+use super::*;
+
+/// Counts something else when it is asked.
+struct Other(Option<Counters>);
+
+impl Recount for Other {
+    fn counters(&mut self, metrics: &[&'static str], _: Nanos) -> Option<Counters> {
+        self.0.take_if(|_| metrics == ["ipc"])
+    }
+
+    #[allow(clippy::panic, reason = "a test whose helper fails has failed")]
+    fn failed(&mut self, why: &str) {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn other_counters_are_opened_while_threads_run_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("go");
+    let busy =
+        format!("({SPIN}) & child=$!; trap \"kill $child\" EXIT; while :; do sleep 0.1; done");
+    let program = Program::start(&format!("{}; {busy}", wait_for(&gate)));
+    let first = counters(&["task_clock"], PERIOD);
+    let other = counters(&["task_clock,page_faults"], Nanos::from_millis(10));
+    let other = Box::new(Other(Some(other)));
+    let mut engine = engine_that(Some(first), folder.path(), false, Some(other));
+    if engine.blindness().is_some() {
+        countersteer_fuzz::skipped("counting is not permitted here");
+        return;
+    }
+    engine.attach(&root(&program)).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let mut threads = std::collections::BTreeMap::new();
+    until(&mut engine, |seen| {
+        seen.samples
+            .iter()
+            .for_each(|s| *threads.entry(s.thread.0).or_insert(0) += 1);
+        // The one that spins.
+        threads.values().any(|samples| *samples > 5)
+    });
+    threads.retain(|_, samples| *samples > 5);
+    let watch = Watch {
+        metrics: &["ipc"],
+        period: Nanos::from_millis(10),
+        events: false,
+        values: None,
+    };
+    let before = engine.observe(&watch, Nanos::ZERO).unwrap();
+    let mut births = 0;
+    let mut sampled = std::collections::BTreeSet::new();
+    let mut last = before.at;
+    until(&mut engine, |seen| {
+        assert!(seen.at >= last, "time goes on: {} {last}", seen.at);
+        last = seen.at;
+        births += seen
+            .events
+            .iter()
+            .filter(|e| e.kind == ThreadEventKind::New)
+            .count();
+        sampled.extend(seen.samples.iter().map(|s| s.thread.0));
+        births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
+    });
+    let children: Vec<u32> = engine
+        .observe(&WATCH, Nanos::ZERO)
+        .unwrap()
+        .threads
+        .iter()
+        .map(|t| t.id.0)
+        .collect();
+    drop(engine);
+    end(&children);
+}
+
+#[test]
+fn counters_that_take_turns_tell_of_all_that_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start(SPIN);
+    let mut engine = engine_that(
+        Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)),
+        folder.path(),
+        false,
+        None,
+    );
+    if engine.blindness().is_some() {
+        countersteer_fuzz::skipped("counting is not permitted here");
+        return;
+    }
+    let begun = std::time::Instant::now();
+    engine.attach(&root(&program)).unwrap();
+    let ran = || {
+        let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid()))
+            .unwrap();
+        stat.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let since = ran();
+    let mut told = 0;
+    let mut turns = [0; 2];
+    for period in 1..=45 {
+        if period == 41 {
+            // What it has run for is told in the periods that are left.
+            let stop = ["-STOP", &program.pid().to_string()];
+            assert!(Command::new("kill").args(stop).status().unwrap().success());
+        }
+        let seen = engine.observe(&WATCH, Nanos(period * PERIOD.0)).unwrap();
+        for sample in &seen.samples {
+            assert_eq!(sample.sets, 2);
+            told += sample.running.0;
+            turns[sample.set as usize] += 1;
+        }
+    }
+    let passed = begun.elapsed().as_nanos() as u64;
+    // No thread runs for longer than the time that passes. From below, the kernel's own sum is the measure, which leaves out what
+    // a hypervisor takes and so is no measure from above; between two turns nothing is counted.
+    assert!(told <= passed, "{told} ns of {passed}");
+    let share = told as f64 / (ran() - since) as f64;
+    assert!(share > 0.7, "{share}");
+    assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
+}
