@@ -16,9 +16,9 @@ pub enum Bpf {
 }
 
 /// How threads may be followed inside the kernel.
-pub fn inside(when: Bpf) -> Option<Inside<'static>> {
+pub fn inside(when: Bpf) -> Option<Inside> {
     (when != Bpf::Never).then_some(Inside {
-        load: &load,
+        load,
         must: when == Bpf::Always,
     })
 }

@@ -289,10 +289,10 @@ fn nmi_watchdog(root: &Path) -> Finding {
 }
 
 fn ends_of_threads(_: &Path) -> Finding {
-    if counters::sees_exits() {
+    if counters::kernel_tells() {
         return Finding::works("final counts of threads are told");
     }
-    let mend = "a newer kernel (6.18), or run as root, or let a group read `/sys/kernel/tracing/events/sched`";
+    let mend = "a newer kernel (6.18), or run as root: see counting by BPF";
     Finding::limited("what threads counted last is known only together", mend)
 }
 

@@ -227,6 +227,7 @@ fn counters_of_who_has_ended_are_closed() {
         period,
         request.cpus,
         request.core_types,
+        None,
     )
     .unwrap();
     let mut open = Vec::new();

@@ -325,6 +325,20 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	return 0;
 }
 
+/* A thread has started a program. */
+SEC("raw_tp/sched_process_exec")
+int BPF_PROG(on_exec, void *thread)
+{
+	u32 nr = seat_of((u64)thread);
+	struct seat *seat = nr < settings.seats ? seat_at(nr) : NULL;
+
+	if (!seat)
+		return 0;
+	seat->exec_ns = bpf_ktime_get_ns();
+	mark(seat, 2);
+	return 0;
+}
+
 /* A thread is forgotten. One that was adopted and had ended before leaves its seat now. */
 SEC("raw_tp/sched_process_free")
 int BPF_PROG(on_free, void *thread)

@@ -80,6 +80,7 @@ struct seat {
 	u64 born_ns; /* when it was born, or found */
 	u64 at_ns; /* when its rows were written last */
 	u64 renumbered_ns; /* when it took its process's number, having started a program; 0 if never */
+	u64 exec_ns; /* when it started a program last; 0 if never */
 	u32 state; /* SEAT_... */
 	u32 tid; /* 0 before it has run */
 	u32 tgid; /* its process */

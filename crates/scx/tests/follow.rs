@@ -42,13 +42,7 @@ type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
 /// What a session counts, unless that is not permitted here.
 fn count(request: Request) -> Option<(Counted, Summary)> {
-    let session = match Session::open(
-        request,
-        Some(Inside {
-            load: &load,
-            must: true,
-        }),
-    ) {
+    let session = match Session::open(request, Some(Inside { load, must: true })) {
         Err(CounterError::NotInside { reason }) => {
             eprintln!("skipped: {reason}");
             return None;
@@ -173,15 +167,9 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
         total: true,
         ..request(shell("true"), "task_clock", None)
     };
-    let refused = Session::open(
-        whole,
-        Some(Inside {
-            load: &load,
-            must: true,
-        }),
-    )
-    .err()
-    .map(|e| e.to_string());
+    let refused = Session::open(whole, Some(Inside { load, must: true }))
+        .err()
+        .map(|e| e.to_string());
     let expected = "threads cannot be counted by BPF programs here: that is for threads told apart: of a program, of -p or of -t; \
                     without `--bpf always` they have counters of their own";
     assert_eq!(refused.as_deref(), Some(expected));
@@ -190,16 +178,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
         every: Some((0, 0, 1_000_000)),
         ..request(shell("true"), "task_clock", None)
     };
-    assert!(
-        Session::open(
-            every,
-            Some(Inside {
-                load: &load,
-                must: false
-            })
-        )
-        .is_ok()
-    );
+    assert!(Session::open(every, Some(Inside { load, must: false })).is_ok());
 }
 
 /// A process that has ended and whose parent has not taken notice yet.

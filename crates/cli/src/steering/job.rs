@@ -29,7 +29,7 @@ use super::summary::Summary;
 use super::tally::{Tally, Tell};
 use super::waits::Waits;
 use crate::error::{Kind, told};
-use crate::inside::Bpf;
+use crate::inside::{Bpf, inside};
 use crate::session::survive_limits;
 use crate::waits::{Meter, Wait};
 
@@ -233,6 +233,7 @@ fn engine(
         period: job.period,
         journals: journal_folder(),
         dry: job.dry,
+        inside: inside(Bpf::Auto),
     };
     let events = policy.needs().events || job.record.is_some();
     let scheduler = scheduler(chosen(job), &affinity, events, job.steal_above)?;

@@ -33,7 +33,7 @@ use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, Fate, Session};
+use crate::counters::{CoreTypes, Fate, Inside, Session};
 use crate::live::{Counters, EngineError, Placer, Root};
 use crate::undo::{Journal, restore};
 use crate::{resctrl, uclamp};
@@ -62,6 +62,8 @@ pub struct AffinityConfig {
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
+    /// How threads may be counted inside the kernel.
+    pub inside: Option<Inside>,
 }
 
 /// Steers threads by their masks.
@@ -117,14 +119,19 @@ impl AffinityEngine {
         };
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
-        let (session, blind) =
-            match Session::of_nobody(counters, config.period, online.clone(), core_types.clone()) {
-                Ok(session) => (session, None),
-                Err(error) => (
-                    Session::of_nobody(nothing(), config.period, online, core_types)?,
-                    Some(error.to_string()),
-                ),
-            };
+        let open = |counters, inside| {
+            Session::of_nobody(
+                counters,
+                config.period,
+                online.clone(),
+                core_types.clone(),
+                inside,
+            )
+        };
+        let (session, blind) = match open(counters, config.inside) {
+            Ok(session) => (session, None),
+            Err(error) => (open(nothing(), None)?, Some(error.to_string())),
+        };
         let counting = config.counters.is_some() && blind.is_none();
         let scan = Scan::default();
         let journal = Journal::create(&config.journals)?;

@@ -1,10 +1,9 @@
 //! How threads' final counts are told.
 //!
-//! Two ways. With `inherit_stat` the kernel tells them itself, to whoever may count; but some kernels forget to (6.12 and 6.16 of
-//! Debian, not 6.18 and 7.2), and what several events tell may not be mixed ([`super::open`]). The tracepoint of ends tells them on
-//! any kernel; but its number is in a table that is root's as a rule, and each event of it makes births and ends dearer.
+//! With `inherit_stat` the kernel tells them, to whoever may count; but some kernels forget to (6.12 and 6.16 of Debian, not 6.18
+//! and 7.2), and what several events tell may not be mixed ([`super::open`]). There, what threads counted last is known only
+//! together. Programs inside the kernel tell final counts on any kernel ([`super::inside`]).
 
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -18,35 +17,9 @@ pub(super) const NOTHING: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT
 /// turns, and would tell the one's counts as the other's, or nothing.
 pub(super) const SAMPLED: u64 = 1;
 
-/// Whether the kernel tells when threads end, so that their last counts are exact.
+/// Whether the kernel tells final counts, tried once with a thread that ends at once.
 #[must_use]
-pub fn sees_exits() -> bool {
-    exit_point().is_some() || kernel_tells()
-}
-
-/// The number of the tracepoint of a thread's end, looked up once.
-pub(super) fn exit_point() -> Option<u64> {
-    static POINT: OnceLock<Option<u64>> = OnceLock::new();
-    *POINT.get_or_init(find_exit_point)
-}
-
-/// The table of tracepoints is not mounted everywhere.
-fn find_exit_point() -> Option<u64> {
-    let read = |root: &str| {
-        std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok()
-    };
-    let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
-        .into_iter()
-        .find_map(read);
-    let private = || {
-        let folder = sys::tracefs().ok()?;
-        read(&format!("/proc/self/fd/{}", folder.as_raw_fd()))
-    };
-    mounted.or_else(private)?.trim().parse().ok()
-}
-
-/// Whether the kernel tells final counts itself, tried once with a thread that ends at once.
-pub(super) fn kernel_tells() -> bool {
+pub fn kernel_tells() -> bool {
     static TELLS: OnceLock<bool> = OnceLock::new();
     *TELLS.get_or_init(|| try_telling().unwrap_or(false))
 }

@@ -23,8 +23,6 @@ pub(super) struct Follower {
     notes: Notes,
     /// What was read and not told yet.
     pub(super) readings: Readings,
-    /// Threads report their exit themselves, a little before it.
-    pub(super) exit_events: bool,
     /// Every sample is a reading of its own.
     pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
@@ -63,7 +61,6 @@ impl Follower {
             names: FxHashMap::default(),
             notes: Notes::default(),
             readings: Readings::default(),
-            exit_events: false,
             each_sample: false,
             scratch: Vec::new(),
             values: Vec::new(),
@@ -219,7 +216,7 @@ impl Follower {
             // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
             self.ledger.exit(tid);
             self.ended.push(tid);
-        } else if last || says == Says::Ends {
+        } else if last {
             self.ledger.leaves(tid);
         }
         if self.each_sample && says == Says::Due && !last {
@@ -312,7 +309,7 @@ impl Follower {
         let all_told = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.notes.unheard == 0;
-        let final_counts = !self.exit_events && self.final_counts >= self.born;
+        let final_counts = self.final_counts >= self.born;
         let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);

@@ -14,7 +14,7 @@ use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opening, Places, Says};
-use super::request::{Request, SPARING_NS, Target, sample_ns};
+use super::request::{Request, Target, sample_ns};
 use super::sys;
 use super::task_counters::TaskCounters;
 use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
@@ -29,13 +29,13 @@ const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 /// Loads what follows threads, if it may and can; otherwise their own counters will do.
 pub(super) fn follow(
     request: &Request,
-    threads: usize,
-    program: Option<u32>,
-    inside: Inside<'_>,
+    sparing_ns: u64,
+    (threads, program): (usize, Option<u32>),
+    inside: Inside,
 ) -> Result<Option<Box<dyn Follow>>, CounterError> {
     let sparing = Nanos(sample_ns(
         request.interval.map_or(u64::MAX, |i| i.0),
-        SPARING_NS,
+        sparing_ns,
     ));
     let core_types = &request.core_types.by_cpu;
     let errand = Errand {

@@ -21,7 +21,6 @@ mod follow;
 mod inside;
 mod launch;
 mod limits;
-mod linger;
 mod notes;
 mod open;
 mod percpu;
@@ -42,7 +41,7 @@ mod vendor;
 
 pub use catalog::{Probe, probe, probe_event};
 pub use crowd::Crowd;
-pub use ends::sees_exits;
+pub use ends::kernel_tells;
 pub use error::CounterError;
 pub use fit::fit_together;
 pub use follow::Fate;

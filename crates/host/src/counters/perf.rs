@@ -12,8 +12,8 @@ use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Opening, Says};
+use super::sys;
 use super::task_counters::TaskCounters;
-use super::{linger, sys};
 
 /// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
 /// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
@@ -130,11 +130,5 @@ impl TaskCounters for Perf {
 
     fn user_only(&self) -> bool {
         self.opened.user_only
-    }
-
-    fn retire(&mut self) {
-        if let Some(counter) = self.opened.slow() {
-            linger::keep(counter, linger::LINGERING);
-        }
     }
 }

@@ -91,9 +91,7 @@ impl Request {
             sample_ns,
             every: self.every,
             prompt: self.prompt,
-            exit_point: ends::exit_point(),
             kernel_tells: ends::kernel_tells(),
-            one_root: launched,
             leaving: if self.every.is_some() {
                 Leaving::Each(1)
             } else {

@@ -82,7 +82,6 @@ impl Session {
         let before = children_cpu_time();
         let ending = child.as_ref().map(Held::wait);
         let (user, system) = children_cpu_time();
-        self.counters.retire();
         Ok(Summary {
             ending,
             elapsed,

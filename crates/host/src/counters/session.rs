@@ -39,6 +39,8 @@ pub struct Session {
     turned: Nanos,
     /// Records that were lost when trees were last looked at.
     lost: u64,
+    /// How threads may be followed inside the kernel by a session that takes this one's place.
+    offer: Option<Inside>,
 }
 
 /// How often rings are looked at when there is no period.
@@ -53,7 +55,7 @@ impl Session {
     ///
     /// # Errors
     /// Counters that cannot be opened, targets that are not there.
-    pub fn open(request: Request, inside: Option<Inside<'_>>) -> Result<Self, CounterError> {
+    pub fn open(request: Request, inside: Option<Inside>) -> Result<Self, CounterError> {
         let child = match &request.target {
             Target::Launch(command) => Some(launch::hold(
                 command,
@@ -69,7 +71,7 @@ impl Session {
             _ => awaited(&roots)?,
         };
         let follow = inside
-            .map(|inside| inside::follow(&request, roots.len(), program, inside))
+            .map(|inside| inside::follow(&request, SPARING_NS, (roots.len(), program), inside))
             .transpose()?
             .flatten();
         let is_inside = follow.is_some();
@@ -81,7 +83,7 @@ impl Session {
                     Followed::new(follow, &request.plan, pids, awaited)?,
                 )
             }
-            None => Self::by_events(&request, &tids_of(&roots), awaited)?,
+            None => Self::by_events(&request, SPARING_NS, &tids_of(&roots), awaited)?,
         };
         let mut session = Self::over(request, SPARING_NS, open);
         session.child = child;
@@ -100,7 +102,8 @@ impl Session {
     }
 
     /// Counts nobody yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
-    /// which act on whether a thread ran all through a period, samples are close together.
+    /// which act on whether a thread ran all through a period, samples are close together. Threads are followed inside the kernel,
+    /// where that is offered and can be done.
     ///
     /// # Errors
     /// No file is left.
@@ -109,6 +112,7 @@ impl Session {
         interval: Nanos,
         cpus: CpuSet,
         core_types: CoreTypes,
+        inside: Option<Inside>,
     ) -> Result<Self, CounterError> {
         let request = Request {
             target: Target::Processes(Vec::new()),
@@ -125,20 +129,32 @@ impl Session {
             output: None,
             core_types,
         };
-        let opening = request.opening(LEAST_SAMPLE_NS);
         let nothing = request.sets.iter().all(Vec::is_empty);
-        let opened = if nothing {
-            Opened::default()
-        } else {
-            Opened::open(&opening, Whom::Threads(&[]))?
+        let follow = inside
+            .filter(|_| !nothing)
+            .map(|inside| {
+                let room = (tasks::count(), None);
+                inside::follow(&request, LEAST_SAMPLE_NS, room, inside)
+            })
+            .transpose()?
+            .flatten();
+        let mut open = match follow {
+            Some(follow) => {
+                let plan = &request.plan;
+                Self::inside(
+                    &request,
+                    Followed::new(follow, plan, Vec::new(), Vec::new())?,
+                )
+            }
+            None if nothing => Self::nothing(&request)?,
+            None => Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?,
         };
-        let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
-        follower.exit_events = opening.traces(opened.user_only).is_some();
-        follower.fates = Some(Vec::new());
-        drop(opening);
-        let perf = Perf::new(opened, Vec::new())?;
-        let open = (Box::new(perf) as _, follower, None);
-        Ok(Self::over(request, LEAST_SAMPLE_NS, open))
+        open.1.fates = Some(Vec::new());
+        let session = Self::over(request, LEAST_SAMPLE_NS, open);
+        Ok(Self {
+            offer: inside,
+            ..session
+        })
     }
 
     /// Counts nobody yet, by the same clock and on the same CPUs, but something else.
@@ -155,11 +171,19 @@ impl Session {
             interval,
             self.request.cpus.clone(),
             self.request.core_types.clone(),
+            self.offer,
         )?;
         Ok(Self {
             origin: self.origin,
             ..new
         })
+    }
+
+    /// Without any counter; only ends of processes are noticed.
+    fn nothing(request: &Request) -> Result<Open, CounterError> {
+        let follower = Follower::new(request.core_types.by_cpu.clone(), &[]);
+        let perf = Perf::new(Opened::default(), Vec::new())?;
+        Ok((Box::new(perf), follower, None))
     }
 
     /// With threads that are followed inside the kernel.
@@ -171,12 +195,12 @@ impl Session {
     /// With counters of threads, CPUs or control groups.
     fn by_events(
         request: &Request,
+        sparing_ns: u64,
         tids: &[u32],
         awaited: Vec<OwnedFd>,
     ) -> Result<Open, CounterError> {
         let folder = cgroup(&request.target)?;
-        let mut opening = request.opening(SPARING_NS);
-        opening.one_root = tids.len() == 1;
+        let opening = request.opening(sparing_ns);
         let whom = match (&request.target, &folder) {
             (Target::Cpus, _) => Whom::Cpus,
             (_, Some(folder)) => Whom::Cgroup(folder),
@@ -191,7 +215,6 @@ impl Session {
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
-        follower.exit_events = opening.traces(opened.user_only).is_some();
         Ok((Box::new(Perf::new(opened, awaited)?), follower, owner))
     }
 
@@ -212,6 +235,7 @@ impl Session {
             set: 0,
             turned: origin,
             lost: 0,
+            offer: None,
         }
     }
 

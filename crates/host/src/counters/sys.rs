@@ -325,27 +325,3 @@ pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
-
-/// The kernel's table of tracepoints as a folder that is mounted nowhere: where nobody has mounted it, who may mount need not
-/// change what others see.
-pub(super) fn tracefs() -> io::Result<OwnedFd> {
-    let owned = |fd: libc::c_long| {
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-    };
-    const CLOEXEC: libc::c_int = 1;
-    const CREATE: libc::c_int = 6;
-    // SAFETY: the name is a C string that outlives the call.
-    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
-    let none = std::ptr::null::<libc::c_char>();
-    let fd = context.as_raw_fd();
-    // SAFETY: this command takes neither key nor value.
-    if unsafe { libc::syscall(libc::SYS_fsconfig, fd, CREATE, none, none, 0) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: this takes no pointers.
-    owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, CLOEXEC, 0) })
-}

@@ -72,7 +72,4 @@ pub(super) trait TaskCounters {
     fn user_only(&self) -> bool {
         false
     }
-
-    /// Counting is over. What takes long to close is closed by a process of its own.
-    fn retire(&mut self) {}
 }

@@ -73,7 +73,7 @@ pub enum Heard<'a> {
     Renumbered { pid: u32, before: u32 },
     /// It has this name now, which ends with the first zero.
     Named([u8; 16]),
-    /// It starts a program of this name, and has the number of its process from now on.
+    /// It started a program of this name, and has the number of its process from now on.
     Starts([u8; 16]),
     /// It has counted so much since it was first heard of.
     Counted {
@@ -131,13 +131,13 @@ pub trait Follow: Send {
 }
 
 /// Loads what follows threads, or says why not.
-pub type Load<'a> = &'a dyn Fn(&Errand<'_>) -> Result<Box<dyn Follow>, String>;
+pub type Load = fn(&Errand<'_>) -> Result<Box<dyn Follow>, String>;
 
 /// How threads may be followed inside the kernel.
-#[derive(Clone, Copy)]
-pub struct Inside<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Inside {
     /// Loads what follows them; says why not.
-    pub load: Load<'a>,
+    pub load: Load,
     /// It is an error if that cannot be done.
     pub must: bool,
 }

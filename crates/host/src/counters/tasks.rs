@@ -13,6 +13,15 @@ pub(super) fn processes() -> Vec<u32> {
         .collect()
 }
 
+/// How many threads there are on this machine.
+pub(super) fn count() -> usize {
+    let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let threads = loads.split_whitespace().nth(3);
+    threads
+        .and_then(|field| field.split_once('/')?.1.parse().ok())
+        .unwrap_or(0)
+}
+
 /// The threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"));

@@ -143,6 +143,7 @@ fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
         period: PERIOD,
         journals: folder.to_owned(),
         dry: false,
+        inside: None,
     }
 }
 

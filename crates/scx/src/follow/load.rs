@@ -251,6 +251,7 @@ impl InKernel {
         if programs.on_free.autoload() {
             self.links.push(programs.on_free.attach()?);
         }
+        self.links.push(programs.on_exec.attach()?);
         self.links.push(programs.on_name.attach()?);
         Ok(())
     }

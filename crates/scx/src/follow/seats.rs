@@ -19,6 +19,7 @@ pub(super) struct Known {
     /// How often it had changed.
     pub(super) changes: u64,
     named: u32,
+    exec_ns: u64,
     /// What its number was, and its process's; 0 before it was told of.
     tid: u32,
     pid: u32,
@@ -26,9 +27,15 @@ pub(super) struct Known {
 
 impl Known {
     /// Whether nothing but counts is new of a seat.
-    const fn is_nothing_new(self, state: u32, named: u32, renumbered_ns: u64) -> bool {
+    const fn is_nothing_new(
+        self,
+        state: u32,
+        named: u32,
+        renumbered_ns: u64,
+        exec_ns: u64,
+    ) -> bool {
         let numbers = self.tid > 0 && (renumbered_ns == 0 || self.tid == self.pid);
-        numbers && state == shared::SEAT_TAKEN && named == self.named
+        numbers && state == shared::SEAT_TAKEN && named == self.named && exec_ns == self.exec_ns
     }
 }
 
@@ -74,7 +81,7 @@ impl InKernel {
     /// Tells what is new of a seat; whether its thread has left it.
     pub(super) fn tell(&mut self, nr: usize, hear: Hear<'_>) -> bool {
         // Most threads have counted, and that is all.
-        let (changes, (state, named, renumbered_ns, at_ns)) = self.settled(nr, |seats| {
+        let (changes, (state, named, renumbered_ns, exec_ns, at_ns)) = self.settled(nr, |seats| {
             let seat = seats.entry(nr);
             let state = seat.half(offset_of!(types::seat, state));
             let named = seat.half(offset_of!(types::seat, named));
@@ -82,11 +89,12 @@ impl InKernel {
                 state,
                 named,
                 seat.field(offset_of!(types::seat, renumbered_ns)),
+                seat.field(offset_of!(types::seat, exec_ns)),
                 seat.field(offset_of!(types::seat, at_ns)),
             )
         });
         let known = self.known[nr];
-        if !known.is_nothing_new(state, named, renumbered_ns) {
+        if !known.is_nothing_new(state, named, renumbered_ns, exec_ns) {
             return self.tell_all(nr, hear);
         }
         self.known[nr].changes = changes;
@@ -126,6 +134,7 @@ impl InKernel {
             Known {
                 changes,
                 named: seat.named,
+                exec_ns: seat.exec_ns,
                 tid,
                 pid,
             },
@@ -155,17 +164,16 @@ impl InKernel {
                 },
             );
         }
-        if known.named != seat.named || born {
+        let name = seat.name.map(|letter| letter as u8);
+        if known.exec_ns != seat.exec_ns {
+            hear(Nanos(seat.exec_ns), tid, Heard::Starts(name));
+        } else if known.named != seat.named || born {
             let since = if renumbered || !born {
                 now
             } else {
                 Nanos(seat.born_ns)
             };
-            hear(
-                since,
-                tid,
-                Heard::Named(seat.name.map(|letter| letter as u8)),
-            );
+            hear(since, tid, Heard::Named(name));
         }
         self.tell_counts(nr, (pid, tid), now, false, hear);
         let left = seat.state == shared::SEAT_LEFT;

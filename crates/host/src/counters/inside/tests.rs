@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading, Which};
 
 use super::super::follow::Follower;
+use super::super::request::SPARING_NS;
 use super::super::request::testing::request;
 use super::super::task_counting::Hear;
 use super::*;

@@ -11,8 +11,7 @@
 //! kernel tells final counts itself (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread
 //! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of busy births).
 //! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
-//! kernel writes one after the other. Where there are several threads first, whose offspring's events are not the same, or the
-//! kernel does not tell ([`super::ends`]), the tracepoint of ends asks for a sample instead, where it may.
+//! kernel writes one after the other. Where the kernel does not tell ([`super::ends`]), they are known only together.
 //!
 //! Totals of threads are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
 //! another PMU than all else that it counts itself, and PMUs are what relatives exchange, one by one, when they take turns.
@@ -38,9 +37,8 @@ use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     Due,
-    /// The thread leaves a CPU.
+    /// The thread leaves a CPU, perhaps for good.
     Leaves,
-    Ends,
 }
 
 #[derive(Default)]
@@ -61,8 +59,6 @@ pub(super) struct Opened {
     /// Final counts that the kernel tells of each thread that is born to one with counters.
     pub(super) final_counts_each: u32,
     trees: u32,
-    /// Each group's last member is a counter of ends.
-    exit_events: bool,
     pub(super) user_only: bool,
 }
 
@@ -119,7 +115,7 @@ impl Opened {
         tids: &[u32],
     ) -> Result<(), CounterError> {
         let groups = opening.groups(Whom::Threads(tids));
-        if opening.tells_last(self.user_only) {
+        if opening.kernel_tells {
             self.final_counts_each = groups.len() as u32;
         }
         for tid in tids {
@@ -185,19 +181,11 @@ impl Opened {
             let refused = |e| opening.refused(&member.1.planned.name, e);
             files.open(&attr, scope, (Some(member.0), Says::Due), refused)?;
         }
-        self.exit_events |= exit_events
-            .iter()
-            .any(|event| event.0 == abi::PERF_TYPE_TRACEPOINT);
         let final_counts = (exit_events.last() == Some(&NOTHING)).then_some(group.nth);
         for event in exit_events {
             let attr = exit_attr(opening, &clock, event);
-            let says = if event == SWITCHES {
-                Says::Leaves
-            } else {
-                Says::Ends
-            };
             let refused = |e| opening.refused("context_switches", e);
-            files.open(&attr, scope, (None, says), refused)?;
+            files.open(&attr, scope, (None, Says::Leaves), refused)?;
         }
         let info = GroupInfo {
             tree,
@@ -374,14 +362,6 @@ impl Opened {
         owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
-    /// One of the counters of ends, the last of which is slow to close.
-    pub(super) fn slow(&self) -> Option<&OwnedFd> {
-        self.members
-            .first()
-            .and_then(|members| members.last())
-            .filter(|_| self.exit_events)
-    }
-
     /// Switches the groups of a set on or off.
     pub(super) fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
         let groups = self
@@ -429,10 +409,10 @@ impl Files {
 fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
     // The kernel ends the members last to first, and the first to go still sees the whole group.
     let tell_at_exit = event == NOTHING;
-    let (period, frequency) = match event.0 {
-        _ if tell_at_exit => (SAMPLED, false),
-        abi::PERF_TYPE_TRACEPOINT => (1, false),
-        _ => opening.leaving.rate(),
+    let (period, frequency) = if tell_at_exit {
+        (SAMPLED, false)
+    } else {
+        opening.leaving.rate()
     };
     Attr {
         kind: event.0,

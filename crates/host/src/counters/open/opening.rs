@@ -50,12 +50,8 @@ pub(in super::super) struct Opening<'a> {
     pub(in super::super) every: Option<(usize, usize, u64)>,
     /// Such a sample wakes who waits.
     pub(in super::super) prompt: bool,
-    /// The tracepoint of a thread's end, where it may be used.
-    pub(in super::super) exit_point: Option<u64>,
-    /// The kernel tells final counts itself, too.
+    /// The kernel tells final counts.
     pub(in super::super) kernel_tells: bool,
-    /// All threads stem from one that was there first.
-    pub(in super::super) one_root: bool,
     /// When a thread's counts are told as it leaves a CPU.
     pub(in super::super) leaving: Leaving,
     /// The first set begins with the program.
@@ -125,24 +121,8 @@ impl Opening<'_> {
         // An event that asks for readings must not be taken for one that only tells.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
-        let exit = self
-            .traces(user_only)
-            .map(|point| (abi::PERF_TYPE_TRACEPOINT, point));
-        switch
-            .into_iter()
-            .chain(exit.or(self.tells_last(user_only).then_some(NOTHING)))
-            .collect()
-    }
-
-    /// Whether the kernel is what tells final counts.
-    pub(super) fn tells_last(&self, user_only: bool) -> bool {
-        self.kernel_tells && self.traces(user_only).is_none()
-    }
-
-    /// The tracepoint of a thread's end, if that is what tells its final counts.
-    pub(in super::super) fn traces(&self, user_only: bool) -> Option<u64> {
-        let spared = self.kernel_tells && self.one_root;
-        self.exit_point.filter(|_| !user_only && !spared)
+        let last = self.kernel_tells.then_some(NOTHING);
+        switch.into_iter().chain(last).collect()
     }
 
     /// After how much running the clock of a set's groups asks for a sample; 0 for never.
