@@ -52,6 +52,15 @@ static __always_inline struct here *here_at(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
+/* What a counter has gained. One that was opened anew, since its CPU had been offline, begins at zero. */
+static __always_inline u64 gain(u64 *last, u64 now)
+{
+	u64 before = *last;
+
+	*last = now;
+	return now >= before ? now - before : 0;
+}
+
 /*
  * Gives a row what counters of a kind have gained. Verifying is most of what loading takes, and grows with instructions, of which those
  * that settings rule out do not count: so this is in one place, and what a single event does not need is apart.
@@ -67,17 +76,13 @@ static __noinline void read_counters(struct here *here, struct row *row, u32 cpu
 	/* How long an event counted costs as much again as how much. */
 	if (settings.timed) {
 		if (!bpf_perf_event_read_value(&events, first, &value, sizeof(value))) {
-			row->running_ns += value.running - here->running_ns;
-			here->running_ns = value.running;
-			row->counts[0] += value.counter - here->last[0];
-			here->last[0] = value.counter;
+			row->running_ns += gain(&here->running_ns, value.running);
+			row->counts[0] += gain(&here->last[0], value.counter);
 		}
 	} else if (settings.events) {
 		counter = bpf_perf_event_read(&events, first);
-		if ((s64)counter >= 0) {
-			row->counts[0] += counter - here->last[0];
-			here->last[0] = counter;
-		}
+		if ((s64)counter >= 0)
+			row->counts[0] += gain(&here->last[0], counter);
 	}
 	if (settings.events < 2)
 		return;
@@ -86,8 +91,7 @@ static __noinline void read_counters(struct here *here, struct row *row, u32 cpu
 		counter = bpf_perf_event_read(&events, first + place);
 		if ((s64)counter < 0)
 			continue;
-		row->counts[place] += counter - here->last[place];
-		here->last[place] = counter;
+		row->counts[place] += gain(&here->last[place], counter);
 	}
 }
 

@@ -47,6 +47,12 @@ static __always_inline void open_stretch(struct ledger *l, u32 cpu, u64 now)
 	l->since_ns = now;
 }
 
+/* What was gained. A counter that was opened anew, since its CPU had been offline, began at zero. */
+static __always_inline u64 gain(u64 before, u64 now)
+{
+	return now >= before ? now - before : 0;
+}
+
 /* Adds what the counters gained since `open_stretch`. */
 static __always_inline void add_stretch(struct ledger *l, u32 cpu, u64 now)
 {
@@ -63,11 +69,11 @@ static __always_inline void add_stretch(struct ledger *l, u32 cpu, u64 now)
 
 		if (!(slots >> slot & 1) || !read_event(set, slot, cpu, &value))
 			continue;
-		sum->counts[BOUNDED(slot, MAX_EVENTS)] += value.counter - reading[0];
+		sum->counts[BOUNDED(slot, MAX_EVENTS)] += gain(reading[0], value.counter);
 		/* A set is one group: its first event's times are everybody's. */
 		if (1U << slot == first) {
-			sum->enabled_ns += value.enabled - reading[1];
-			sum->running_ns += value.running - reading[2];
+			sum->enabled_ns += gain(reading[1], value.enabled);
+			sum->running_ns += gain(reading[2], value.running);
 		}
 	}
 	__sync_fetch_and_add(&l->changes, 1);

@@ -91,7 +91,7 @@ impl Counting {
             });
         }
         let counters = CpuCounters::open(&sets, cpus)?;
-        let counting = Self {
+        let mut counting = Self {
             counters,
             plan,
             slots: sets.iter().map(|s| slots(s)).collect(),
@@ -145,6 +145,11 @@ impl Counting {
                 event,
             )
         })
+    }
+
+    /// Opens counters anew of CPUs that are back; whether there were any.
+    pub fn renew(&mut self) -> Result<bool, CounterError> {
+        self.counters.renew()
     }
 
     /// Ends the turn of the set that counts; the next one, if it is another.

@@ -406,6 +406,11 @@ impl ScxEngine {
         }
         self.collect()?;
         self.close_exchanged()?;
+        if let Some(counting) = &mut self.counting
+            && counting.renew()?
+        {
+            self.kernel.count(counting, &self.core_types)?;
+        }
         // One that is cut short by an event is not a turn.
         if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
             self.turned = self.now();

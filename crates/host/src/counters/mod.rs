@@ -30,6 +30,7 @@ mod record;
 pub mod region;
 mod request;
 mod resolve;
+mod returns;
 mod run;
 mod session;
 mod sys;

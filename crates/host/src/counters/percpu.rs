@@ -4,11 +4,13 @@
 //! out there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
 
 use super::resolve::Resolved;
+use super::returns::Returns;
 use super::sys::{self, Attr, Scope};
 use super::{CounterError, limits};
 
@@ -32,6 +34,11 @@ impl AsFd for CpuEvent {
 #[derive(Default)]
 pub struct CpuCounters {
     events: Vec<CpuEvent>,
+    sets: Vec<Vec<Resolved>>,
+    cpus: CpuSet,
+    /// The set that counts.
+    on: Option<u32>,
+    returns: Option<Returns>,
 }
 
 impl CpuCounters {
@@ -41,13 +48,47 @@ impl CpuCounters {
     /// Not permitted, or no files are left.
     pub fn open(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Result<Self, CounterError> {
         limits::make_room((sets.iter().map(Vec::len).sum::<usize>() * cpus.len()) as u64)?;
-        let mut counters = Self::default();
+        let mut counters = Self {
+            sets: sets.to_vec(),
+            cpus: cpus.clone(),
+            returns: Some(Returns::new(Path::new("/"))),
+            ..Self::default()
+        };
         for cpu in cpus.iter() {
-            for (set, events) in (0..).zip(sets) {
-                counters.open_set(cpu, set, events)?;
-            }
+            counters.open_cpu(cpu)?;
         }
         Ok(counters)
+    }
+
+    fn open_cpu(&mut self, cpu: CpuId) -> Result<(), CounterError> {
+        let sets = std::mem::take(&mut self.sets);
+        let opened = (0..)
+            .zip(&sets)
+            .try_for_each(|(set, events)| self.open_set(cpu, set, events));
+        self.sets = sets;
+        opened
+    }
+
+    /// Opens counters anew of CPUs that were offline and are back; whether there were any, so that the new ones have to be
+    /// handed over.
+    ///
+    /// # Errors
+    /// Not permitted any more, or no files are left.
+    pub fn renew(&mut self) -> Result<bool, CounterError> {
+        let back = self.returns.as_mut().map(Returns::look).unwrap_or_default();
+        let back = back.intersection(&self.cpus);
+        if back.is_empty() {
+            return Ok(false);
+        }
+        self.events.retain(|event| !back.contains(event.cpu));
+        let kept = self.events.len();
+        for cpu in back.iter() {
+            self.open_cpu(cpu)?;
+        }
+        if let Some(on) = self.on {
+            switch(&self.events[kept..], on, true)?;
+        }
+        Ok(true)
     }
 
     /// Opens a set on a CPU: a group per PMU, so that all of it counts or nothing.
@@ -115,10 +156,15 @@ impl CpuCounters {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
-        for event in self.events.iter().filter(|e| e.set == set && e.leads) {
-            sys::switch(&event.file, on).map_err(CounterError::system("switching counters"))?;
-        }
-        Ok(())
+    pub fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        self.on = on.then_some(set);
+        switch(&self.events, set, on)
     }
+}
+
+fn switch(events: &[CpuEvent], set: u32, on: bool) -> Result<(), CounterError> {
+    for event in events.iter().filter(|e| e.set == set && e.leads) {
+        sys::switch(&event.file, on).map_err(CounterError::system("switching counters"))?;
+    }
+    Ok(())
 }

@@ -5,13 +5,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_core::counters::Ledger;
+use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 use nix::poll::PollFlags;
 
 use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
-use super::open::{GroupInfo, Opened, Opening, Says};
+use super::open::{GroupInfo, Opened, Opening, Says, Whom};
 use super::sys;
 use super::task_counters::TaskCounters;
 
@@ -65,6 +66,15 @@ impl TaskCounters for Perf {
 
     fn detach(&mut self, trees: &[u32]) {
         self.opened.close(trees);
+    }
+
+    fn renew(
+        &mut self,
+        opening: &Opening<'_>,
+        whom: Whom<'_>,
+        cpus: &CpuSet,
+    ) -> Result<(), CounterError> {
+        self.opened.add_cpus(opening, whom, cpus)
     }
 
     fn attention(&mut self) -> &mut Attention {

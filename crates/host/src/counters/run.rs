@@ -112,6 +112,7 @@ impl Session {
             let until = next.min(deadline).min(self.counters.now() + HOUSEKEEPING);
             let wake = self.counters.wait(until)?;
             self.listen();
+            self.renew()?;
             if let Some(signal) = wake.signal {
                 let Some(child) = child else { break };
                 pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));

@@ -4,6 +4,7 @@
 //! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use countersteer_core::counters::{Owner, Plan, Readings, Which};
 use countersteer_core::cpuset::CpuSet;
@@ -18,6 +19,7 @@ use super::open::{Opened, Whom};
 use super::perf::Perf;
 use super::request::{LEAST_SAMPLE_NS, Request, SPARING_NS, Target};
 use super::resolve::{CoreTypes, Resolved};
+use super::returns::Returns;
 use super::task_counters::TaskCounters;
 use super::task_counting::Inside;
 use super::{sys, tasks};
@@ -41,6 +43,8 @@ pub struct Session {
     lost: u64,
     /// How threads may be followed inside the kernel by a session that takes this one's place.
     offer: Option<Inside>,
+    /// Where counters of CPUs are open: which of them come back after they were offline, and the control group.
+    of_cpus: Option<(Returns, Option<OwnedFd>)>,
 }
 
 /// How often rings are looked at when there is no period.
@@ -87,6 +91,10 @@ impl Session {
         };
         let mut session = Self::over(request, SPARING_NS, open);
         session.child = child;
+        if session.owner == Some(Owner::Cpu) {
+            let folder = cgroup(&session.request.target)?;
+            session.of_cpus = Some((Returns::new(Path::new("/")), folder));
+        }
         if session.owner.is_none() {
             session.take_in(&roots);
             // Counters of a program that is to be started are with it, and those of events are with their threads.
@@ -236,6 +244,7 @@ impl Session {
             turned: origin,
             lost: 0,
             offer: None,
+            of_cpus: None,
         }
     }
 
@@ -345,6 +354,23 @@ impl Session {
     /// Takes in what rings hold by now.
     pub fn listen(&mut self) {
         self.follower.listen(&mut *self.counters, false);
+    }
+
+    /// Opens counters of CPUs anew that were offline and are back.
+    pub(super) fn renew(&mut self) -> Result<(), CounterError> {
+        let Some((returns, folder)) = &mut self.of_cpus else {
+            return Ok(());
+        };
+        let back = returns.look().intersection(&self.request.cpus);
+        if back.is_empty() {
+            return Ok(());
+        }
+        let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
+        let opening = self.request.opening(self.sparing_ns);
+        let known = self.counters.groups().len();
+        self.counters.renew(&opening, whom, &back)?;
+        self.follower.groups(&self.counters.groups()[known..]);
+        self.counters.select(self.set as u32, true)
     }
 
     /// Takes in what rings hold by now, ends of just now as well, which take a moment.

@@ -4,12 +4,13 @@
 //! Input: threads, sets of events. Output: what befell threads and what they counted, as [`Notes`] and in a [`Ledger`].
 
 use countersteer_core::counters::Ledger;
+use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
-use super::open::{GroupInfo, Opening, Says};
+use super::open::{GroupInfo, Opening, Says, Whom};
 
 pub(super) trait TaskCounters {
     /// The time, by the clock of the records.
@@ -24,6 +25,19 @@ pub(super) trait TaskCounters {
 
     /// Counts trees of threads no longer, all of which have ended.
     fn detach(&mut self, _trees: &[u32]) {}
+
+    /// Opens counters of CPUs anew that were offline and are back.
+    ///
+    /// # Errors
+    /// They may not be opened any more.
+    fn renew(
+        &mut self,
+        _opening: &Opening<'_>,
+        _whom: Whom<'_>,
+        _cpus: &CpuSet,
+    ) -> Result<(), CounterError> {
+        Ok(())
+    }
 
     /// What else is waited for.
     fn attention(&mut self) -> &mut Attention;

@@ -218,11 +218,16 @@ impl InKernel {
         if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
-        let sets = counted.len();
-        let places = self.layout.places();
         for cpu in &self.classes.first {
             self.layout.add_class(&counted, *cpu);
         }
+        self.hand_over()
+    }
+
+    /// Hands counters over to the programs.
+    fn hand_over(&self) -> Result<(), String> {
+        let sets = self.layout.sets.len();
+        let places = self.layout.places();
         let kinds = self.layout.counters.len();
         for event in self.counters.events() {
             let Some(class) = self.classes.of[event.cpu.index()] else {
@@ -240,6 +245,14 @@ impl InKernel {
                 .events
                 .update(&key.to_ne_bytes(), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes counters anew of CPUs that are back.
+    pub(super) fn renew(&mut self) -> Result<(), String> {
+        if self.counters.renew().map_err(|e| e.to_string())? {
+            self.hand_over()?;
         }
         Ok(())
     }

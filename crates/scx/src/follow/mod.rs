@@ -211,6 +211,8 @@ impl Follow for InKernel {
         let now = now.map_or(u64::MAX, |t| {
             t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
         });
+        // Where that fails, a CPU that was offline goes on uncounted, and all others are counted.
+        let _ = self.renew();
         let sparing = self.sparing.0;
         self.read_running(|here| {
             is_busy(here)

@@ -20,8 +20,9 @@ mod info;
 mod opening;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use countersteer_core::cpuset::CpuSet;
 use rustc_hash::FxHashMap;
 
 use super::CounterError;
@@ -87,25 +88,32 @@ impl Opened {
                     }
                 }
             }
-            Whom::Cpus => {
-                for group in &groups {
-                    opened.group(opening, group, Scope::Cpu(group.cpu.0), 0, false)?;
-                }
-            }
-            Whom::Cgroup(folder) => {
-                use std::os::fd::AsRawFd;
-                for group in &groups {
-                    opened.group(
-                        opening,
-                        group,
-                        Scope::Cgroup(folder.as_raw_fd(), group.cpu.0),
-                        0,
-                        false,
-                    )?;
-                }
-            }
+            Whom::Cpus | Whom::Cgroup(_) => opened.add_cpus(opening, whom, opening.cpus)?,
         }
         Ok(opened)
+    }
+
+    /// Opens the groups of these CPUs, for all that runs there or for a control group's threads. They are a tree of their own, so
+    /// that what is counted adds to what was counted before.
+    pub(super) fn add_cpus(
+        &mut self,
+        opening: &Opening<'_>,
+        whom: Whom<'_>,
+        cpus: &CpuSet,
+    ) -> Result<(), CounterError> {
+        let tree = self.trees;
+        self.trees += 1;
+        for group in &opening.groups(whom) {
+            if !cpus.contains(group.cpu) {
+                continue;
+            }
+            let scope = match whom {
+                Whom::Cgroup(folder) => Scope::Cgroup(folder.as_raw_fd(), group.cpu.0),
+                _ => Scope::Cpu(group.cpu.0),
+            };
+            self.group(opening, group, scope, tree, false)?;
+        }
+        Ok(())
     }
 
     /// Opens all groups of more threads; their trees follow those that are there.
