@@ -145,11 +145,9 @@ impl Follower {
             }
             What::Renumbered { pid, before } => {
                 self.ledger.exit(before);
-                self.trees.born(tid, before);
-                self.trees.ended(before);
-                self.ended.push(before);
                 self.ledger
                     .birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                self.took_number(note, before);
             }
             What::Named { name, exec } => {
                 if exec && !self.ledger.is_alive(tid) {
@@ -234,13 +232,18 @@ impl Follower {
         };
         self.ledger
             .renumber(before, Owner::Thread { pid, tid: pid }, at);
-        self.trees.born(pid, before);
+        self.took_number(note, before);
+    }
+
+    /// A thread has its process's number now.
+    fn took_number(&mut self, note: &Note, before: u32) {
+        self.trees.born(note.tid, before);
         self.trees.ended(before);
         self.ended.push(before);
         self.befell(
             note,
             Fate::Born {
-                pid,
+                pid: note.tid,
                 parent: before,
             },
         );
