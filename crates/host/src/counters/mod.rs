@@ -34,6 +34,7 @@ mod returns;
 mod run;
 mod session;
 mod sys;
+mod targets;
 mod task_counters;
 mod task_counting;
 mod tasks;

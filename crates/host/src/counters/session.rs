@@ -20,9 +20,10 @@ use super::perf::Perf;
 use super::request::{LEAST_SAMPLE_NS, Request, SPARING_NS, Target};
 use super::resolve::{CoreTypes, Resolved};
 use super::returns::Returns;
+use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
 use super::task_counters::TaskCounters;
 use super::task_counting::Inside;
-use super::{sys, tasks};
+use super::tasks;
 
 /// Counters that are open.
 pub struct Session {
@@ -146,23 +147,32 @@ impl Session {
             })
             .transpose()?
             .flatten();
-        let mut open = match follow {
+        let session = match follow {
             Some(follow) => {
-                let plan = &request.plan;
-                Self::inside(
-                    &request,
-                    Followed::new(follow, plan, Vec::new(), Vec::new())?,
-                )
+                let followed = Followed::new(follow, &request.plan, Vec::new(), Vec::new())?;
+                Self::of_engine(request, followed)
             }
-            None if nothing => Self::nothing(&request)?,
-            None => Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?,
+            None => {
+                let mut open = if nothing {
+                    Self::nothing(&request)?
+                } else {
+                    Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?
+                };
+                open.1.fates = Some(Vec::new());
+                Self::over(request, LEAST_SAMPLE_NS, open)
+            }
         };
-        open.1.fates = Some(Vec::new());
-        let session = Self::over(request, LEAST_SAMPLE_NS, open);
         Ok(Self {
             offer: inside,
             ..session
         })
+    }
+
+    /// Counts nobody yet, by what follows threads inside the kernel.
+    pub(super) fn of_engine(request: Request, followed: Followed) -> Self {
+        let mut open = Self::inside(&request, followed);
+        open.1.fates = Some(Vec::new());
+        Self::over(request, LEAST_SAMPLE_NS, open)
     }
 
     /// Counts nobody yet, by the same clock and on the same CPUs, but something else.
@@ -488,75 +498,6 @@ impl Session {
     pub const fn lost(&self) -> u64 {
         self.follower.lost()
     }
-}
-
-/// Threads that are there first, with their processes.
-fn roots(target: &Target, child: Option<&Held>) -> Result<Vec<(u32, u32)>, CounterError> {
-    let mut roots = Vec::new();
-    match (target, child) {
-        (_, Some(child)) => roots.push((child.pid(), child.pid())),
-        (Target::Processes(pids), _) => {
-            for pid in pids {
-                roots.extend(tasks::of_process(*pid)?.into_iter().map(|tid| (*pid, tid)));
-            }
-        }
-        (Target::Present(pids), _) => {
-            for pid in pids {
-                // Who ended meanwhile is not missed.
-                roots.extend(
-                    tasks::of_process(*pid)
-                        .into_iter()
-                        .flatten()
-                        .map(|tid| (*pid, tid)),
-                );
-            }
-        }
-        (Target::Threads(tids), _) => {
-            for tid in tids {
-                roots.push((tasks::process_of(*tid)?, *tid));
-            }
-        }
-        _ => {}
-    }
-    Ok(roots)
-}
-
-fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
-    let Target::Cgroup(path) = target else {
-        return Ok(None);
-    };
-    let failed = |source| CounterError::Cgroup {
-        path: path.clone(),
-        source,
-    };
-    let folder = std::fs::File::open(path).map_err(failed)?;
-    // Only control groups have this file, and its absence would otherwise come back as a bad descriptor.
-    std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
-    Ok(Some(folder.into()))
-}
-
-fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
-    pids_of(roots)
-        .into_iter()
-        .map(|pid| {
-            sys::pidfd(pid).map_err(|_| CounterError::Gone {
-                what: "process",
-                id: pid,
-            })
-        })
-        .collect()
-}
-
-/// The numbers of threads, without those of their processes.
-fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
-    threads.iter().map(|(_, tid)| *tid).collect()
-}
-
-/// The processes of threads, which stand together.
-fn pids_of(threads: &[(u32, u32)]) -> Vec<u32> {
-    let mut pids: Vec<u32> = threads.iter().map(|(pid, _)| *pid).collect();
-    pids.dedup();
-    pids
 }
 
 #[cfg(test)]

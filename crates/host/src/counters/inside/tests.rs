@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading, Which};
 
-use super::super::follow::Follower;
+use super::super::follow::{Fate, Follower};
 use super::super::request::SPARING_NS;
 use super::super::request::testing::request;
+use super::super::session::Session;
 use super::super::task_counting::Hear;
 use super::*;
 use std::io;
@@ -16,6 +17,7 @@ struct Script {
     looks: VecDeque<Vec<(u64, u32, Heard<'static>)>>,
     /// Who has not left its CPU at each look.
     living: VecDeque<Vec<(u32, u32)>>,
+    has_room: bool,
     switched: Vec<(u32, bool)>,
 }
 
@@ -36,6 +38,9 @@ impl Follow for Script {
     }
 
     fn adopt(&mut self, _: &[(u32, u32)]) -> io::Result<()> {
+        if self.has_room {
+            return Ok(());
+        }
         Err(io::Error::other("there is no room"))
     }
 
@@ -83,6 +88,7 @@ fn backend(looks: Vec<Vec<(u64, u32, Heard<'static>)>>) -> (Followed, Follower) 
     let script = Script {
         looks: looks.into(),
         living: VecDeque::new(),
+        has_room: false,
         switched: Vec::new(),
     };
     let backend = Followed::new(Box::new(script), &plan, vec![1], Vec::new()).unwrap();
@@ -247,6 +253,7 @@ fn the_session_waits_for_threads_that_are_about_to_leave_their_cpus() {
             vec![lives, lives],
         ]
         .into(),
+        has_room: false,
         switched: Vec::new(),
     });
     backend.hear_out();
@@ -263,4 +270,50 @@ fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
         error,
         "following threads in the kernel failed: there is no room"
     );
+}
+
+#[test]
+fn an_engine_learns_of_forks_execs_and_exits() {
+    let own = std::process::id();
+    let born = |pid, parent| Heard::Born { pid, parent };
+    let program = *b"program\0nonsense";
+    let look = vec![
+        (10, 2, born(2, own)),
+        (11, 3, born(2, 2)),
+        (20, 2, Heard::Ended),
+        (21, 2, Heard::Renumbered { pid: 2, before: 3 }),
+        (22, 2, Heard::Starts(program)),
+    ];
+    let script = Script {
+        looks: VecDeque::from([Vec::new(), look]),
+        living: VecDeque::new(),
+        has_room: true,
+        switched: Vec::new(),
+    };
+    let request = request(1, Some(10));
+    let followed = Followed::new(Box::new(script), &request.plan, Vec::new(), Vec::new()).unwrap();
+    let mut session = Session::of_engine(request, followed);
+    session.attach(own).unwrap();
+    session.listen();
+    let fates: Vec<(u32, Fate)> = session
+        .fates()
+        .into_iter()
+        .map(|(_, tid, fate)| (tid, fate))
+        .collect();
+    let expected = [
+        (
+            2,
+            Fate::Born {
+                pid: 2,
+                parent: own,
+            },
+        ),
+        (3, Fate::Born { pid: 2, parent: 2 }),
+        (2, Fate::Ended),
+        (2, Fate::Born { pid: 2, parent: 3 }),
+        (3, Fate::Ended),
+        (2, Fate::Exec),
+    ];
+    assert_eq!(fates, expected);
+    assert!(session.knows(own) && session.knows(2) && !session.knows(3));
 }
