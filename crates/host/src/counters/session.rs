@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use countersteer_core::counters::{Owner, Plan, Readings, Which};
-use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 
 use super::CounterError;
@@ -17,8 +16,7 @@ use super::launch::{self, Held};
 use super::notes::TAKEN_IN;
 use super::open::{Opened, Whom};
 use super::perf::Perf;
-use super::request::{LEAST_SAMPLE_NS, Request, SPARING_NS, Target};
-use super::resolve::{CoreTypes, Resolved};
+use super::request::{Request, SPARING_NS, Target};
 use super::returns::Returns;
 use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
 use super::task_counters::TaskCounters;
@@ -108,100 +106,6 @@ impl Session {
             }
         }
         Ok(session)
-    }
-
-    /// Counts nobody yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
-    /// which act on whether a thread ran all through a period, samples are close together. Threads are followed inside the kernel,
-    /// where that is offered and can be done.
-    ///
-    /// # Errors
-    /// No file is left.
-    pub fn of_nobody(
-        (sets, plan): (Vec<Vec<Resolved>>, Plan),
-        interval: Nanos,
-        cpus: CpuSet,
-        core_types: CoreTypes,
-        inside: Option<Inside>,
-    ) -> Result<Self, CounterError> {
-        let request = Request {
-            target: Target::Processes(Vec::new()),
-            sets,
-            plan,
-            interval: Some(interval),
-            samples: None,
-            duration: None,
-            every: None,
-            prompt: false,
-            cpus,
-            bind: None,
-            total: false,
-            output: None,
-            core_types,
-        };
-        let nothing = request.sets.iter().all(Vec::is_empty);
-        let follow = inside
-            .filter(|_| !nothing)
-            .map(|inside| {
-                let room = (tasks::count(), None);
-                inside::follow(&request, LEAST_SAMPLE_NS, room, inside)
-            })
-            .transpose()?
-            .flatten();
-        let session = match follow {
-            Some(follow) => {
-                let followed = Followed::new(follow, &request.plan, Vec::new(), Vec::new())?;
-                Self::of_engine(request, followed)
-            }
-            None => {
-                let mut open = if nothing {
-                    Self::nothing(&request)?
-                } else {
-                    Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?
-                };
-                open.1.fates = Some(Vec::new());
-                Self::over(request, LEAST_SAMPLE_NS, open)
-            }
-        };
-        Ok(Self {
-            offer: inside,
-            ..session
-        })
-    }
-
-    /// Counts nobody yet, by what follows threads inside the kernel.
-    pub(super) fn of_engine(request: Request, followed: Followed) -> Self {
-        let mut open = Self::inside(&request, followed);
-        open.1.fates = Some(Vec::new());
-        Self::over(request, LEAST_SAMPLE_NS, open)
-    }
-
-    /// Counts nobody yet, by the same clock and on the same CPUs, but something else.
-    ///
-    /// # Errors
-    /// No file is left.
-    pub fn another(
-        &self,
-        counters: (Vec<Vec<Resolved>>, Plan),
-        interval: Nanos,
-    ) -> Result<Self, CounterError> {
-        let new = Self::of_nobody(
-            counters,
-            interval,
-            self.request.cpus.clone(),
-            self.request.core_types.clone(),
-            self.offer,
-        )?;
-        Ok(Self {
-            origin: self.origin,
-            ..new
-        })
-    }
-
-    /// Without any counter; only ends of processes are noticed.
-    fn nothing(request: &Request) -> Result<Open, CounterError> {
-        let follower = Follower::new(request.core_types.by_cpu.clone(), &[]);
-        let perf = Perf::new(Opened::default(), Vec::new())?;
-        Ok((Box::new(perf), follower, None))
     }
 
     /// With threads that are followed inside the kernel.
@@ -499,6 +403,8 @@ impl Session {
         self.follower.lost()
     }
 }
+
+mod engines;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use super::super::attention::{Attention, Wake};
 use super::super::notes::Notes;
 use super::super::open::{GroupInfo, Opening, Places, Says};
 use super::super::record::testing as record;
-use super::super::request::sample_ns;
 use super::super::request::testing::request;
+use super::super::request::{LEAST_SAMPLE_NS, sample_ns};
 use super::super::run::Tick;
 use super::*;
 
