@@ -11,6 +11,7 @@ use super::super::session::Session;
 use super::super::task_counting::Hear;
 use super::*;
 use std::io;
+use std::process::Command;
 
 /// What is heard at each look, written down.
 struct Script {
@@ -274,18 +275,19 @@ fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
 
 #[test]
 fn an_engine_learns_of_forks_execs_and_exits() {
-    let own = std::process::id();
+    let mut program = Command::new("sleep").arg("60").spawn().unwrap();
+    let own = program.id();
     let born = |pid, parent| Heard::Born { pid, parent };
-    let program = *b"program\0nonsense";
+    let name = *b"program\0nonsense";
     let look = vec![
         (10, 2, born(2, own)),
         (11, 3, born(2, 2)),
         (20, 2, Heard::Ended),
         (21, 2, Heard::Renumbered { pid: 2, before: 3 }),
-        (22, 2, Heard::Starts(program)),
+        (22, 2, Heard::Starts(name)),
     ];
     let script = Script {
-        looks: VecDeque::from([Vec::new(), look]),
+        looks: VecDeque::from([look]),
         living: VecDeque::new(),
         has_room: true,
         switched: Vec::new(),
@@ -294,6 +296,8 @@ fn an_engine_learns_of_forks_execs_and_exits() {
     let followed = Followed::new(Box::new(script), &request.plan, Vec::new(), Vec::new()).unwrap();
     let mut session = Session::of_engine(request, followed);
     session.attach(own).unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
     session.listen();
     let fates: Vec<(u32, Fate)> = session
         .fates()
