@@ -91,6 +91,8 @@ pub struct AffinityEngine {
     read_before: Vec<Sample>,
     /// When a thread was last born.
     born: Nanos,
+    /// Records that the session has lost.
+    lost: u64,
 }
 
 impl AffinityEngine {
@@ -162,14 +164,27 @@ impl AffinityEngine {
             ignored,
             read_before,
             born,
+            lost: 0,
         })
     }
 
     /// Takes in what befell threads.
     fn follow(&mut self) -> Result<(), EngineError> {
         let mut fates = self.session.fates();
+        self.look_for_lost();
         self.scan.look(self.session.now(), &mut fates);
         self.take(fates)
+    }
+
+    /// Where a fork may have been missed, threads are looked for in /proc from then on.
+    fn look_for_lost(&mut self) {
+        let lost = self.session.lost();
+        if lost > self.lost {
+            self.lost = lost;
+            for (tid, member) in &self.roster.members {
+                self.scan.knows(member.before.pid, *tid);
+            }
+        }
     }
 
     fn take(&mut self, mut fates: Vec<(Nanos, u32, Fate)>) -> Result<(), EngineError> {
@@ -184,7 +199,10 @@ impl AffinityEngine {
                     kind: ThreadEventKind::Exec,
                 }),
                 Fate::Ended => {
-                    self.end(tid);
+                    // After a loss, /proc may show again what was told already.
+                    if !self.end(tid) && self.lost > 0 {
+                        continue;
+                    }
                     self.events.push(ThreadEvent {
                         at,
                         thread,
@@ -196,16 +214,17 @@ impl AffinityEngine {
         Ok(())
     }
 
-    /// Forgets a thread, and with its last thread a program.
-    fn end(&mut self, tid: u32) {
+    /// Forgets a thread, and with its last thread a program; whether it was known.
+    fn end(&mut self, tid: u32) -> bool {
         self.journal.forget(tid);
         let Some(program) = self.roster.remove(tid) else {
-            return;
+            return false;
         };
         self.ended.push((ThreadId(tid), program));
         if !self.roster.has_of(program) {
             self.owns.remove(&program);
         }
+        true
     }
 
     fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), EngineError> {

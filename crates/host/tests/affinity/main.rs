@@ -19,6 +19,7 @@ use countersteer_host::live::{Counters, Crew, LiveConfig, LiveEngine, Recount, R
 
 mod executing;
 mod leaving;
+mod losing;
 mod placing;
 mod recounting;
 
@@ -120,11 +121,16 @@ fn engine_that(
     dry: bool,
     recount: Option<Box<dyn Recount>>,
 ) -> LiveEngine {
+    let affinity = AffinityConfig {
+        dry,
+        ..config(counters, folder)
+    };
+    engine_of(affinity, recount)
+}
+
+fn engine_of(affinity: AffinityConfig, recount: Option<Box<dyn Recount>>) -> LiveEngine {
     let config = LiveConfig {
-        affinity: AffinityConfig {
-            dry,
-            ..config(counters, folder)
-        },
+        affinity,
         root: "/".into(),
         recount,
         stealing: Stealing::default(),
