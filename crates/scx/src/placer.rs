@@ -6,6 +6,7 @@ use countersteer_core::engine::{Applied, Observation, Watch};
 use countersteer_core::placement::Placement;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::{Counters, EngineError, Placer, Root};
+use countersteer_host::undo::Journal;
 
 use crate::ScxError;
 use crate::engine::ScxEngine;
@@ -27,19 +28,24 @@ impl Placer for ScxEngine {
         "scx"
     }
 
-    fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
+    fn attach(&mut self, root: &Root, _: &mut Journal) -> Result<(), EngineError> {
         Self::attach(self, root).map_err(|why| self.failed(why))
     }
 
-    fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
+    fn detach(&mut self, root: &Root, _: &mut Journal) -> Result<(), EngineError> {
         Self::detach(self, root).map_err(|why| self.failed(why))
     }
 
-    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError> {
+    fn observe(
+        &mut self,
+        watch: &Watch<'_>,
+        until: Nanos,
+        _: &mut Journal,
+    ) -> Result<Observation, EngineError> {
         Self::observe(self, watch, until).map_err(|why| self.failed(why))
     }
 
-    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
+    fn apply(&mut self, placement: &Placement, _: &mut Journal) -> Result<Applied, EngineError> {
         Self::apply(self, placement).map_err(|why| self.failed(why))
     }
 
@@ -51,7 +57,12 @@ impl Placer for ScxEngine {
         self.roster.threads.get(&thread.0).map(|k| k.pid)
     }
 
-    fn recount(&mut self, counters: Counters, _: Nanos) -> Result<(), EngineError> {
+    fn recount(
+        &mut self,
+        counters: Counters,
+        _: Nanos,
+        _: &mut Journal,
+    ) -> Result<(), EngineError> {
         Self::recount(self, counters).map_err(|why| EngineError::Uncounted(why.to_string()))
     }
 

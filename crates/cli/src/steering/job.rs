@@ -231,7 +231,6 @@ fn engine(
         numbers: here.numbers.clone(),
         counters: counters.sets,
         period: job.period,
-        journals: journal_folder(),
         dry: job.dry,
         inside: inside(Bpf::Auto),
     };
@@ -239,6 +238,7 @@ fn engine(
     let scheduler = scheduler(chosen(job), &affinity, events, job.steal_above)?;
     let config = LiveConfig {
         affinity,
+        journals: journal_folder(),
         root: "/".into(),
         recount: Some(here.recount(policy, job.period)),
         stealing: job.control.lock().stealing.clone(),

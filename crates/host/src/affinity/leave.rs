@@ -13,9 +13,9 @@ use crate::counters::Fate;
 use crate::live::Root;
 use crate::task;
 use crate::uclamp;
-use crate::undo::Restored;
 use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
+use crate::undo::{Journal, Restored};
 
 /// Threads that were let go, with their processes.
 #[derive(Debug, Default)]
@@ -60,13 +60,13 @@ impl Ignored {
 
 impl AffinityEngine {
     /// Lets a process go, and its program with it.
-    pub(super) fn let_go(&mut self, root: &Root) {
+    pub(super) fn let_go(&mut self, root: &Root, journal: &mut Journal) {
         let members = self.roster.members.iter();
         let gone: BTreeMap<u32, u32> = members
             .filter(|(_, m)| m.program == root.program || m.before.pid == root.pid)
             .map(|(tid, m)| (*tid, m.before.pid))
             .collect();
-        let changes = self.journal.changes();
+        let changes = journal.changes();
         let scope = Scope {
             since: changes.since,
             sessions: false,
@@ -75,7 +75,7 @@ impl AffinityEngine {
         threads(changes, &scope, &uclamp::Kernel, &mut Restored::default());
         let at = self.session.now();
         for (tid, pid) in &gone {
-            self.forget(*pid, *tid);
+            self.forget(*pid, *tid, journal);
             self.events.push(ThreadEvent {
                 at,
                 thread: ThreadId(*tid),
@@ -87,14 +87,14 @@ impl AffinityEngine {
         for pid in pids {
             self.scan.forget(pid);
             for tid in task::threads(pid) {
-                self.forget(pid, tid);
+                self.forget(pid, tid, journal);
             }
         }
     }
 
-    fn forget(&mut self, pid: u32, tid: u32) {
+    fn forget(&mut self, pid: u32, tid: u32, journal: &mut Journal) {
         self.roster.remove(tid);
-        self.journal.forget(tid);
+        journal.forget(tid);
         self.ignored.0.insert(tid, pid);
     }
 }

@@ -20,7 +20,6 @@ mod scan;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use countersteer_core::counters::{Owner, Plan, Reading};
@@ -35,8 +34,7 @@ use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CoreTypes, Fate, Inside, Session};
 use crate::live::{Counters, EngineError, Placer, Root};
-use crate::undo::{Journal, restore};
-use crate::{resctrl, uclamp};
+use crate::undo::Journal;
 
 use leave::Ignored;
 use place::may_renice;
@@ -59,7 +57,6 @@ pub struct AffinityConfig {
     /// Events to count, with their plan; none for none.
     pub counters: Option<Counters>,
     pub period: Nanos,
-    pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
     /// How threads may be counted inside the kernel.
@@ -75,7 +72,6 @@ pub struct AffinityEngine {
     /// How threads are found of which the kernel does not tell.
     scan: Scan,
     roster: Roster,
-    journal: Journal,
     /// What each program had when it was attached.
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
     admission: Option<(AdmissionTable, MetricBank)>,
@@ -136,7 +132,6 @@ impl AffinityEngine {
         };
         let counting = config.counters.is_some() && blind.is_none();
         let scan = Scan::default();
-        let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
         let owns = BTreeMap::new();
@@ -153,7 +148,6 @@ impl AffinityEngine {
             counting,
             scan,
             roster,
-            journal,
             owns,
             admission,
             events,
@@ -169,11 +163,11 @@ impl AffinityEngine {
     }
 
     /// Takes in what befell threads.
-    fn follow(&mut self) -> Result<(), EngineError> {
+    fn follow(&mut self, journal: &mut Journal) -> Result<(), EngineError> {
         let mut fates = self.session.fates();
         self.look_for_lost();
         self.scan.look(self.session.now(), &mut fates);
-        self.take(fates)
+        self.take(fates, journal)
     }
 
     /// Where a fork may have been missed, threads are looked for in /proc from then on.
@@ -187,12 +181,16 @@ impl AffinityEngine {
         }
     }
 
-    fn take(&mut self, mut fates: Vec<(Nanos, u32, Fate)>) -> Result<(), EngineError> {
+    fn take(
+        &mut self,
+        mut fates: Vec<(Nanos, u32, Fate)>,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
         fates.retain(|(_, tid, fate)| !self.ignored.passes_over(*tid, fate));
         for (at, tid, fate) in fates {
             let thread = ThreadId(tid);
             match fate {
-                Fate::Born { pid, parent } => self.born(at, (pid, tid), parent)?,
+                Fate::Born { pid, parent } => self.born(at, (pid, tid), parent, journal)?,
                 Fate::Exec => self.events.push(ThreadEvent {
                     at,
                     thread,
@@ -200,7 +198,7 @@ impl AffinityEngine {
                 }),
                 Fate::Ended => {
                     // After a loss, /proc may show again what was told already.
-                    if !self.end(tid) && self.lost > 0 {
+                    if !self.end(tid, journal) && self.lost > 0 {
                         continue;
                     }
                     self.events.push(ThreadEvent {
@@ -215,8 +213,8 @@ impl AffinityEngine {
     }
 
     /// Forgets a thread, and with its last thread a program; whether it was known.
-    fn end(&mut self, tid: u32) -> bool {
-        self.journal.forget(tid);
+    fn end(&mut self, tid: u32, journal: &mut Journal) -> bool {
+        journal.forget(tid);
         let Some(program) = self.roster.remove(tid) else {
             return false;
         };
@@ -227,7 +225,13 @@ impl AffinityEngine {
         true
     }
 
-    fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), EngineError> {
+    fn born(
+        &mut self,
+        at: Nanos,
+        (pid, tid): (u32, u32),
+        parent: u32,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
         if self.roster.members.contains_key(&tid) {
             return Ok(());
         }
@@ -240,7 +244,7 @@ impl AffinityEngine {
         let Some((of, own)) = self.roster.family(parent, pid) else {
             return Ok(());
         };
-        self.take_in((pid, tid), of, own)
+        self.take_in((pid, tid), of, own, journal)
     }
 
     /// Adds a thread, which may have inherited what was set here.
@@ -249,9 +253,10 @@ impl AffinityEngine {
         ids: (u32, u32),
         of: (ProgramId, Arc<str>),
         own: Option<(CpuSet, i8)>,
+        journal: &mut Journal,
     ) -> Result<(), EngineError> {
         let own = own.or_else(|| self.owns.get(&of.0).cloned());
-        let set = &self.journal.changes().affinity.set;
+        let set = &journal.changes().affinity.set;
         let is_ours = |mask: &CpuSet| set.contains(mask);
         let program = of.0;
         let added = self.roster.add(
@@ -265,14 +270,14 @@ impl AffinityEngine {
         }
         if let Some(member) = added {
             if member.placed.is_some() {
-                self.journal.write(member.before.affinity())?;
+                journal.write(member.before.affinity())?;
             }
             if member.nice.is_some() {
-                self.journal.write(member.before.nice())?;
+                journal.write(member.before.nice())?;
             }
         }
         if self.admission.is_some() {
-            self.admit_thread(ids.1)?;
+            self.admit_thread(ids.1, journal)?;
         }
         Ok(())
     }
@@ -328,12 +333,12 @@ impl Placer for AffinityEngine {
         "affinity"
     }
 
-    fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
-        self.take_on(root)
+    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+        self.take_on(root, journal)
     }
 
-    fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
-        self.let_go(root);
+    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+        self.let_go(root, journal);
         Ok(())
     }
 
@@ -341,6 +346,7 @@ impl Placer for AffinityEngine {
         &mut self,
         watch: &engine::Watch<'_>,
         until: Nanos,
+        journal: &mut Journal,
     ) -> Result<Observation, EngineError> {
         let hasty = watch.events || self.admission.is_some();
         loop {
@@ -360,13 +366,13 @@ impl Placer for AffinityEngine {
                 // Perhaps because a process has ended.
                 self.session.listen_closely();
             }
-            self.follow()?;
+            self.follow(journal)?;
             if woken || (watch.events && !self.events.is_empty()) {
                 break;
             }
         }
         self.session.listen();
-        self.follow()?;
+        self.follow(journal)?;
         let at = self.session.now();
         let samples = self.read(at)?;
         let nobody_tells = !self.scan.is_empty();
@@ -392,12 +398,16 @@ impl Placer for AffinityEngine {
         })
     }
 
-    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
+    fn apply(
+        &mut self,
+        placement: &Placement,
+        journal: &mut Journal,
+    ) -> Result<Applied, EngineError> {
         let mut applied = Applied::default();
         for entry in &placement.threads {
-            self.place(entry.thread.0, &entry.target, &mut applied)?;
+            self.place(entry.thread.0, &entry.target, journal, &mut applied)?;
             if let Some(weight) = entry.weight {
-                self.weigh(entry.thread.0, weight)?;
+                self.weigh(entry.thread.0, weight, journal)?;
             }
         }
         if let Some(table) = &placement.admission {
@@ -419,18 +429,17 @@ impl Placer for AffinityEngine {
         self.roster.members.get(&thread.0).map(|m| m.before.pid)
     }
 
-    fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), EngineError> {
-        self.count_anew(counters, period)
+    fn recount(
+        &mut self,
+        counters: Counters,
+        period: Nanos,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
+        self.count_anew(counters, period, journal)
     }
 
     fn blindness(&self) -> Option<&str> {
         self.blind.as_deref()
-    }
-}
-
-impl Drop for AffinityEngine {
-    fn drop(&mut self) {
-        restore::close(&self.journal, (&uclamp::Kernel, &mut resctrl::Kernel));
     }
 }
 

@@ -8,17 +8,22 @@ use countersteer_core::units::ThreadId;
 use super::AffinityEngine;
 use crate::live::EngineError;
 use crate::task;
+use crate::undo::Journal;
 use crate::undo::entry::Entry;
 
 impl AffinityEngine {
     /// Places a new thread by the admission table.
-    pub(super) fn admit_thread(&mut self, tid: u32) -> Result<(), EngineError> {
+    pub(super) fn admit_thread(
+        &mut self,
+        tid: u32,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
         let Some((table, bank)) = &self.admission else {
             return Ok(());
         };
         let group = table.choose(bank.get(ThreadId(tid), &table.metric));
         let Some(group) = group else { return Ok(()) };
-        self.place(tid, &Target::Group(group), &mut Applied::default())
+        self.place(tid, &Target::Group(group), journal, &mut Applied::default())
     }
 
     /// Confines a thread to what of the target it may use.
@@ -26,6 +31,7 @@ impl AffinityEngine {
         &mut self,
         tid: u32,
         target: &Target,
+        journal: &mut Journal,
         applied: &mut Applied,
     ) -> Result<(), EngineError> {
         let Some(member) = self.roster.members.get(&tid) else {
@@ -52,13 +58,14 @@ impl AffinityEngine {
             applied.changed += 1;
             return Ok(());
         }
-        self.confine(tid, &wanted, applied)
+        self.confine(tid, &wanted, journal, applied)
     }
 
     fn confine(
         &mut self,
         tid: u32,
         wanted: &CpuSet,
+        journal: &mut Journal,
         applied: &mut Applied,
     ) -> Result<(), EngineError> {
         let Some(member) = self.roster.members.get(&tid) else {
@@ -76,15 +83,15 @@ impl AffinityEngine {
             return Ok(());
         }
         if member.placed.is_none() {
-            self.journal.write(member.before.affinity())?;
+            journal.write(member.before.affinity())?;
         }
-        self.journal.write(Entry::AffinitySet(wanted.clone()))?;
+        journal.write(Entry::AffinitySet(wanted.clone()))?;
         match task::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave less than was asked for.
                 let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
-                    self.journal.write(Entry::AffinitySet(got.clone()))?;
+                    journal.write(Entry::AffinitySet(got.clone()))?;
                 }
                 self.roster.placed(tid, &got);
                 applied.changed += 1;
@@ -96,7 +103,12 @@ impl AffinityEngine {
     }
 
     /// Gives a thread the nice value of a weight, where it can be taken back.
-    pub(super) fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), EngineError> {
+    pub(super) fn weigh(
+        &mut self,
+        tid: u32,
+        weight: u32,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
         let Some(member) = self
             .roster
             .members
@@ -110,9 +122,9 @@ impl AffinityEngine {
             return Ok(());
         }
         if member.nice.is_none() {
-            self.journal.write(member.before.nice())?;
+            journal.write(member.before.nice())?;
         }
-        self.journal.write(Entry::NiceSet(nice))?;
+        journal.write(Entry::NiceSet(nice))?;
         if task::renice(tid, nice).is_ok() {
             member.nice = Some(nice).filter(|n| *n != member.before.nice);
         }

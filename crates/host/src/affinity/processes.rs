@@ -9,13 +9,18 @@ use super::AffinityEngine;
 use crate::counters::CounterError;
 use crate::live::{EngineError, Root};
 use crate::task;
+use crate::undo::Journal;
 
 impl AffinityEngine {
     /// Steers a process from now on.
-    pub(super) fn take_on(&mut self, root: &Root) -> Result<(), EngineError> {
+    pub(super) fn take_on(
+        &mut self,
+        root: &Root,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
         // A birth may have been told since.
         self.session.listen();
-        self.follow()?;
+        self.follow(journal)?;
         if self.roster.knows(root.pid) {
             // It was born to one that is steered.
             return Ok(());
@@ -57,6 +62,7 @@ impl AffinityEngine {
                 (root.pid, tid),
                 (root.program, Arc::clone(&root.name)),
                 None,
+                journal,
             )?;
             if !self.roster.members.contains_key(&tid) {
                 // It had ended before, and nobody will say so.

@@ -10,6 +10,7 @@ use countersteer_core::units::Nanos;
 use super::AffinityEngine;
 use crate::counters::{CounterError, Session};
 use crate::live::{Counters, EngineError};
+use crate::undo::Journal;
 
 impl AffinityEngine {
     /// Counts these events from now on, read so often.
@@ -17,6 +18,7 @@ impl AffinityEngine {
         &mut self,
         counters: Counters,
         period: Nanos,
+        journal: &mut Journal,
     ) -> Result<(), EngineError> {
         if !self.counting {
             return Err(EngineError::Uncounted(
@@ -24,7 +26,7 @@ impl AffinityEngine {
             ));
         }
         match self.another_session(counters, period) {
-            Ok(session) => self.go_over(session),
+            Ok(session) => self.go_over(session, journal),
             Err(error) => Err(EngineError::Uncounted(error.to_string())),
         }
     }
@@ -45,11 +47,11 @@ impl AffinityEngine {
         Ok(session)
     }
 
-    fn go_over(&mut self, mut session: Session) -> Result<(), EngineError> {
+    fn go_over(&mut self, mut session: Session, journal: &mut Journal) -> Result<(), EngineError> {
         let before = self.processes();
         // What befell threads meanwhile.
         self.session.hear_the_last();
-        self.follow()?;
+        self.follow(journal)?;
         // Twice: final counts wait one flush for the exit.
         for _ in 0..2 {
             let samples = self.read(self.session.now())?;

@@ -30,11 +30,14 @@ use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::counters::{CounterError, pidfd, process_of};
 use crate::resources::{ResourceConfig, Resources};
 use crate::signals::Signals;
+use crate::undo::{Journal, restore};
 
 /// What an engine is made for.
 pub struct LiveConfig {
     /// For the affinity engine: the placer, or what takes over from a scheduler that the kernel ends.
     pub affinity: AffinityConfig,
+    /// The folder of undo journals.
+    pub journals: PathBuf,
     /// Where sysfs and /proc are: `/`, or a fake root.
     pub root: PathBuf,
     /// Chooses other counters when another policy decides.
@@ -56,6 +59,8 @@ pub struct LiveEngine {
     /// Names of the placers that there were.
     placers: Vec<&'static str>,
     resources: Resources,
+    /// What the placer and the resources have changed.
+    journal: Journal,
     recount: Option<Box<dyn Recount>>,
     stealing: Stealing,
     crew: Crew,
@@ -92,7 +97,6 @@ impl LiveEngine {
         let resources = Resources::new(ResourceConfig {
             topology: Arc::clone(&topology),
             numbers: affinity.numbers.clone(),
-            journals: affinity.journals.clone(),
             root: config.root,
             say: config.say,
         });
@@ -105,7 +109,10 @@ impl LiveEngine {
             None => Box::new(AffinityEngine::open(affinity)?),
         };
         let signals = Signals::listen().map_err(CounterError::system("listening for signals"))?;
+        // Last: from here on the engine removes it.
+        let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
+            journal,
             pages: Pages::new(&topology),
             topology,
             dry,
@@ -136,11 +143,9 @@ impl LiveEngine {
 
     /// The same, whose samples have what these gauges read as well.
     #[must_use]
-    pub fn reading(self, gauges: Gauges) -> Self {
-        Self {
-            gauges: Some(gauges),
-            ..self
-        }
+    pub fn reading(mut self, gauges: Gauges) -> Self {
+        self.gauges = Some(gauges);
+        self
     }
 
     /// What has this engine observe at once, from another thread.
@@ -185,7 +190,7 @@ impl LiveEngine {
         if let Some(fallback) = &mut self.fallback {
             fallback.attached(root);
         }
-        self.placer.attach(root)
+        self.placer.attach(root, &mut self.journal)
     }
 
     /// Lets a process go, and what it has started for its program: they have what they had.
@@ -197,10 +202,12 @@ impl LiveEngine {
             t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid)
         };
         let threads = std::mem::take(&mut self.threads);
-        let (gone, rest) = threads.into_iter().partition(is_of);
+        let (gone, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(is_of);
         self.threads = rest;
-        self.resources.let_go(gone);
-        self.placer.detach(root)
+        self.resources.let_go(&gone);
+        self.placer.detach(root, &mut self.journal)?;
+        gone.iter().for_each(|t| self.journal.forget(t.id.0));
+        Ok(())
     }
 
     fn wake_on_signals(&mut self) -> Result<(), CounterError> {
@@ -314,7 +321,10 @@ impl LiveEngine {
         let Some(counters) = recount.counters(watch.metrics, watch.period) else {
             return Ok(());
         };
-        match self.placer.recount(counters.clone(), watch.period) {
+        let recounted = self
+            .placer
+            .recount(counters.clone(), watch.period, &mut self.journal);
+        match recounted {
             Ok(()) => {
                 if let Some(fallback) = &mut self.fallback {
                     fallback.config.counters = Some(counters);
@@ -335,7 +345,8 @@ impl LiveEngine {
         watch: &Watch<'_>,
         until: Nanos,
     ) -> Result<Observation, EngineError> {
-        let seen = match self.placer.observe(watch, inward(until, self.base)) {
+        let by_placer = inward(until, self.base);
+        let seen = match self.placer.observe(watch, by_placer, &mut self.journal) {
             Ok(seen) => outward(seen, self.base),
             Err(EngineError::Ended { why, at }) if self.fallback.is_some() => {
                 self.fall_back(&why.to_string(), at)?;
@@ -351,7 +362,7 @@ impl LiveEngine {
         if let Some(fallback) = &mut self.fallback {
             fallback.observed(&self.threads);
         }
-        self.resources.note(&self.threads);
+        self.resources.note(&self.threads, &mut self.journal);
         let taken = self.placer.steal_above(self.stealing.above())?;
         self.stealing.set_count(taken);
         self.observed = Instant::now();
@@ -365,7 +376,7 @@ impl LiveEngine {
         };
         (self.say)(&format!("{why}; masks take over"));
         self.base = at;
-        self.placer = fallback.take_over(&self.threads)?;
+        self.placer = fallback.take_over(&self.threads, &mut self.journal)?;
         self.placers.push(self.placer.name());
         self.wake_on_signals()?;
         self.wake_on_requests();
@@ -377,7 +388,7 @@ impl LiveEngine {
         if let Some(fallback) = &mut self.fallback {
             fallback.placed(placement);
         }
-        let placed = self.placer.apply(placement);
+        let placed = self.placer.apply(placement, &mut self.journal);
         if let Some(complaint) = self.placer.complaint() {
             (self.say)(&complaint);
         }
@@ -388,9 +399,17 @@ impl LiveEngine {
         };
         applied.took = Nanos(self.observed.elapsed().as_nanos() as u64);
         if !self.dry {
-            applied.unheeded += self.resources.apply(placement, &self.threads);
+            applied.unheeded += self
+                .resources
+                .apply(placement, &self.threads, &mut self.journal);
         }
         Ok(applied)
+    }
+}
+
+impl Drop for LiveEngine {
+    fn drop(&mut self) {
+        restore::close(&self.journal, self.resources.undoing());
     }
 }
 

@@ -13,6 +13,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 use super::{EngineError, Placer, Root};
 use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::counters::process_of;
+use crate::undo::Journal;
 
 /// What the affinity engine needs to take over.
 pub(super) struct Fallback {
@@ -47,7 +48,11 @@ impl Fallback {
     }
 
     /// Has the affinity engine steer these threads.
-    pub(super) fn take_over(self, threads: &[ThreadInfo]) -> Result<Box<dyn Placer>, EngineError> {
+    pub(super) fn take_over(
+        self,
+        threads: &[ThreadInfo],
+        journal: &mut Journal,
+    ) -> Result<Box<dyn Placer>, EngineError> {
         let mut engine = AffinityEngine::open(self.config)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in threads {
@@ -65,12 +70,13 @@ impl Fallback {
         }
         for root in roots.values() {
             // One that has ended meanwhile is not missed.
-            let _ = engine.attach(root);
+            let _ = engine.attach(root, journal);
         }
-        engine.apply(&Placement {
+        let placement = Placement {
             threads: self.placed.into_values().collect(),
             ..Placement::default()
-        })?;
+        };
+        engine.apply(&placement, journal)?;
         Ok(Box::new(engine))
     }
 }

@@ -10,7 +10,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 
 use super::Root;
 use crate::counters::{CounterError, Resolved};
-use crate::undo::JournalError;
+use crate::undo::{Journal, JournalError};
 
 /// Events to count, with their plan.
 pub type Counters = (Vec<Vec<Resolved>>, Plan);
@@ -39,7 +39,8 @@ pub enum EngineError {
     Scheduler(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Follows threads of this machine, and puts them where placements say.
+/// Follows threads of this machine, and puts them where placements say. What it changes of them is written into the journal that
+/// it is lent, before it is changed; the engine restores what the journal has.
 pub trait Placer {
     /// The name that records have.
     fn name(&self) -> &'static str;
@@ -48,26 +49,35 @@ pub trait Placer {
     ///
     /// # Errors
     /// It is gone or may not be steered.
-    fn attach(&mut self, root: &Root) -> Result<(), EngineError>;
+    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
     /// Lets a process go, and what it has started for its program: they have what they had, and are not steered any more. In
     /// observations their threads have ended.
     ///
     /// # Errors
     /// The placer lost its threads.
-    fn detach(&mut self, root: &Root) -> Result<(), EngineError>;
+    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
     /// As [`observe`](countersteer_core::engine::Engine::observe) of engines.
     ///
     /// # Errors
     /// The placer lost its threads or its source of counters.
-    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError>;
+    fn observe(
+        &mut self,
+        watch: &Watch<'_>,
+        until: Nanos,
+        journal: &mut Journal,
+    ) -> Result<Observation, EngineError>;
 
     /// As [`apply`](countersteer_core::engine::Engine::apply) of engines, for places, weights and admission tables.
     ///
     /// # Errors
     /// The placer can no longer place any thread.
-    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError>;
+    fn apply(
+        &mut self,
+        placement: &Placement,
+        journal: &mut Journal,
+    ) -> Result<Applied, EngineError>;
 
     /// Makes [`Placer::observe`] return early, once, when something can be read here.
     fn wake_on(&mut self, file: OwnedFd);
@@ -79,7 +89,12 @@ pub trait Placer {
     ///
     /// # Errors
     /// [`EngineError::Uncounted`] where the former ones go on.
-    fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), EngineError>;
+    fn recount(
+        &mut self,
+        counters: Counters,
+        period: Nanos,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError>;
 
     /// Why counters are not used, if they are not although they were asked for.
     fn blindness(&self) -> Option<&str>;

@@ -18,9 +18,9 @@ use countersteer_core::engine::ThreadInfo;
 use countersteer_core::placement::{CacheClass, Clamp, Placement};
 use countersteer_core::topology::Topology;
 
-use crate::resctrl;
+use crate::resctrl::{self, Groups};
 use crate::undo::entry::Touched;
-use crate::undo::{Journal, JournalError, restore};
+use crate::undo::{Journal, JournalError};
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,6 @@ pub(crate) struct ResourceConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    pub journals: PathBuf,
     /// Where sysfs and /proc are: `/`, or a fake root.
     pub root: PathBuf,
     /// Takes what is not supported, once each.
@@ -53,12 +52,13 @@ struct Hint {
 /// What this machine has beside CPUs, and what was set of it.
 pub(crate) struct Resources {
     config: ResourceConfig,
-    journal: Option<Journal>,
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
     preferences: Preferences,
     /// `None` until a policy asks, then what there is.
     shares: Option<Option<Shares>>,
+    /// Removes groups where there are no shares.
+    kernel: resctrl::Kernel,
     said: BTreeSet<String>,
     /// What was not supported since the last placement.
     owed: u32,
@@ -73,11 +73,11 @@ impl Resources {
         let preferences = Preferences::new(config.root.clone());
         Self {
             config,
-            journal: None,
             clamps,
             hints: BTreeMap::new(),
             preferences,
             shares: None,
+            kernel: resctrl::Kernel,
             said: BTreeSet::new(),
             owed: 0,
         }
@@ -91,11 +91,16 @@ impl Resources {
     }
 
     /// Sets what a placement says beside places; how much of it, and of what was to be set since the last one, could not be.
-    pub(crate) fn apply(&mut self, placement: &Placement, threads: &[ThreadInfo]) -> u32 {
-        self.set(placement, threads) + std::mem::take(&mut self.owed)
+    pub(crate) fn apply(
+        &mut self,
+        placement: &Placement,
+        threads: &[ThreadInfo],
+        journal: &mut Journal,
+    ) -> u32 {
+        self.set(placement, threads, journal) + std::mem::take(&mut self.owed)
     }
 
-    fn set(&mut self, placement: &Placement, threads: &[ThreadInfo]) -> u32 {
+    fn set(&mut self, placement: &Placement, threads: &[ThreadInfo], journal: &mut Journal) -> u32 {
         let hints: Vec<(u32, Clamp)> = placement
             .threads
             .iter()
@@ -109,16 +114,7 @@ impl Resources {
         if idle && undivided {
             return 0;
         }
-        let mut journal = match self
-            .journal
-            .take()
-            .map_or_else(|| Journal::create(&self.config.journals), Ok)
-        {
-            Ok(journal) => journal,
-            Err(error) => return self.without_journal(&error, hints.len()),
-        };
-        let done = self.set_journalled(&hints, placement.caches.as_deref(), threads, &mut journal);
-        self.journal = Some(journal);
+        let done = self.set_journalled(&hints, placement.caches.as_deref(), threads, journal);
         done.unwrap_or_else(|error| self.without_journal(&error, hints.len()))
     }
 
@@ -177,10 +173,7 @@ impl Resources {
     }
 
     /// Takes in who is there.
-    pub(crate) fn note(&mut self, threads: &[ThreadInfo]) {
-        let Some(mut journal) = self.journal.take() else {
-            return;
-        };
+    pub(crate) fn note(&mut self, threads: &[ThreadInfo], journal: &mut Journal) {
         self.hints.retain(|tid, _| {
             let lives = threads.binary_search_by_key(tid, |t| t.id.0).is_ok();
             if !lives {
@@ -194,15 +187,14 @@ impl Resources {
         }
         self.owed += refused.values().sum::<u32>();
         refused.into_keys().for_each(|why| self.say(why));
-        if let Err(error) = self.prefer(threads, &mut journal) {
+        if let Err(error) = self.prefer(threads, journal) {
             self.owed += self.without_journal(&error, 1);
         }
-        self.journal = Some(journal);
     }
 
-    /// Takes back what was said about threads that are not steered any more.
-    pub(crate) fn let_go(&mut self, threads: Vec<ThreadInfo>) {
-        for tid in threads.into_iter().map(|t| t.id.0) {
+    /// Takes back what was set of threads that are not steered any more.
+    pub(crate) fn let_go(&mut self, threads: &[ThreadInfo]) {
+        for tid in threads.iter().map(|t| t.id.0) {
             if let Some(hint) = self.hints.remove(&tid)
                 && hint
                     .set
@@ -211,28 +203,17 @@ impl Resources {
                 // One that has ended is not missed.
                 let _ = self.clamps.set(tid, hint.before.value);
             }
-            if let Some(journal) = &mut self.journal {
-                journal.forget(tid);
-            }
             if let Some(Some(shares)) = &mut self.shares {
                 shares.let_go(tid);
             }
         }
     }
 
-    fn release(&mut self) {
-        let Some(journal) = self.journal.take() else {
-            return;
-        };
+    /// By what a journal is undone.
+    pub(crate) fn undoing(&mut self) -> (&dyn Clamps, &mut dyn Groups) {
         match &mut self.shares {
-            Some(Some(shares)) => restore::close(&journal, (&*self.clamps, shares.groups())),
-            _ => restore::close(&journal, (&*self.clamps, &mut resctrl::Kernel)),
+            Some(Some(shares)) => (&*self.clamps, shares.groups()),
+            _ => (&*self.clamps, &mut self.kernel),
         }
-    }
-}
-
-impl Drop for Resources {
-    fn drop(&mut self) {
-        self.release();
     }
 }

@@ -12,36 +12,46 @@ use countersteer_core::units::{CpuId, GroupId, ProgramId, ThreadId};
 
 use super::*;
 use crate::resctrl::testing::Pretend;
-use crate::undo::restore;
+use crate::undo::restore::{self, restore};
 
 const MACHINE: &str = include_str!("../../../../machines/xeon-x5365-2-2.toml");
 
 /// Resources with the threads that have them.
 struct Held {
     resources: Resources,
+    journal: Journal,
     topology: Arc<Topology>,
     threads: Vec<ThreadInfo>,
 }
 
 impl Held {
     fn note(&mut self) {
-        self.resources.note(&self.threads);
+        self.resources.note(&self.threads, &mut self.journal);
     }
 
     /// How much of a placement is not supported.
     fn apply(&mut self, placement: &Placement) -> u32 {
-        self.resources.apply(placement, &self.threads)
+        let Self {
+            resources, journal, ..
+        } = self;
+        resources.apply(placement, &self.threads, journal)
     }
 
     fn let_go(&mut self, program: u32) {
         let threads = std::mem::take(&mut self.threads).into_iter();
-        let (gone, rest) = threads.partition(|t| t.program.0 == program);
+        let (gone, rest): (Vec<_>, Vec<_>) = threads.partition(|t| t.program.0 == program);
         self.threads = rest;
-        self.resources.let_go(gone);
+        self.resources.let_go(&gone);
     }
 
     fn said(&self) -> &BTreeSet<String> {
         &self.resources.said
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        restore::close(&self.journal, self.resources.undoing());
     }
 }
 
@@ -134,12 +144,12 @@ fn held(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Held {
     let config = ResourceConfig {
         topology: Arc::clone(&topology),
         numbers,
-        journals,
         root,
         say: |_| {},
     };
     let mut held = Held {
         resources: Resources::over(config, clamps),
+        journal: Journal::create(&journals).unwrap(),
         topology,
         threads,
     };
@@ -190,9 +200,10 @@ fn hints_are_set_respected_and_restored() {
     kept.set(two.tid(), foreign).unwrap();
     let mut had = held(root.path(), &[one.tid(), two.tid()], Box::new(kept.clone()));
     assert_eq!(had.apply(&hint(&[(one.tid(), Clamp::FREE)])), 0);
+    let journalled = had.journal.changes().entries();
     assert!(
-        !root.path().join("journals").exists(),
-        "nothing is journalled before anything is asked for"
+        journalled.is_empty(),
+        "nothing is asked for yet: {journalled:?}"
     );
     let both = [(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))];
     assert_eq!(had.apply(&hint(&both)), 0);

@@ -25,7 +25,7 @@ const COMPACT_BYTES: usize = 1 << 20;
 
 /// A journal that is being written.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     /// Locked: whoever finds it unlocked knows that its engine is gone.
     file: Flock<File>,
     path: PathBuf,

@@ -2,8 +2,8 @@
 //!
 //! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
 //! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are restored by
-//! [`files`]. Engines that place threads, hints, cache partitions and the measurement of miss curves all write journals, so all
-//! stand above this module.
+//! [`files`]. An engine has one journal, which it lends to its placer and its resources; the measurement of miss curves has its
+//! own. All of them stand above this module.
 
 pub(crate) mod attribute;
 pub(crate) mod changes;
@@ -20,7 +20,7 @@ mod temporary;
 use std::path::PathBuf;
 
 pub use folder::{journal_folder, make_folder};
-pub(crate) use journal::Journal;
+pub use journal::Journal;
 pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;

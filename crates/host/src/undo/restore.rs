@@ -36,7 +36,7 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
     };
     let mut restored = Restored::default();
     let (orphans, living) = orphans(folder, engine).map_err(failed)?;
-    // A run may have several: for masks, and for hints.
+    // A process may have several, as in a measurement of miss curves.
     let run = |path: &Path| {
         path.file_name()
             .and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()))

@@ -60,9 +60,9 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     let journals = folder.path().join("journals");
     let affinity = AffinityConfig {
         inside: Some(Inside { load, must: true }),
-        ..config(Some(counters(&["task_clock"], PERIOD)), &journals)
+        ..config(Some(counters(&["task_clock"], PERIOD)))
     };
-    let mut engine = engine_of(affinity, None);
+    let mut engine = engine_of(affinity, &journals, None);
     engine.attach(&root(&program)).unwrap();
     let mut born = Vec::new();
     let mut ended = Vec::new();

@@ -123,14 +123,19 @@ fn engine_that(
 ) -> LiveEngine {
     let affinity = AffinityConfig {
         dry,
-        ..config(counters, folder)
+        ..config(counters)
     };
-    engine_of(affinity, recount)
+    engine_of(affinity, folder, recount)
 }
 
-fn engine_of(affinity: AffinityConfig, recount: Option<Box<dyn Recount>>) -> LiveEngine {
+fn engine_of(
+    affinity: AffinityConfig,
+    folder: &Path,
+    recount: Option<Box<dyn Recount>>,
+) -> LiveEngine {
     let config = LiveConfig {
         affinity,
+        journals: folder.to_owned(),
         root: "/".into(),
         recount,
         stealing: Stealing::default(),
@@ -140,14 +145,13 @@ fn engine_of(affinity: AffinityConfig, recount: Option<Box<dyn Recount>>) -> Liv
 }
 
 /// Every observation is the last one, and sees everything.
-fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
+fn config(counters: Option<Counters>) -> AffinityConfig {
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
         numbers: CpuNumbers::new(machine.os_cpu_numbers()),
         counters,
         period: PERIOD,
-        journals: folder.to_owned(),
         dry: false,
         inside: None,
     }
