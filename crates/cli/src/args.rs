@@ -7,14 +7,8 @@ use std::path::PathBuf;
 use countersteer_core::units::Nanos;
 
 use crate::inside::Bpf;
-use crate::session::time;
 use crate::steering::engine::EngineName;
-
-/// The number of a process.
-pub fn pid(text: &str) -> Result<u32, String> {
-    let wrong = "it is no number of a process; `pgrep NAME` prints those of a program";
-    text.parse().map_err(|_| wrong.to_owned())
-}
+use crate::values::time;
 
 /// What is counted: `stat` and `top`.
 #[derive(Debug, clap::Args)]

@@ -22,6 +22,7 @@ mod session;
 mod sim_args;
 mod steering;
 mod top;
+mod values;
 mod virtuals;
 mod waits;
 

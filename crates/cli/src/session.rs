@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::counters::{Outside, parse_duration};
+use countersteer_core::counters::Outside;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Summary, Tick};
@@ -24,11 +24,6 @@ pub struct About<'a> {
     pub program: &'a [String],
     pub asked: &'a Asked<'a>,
     pub period: Nanos,
-}
-
-/// A time as flags take it.
-pub fn time(text: &str) -> Result<Nanos, String> {
-    parse_duration(text).map_err(|e| e.message)
 }
 
 /// A record of this machine, begun in a folder; what was looked at stands in place of a workload.

@@ -15,7 +15,7 @@ use countersteer_sim::linux::KERNELS;
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimArgs {
     /// Time between decisions and samples
-    #[arg(short, long, value_name = "TIME", value_parser = crate::session::time, default_value = "100ms")]
+    #[arg(short, long, value_name = "TIME", value_parser = crate::values::time, default_value = "100ms")]
     interval: Nanos,
     /// The former spelling of --interval: a number of milliseconds.
     #[arg(long, hide = true, conflicts_with = "interval", value_name = "MS", value_parser = positive)]
@@ -27,7 +27,7 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
     max_seconds: f64,
     /// Time on the wall after which a simulation fails.
-    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::session::time)]
+    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::values::time)]
     max_wall: Nanos,
     /// Release of the simulated kernel.
     #[arg(long, default_value = "6.12", value_parser = kernels())]

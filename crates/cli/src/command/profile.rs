@@ -17,13 +17,12 @@ use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
 use super::{print, print_json};
-use crate::args::pid;
 use crate::error::{Kind, told};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
 use crate::online::{self, By, Online};
 use crate::progress;
-use crate::session::time;
+use crate::values::{pid, time};
 
 /// Record what a program does, or show a profile.
 #[derive(Debug, clap::Args)]

@@ -9,19 +9,20 @@ use clap::ValueEnum;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
 
-use crate::args::{EventArgs, pid};
+use crate::args::EventArgs;
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::output::RecordOut;
-use crate::session::{self, About, time};
+use crate::session::{self, About};
 use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
 use crate::top::plain;
 use crate::top::sample::{Sampler, Taker};
 use crate::top::state::State;
 use crate::top::tails::Tails;
+use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 
 /// Show what threads do to the hardware, interval by interval: of a program that is started, of processes, or of every process

@@ -10,7 +10,6 @@ use countersteer_report::{number, table};
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs};
 use crate::output::RecordOut;
-use crate::session::time;
 use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
@@ -18,6 +17,7 @@ use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
 use crate::steering::whole_runs::{self, By, RunsPlan, Side};
+use crate::values::time;
 use crate::waits::Wait;
 use countersteer_lab::error::{Kind, told};
 

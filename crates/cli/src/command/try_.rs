@@ -18,7 +18,7 @@ use countersteer_report::write_atomically;
 
 use super::{print, print_json};
 use crate::interrupt::{self, Helper, Temporary};
-use crate::session::time;
+use crate::values::time;
 use crate::{library, progress};
 
 /// Say which policy these programs should run under on this machine, and by how much it helps.

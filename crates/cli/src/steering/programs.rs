@@ -9,9 +9,9 @@ use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::live::{Crew, Root, Start};
 
-use crate::args::pid;
 use crate::error::{Kind, told};
 use crate::library;
+use crate::values::pid;
 use countersteer_lab::plan;
 
 /// Whom to steer, as flags say it.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::governed::{Control, Shared};
 use super::serving::{Door, LIMITS, Listener, Refusal, Service};
-use crate::session::time;
+use crate::values::time;
 
 /// Times between decisions: what counters can follow, and what a user can wait for.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);

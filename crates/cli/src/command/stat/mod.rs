@@ -14,14 +14,15 @@ use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
 use countersteer_report::readings::Style;
 
-use crate::args::{EventArgs, pid};
+use crate::args::EventArgs;
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::output::RecordOut;
 use crate::remote;
-use crate::session::{self, About, time};
+use crate::session::{self, About};
+use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 use screen::{Screen, output};
 
