@@ -1,0 +1,66 @@
+//! Trials: A against B.
+
+use super::*;
+
+#[test]
+fn a_trial_that_is_decided_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "trial",
+        "-P",
+        "aarr",
+        "--block",
+        "100ms",
+        "-i",
+        "20ms",
+        "--duration",
+        "60s",
+        "--margin",
+        "90",
+        "--until-decided",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        // A trial leaves its program running; this one has 8 s of CPU time.
+        "ulimit -t 8; while :; do :; done",
+    ];
+    let output = steered(&args, dir.path()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = report["all"]["pairs"].as_u64().unwrap_or_default();
+    assert!(report["all"]["verdict"].is_string(), "{report}");
+    assert!((6..200).contains(&pairs), "{report}");
+}
+
+#[test]
+fn a_trial_reports_each_program_with_an_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "trial",
+        "-P",
+        "aarr",
+        "--block",
+        "100ms",
+        "-i",
+        "20ms",
+        "--duration",
+        "3s",
+        "--json",
+        "--",
+    ];
+    let args: Vec<&str> = args
+        .into_iter()
+        .chain([
+            "sh",
+            "-c",
+            "n=0; while [ $n -lt 2000000 ]; do n=$((n+1)); done",
+        ])
+        .collect();
+    let output = steered(&args, dir.path()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = report["programs"][0]["pairs"].as_u64().unwrap_or_default();
+    assert!(
+        pairs >= 6 && report["programs"][0]["interval"].is_array(),
+        "{report}"
+    );
+}

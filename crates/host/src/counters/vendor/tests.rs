@@ -1,0 +1,172 @@
+//! Event lists as vendors write them, with maps and with mistakes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn one(text: &str) -> Result<VendorEvent, String> {
+    parse(Path::new("f.json"), text)
+        .map(|mut e| e.remove(0))
+        .map_err(|e| e.to_string())
+}
+
+fn terms_of(event: &VendorEvent) -> Vec<(&str, &str)> {
+    event
+        .terms
+        .iter()
+        .map(|(t, v)| (t.as_str(), v.as_str()))
+        .collect()
+}
+
+#[test]
+fn an_intel_event_becomes_terms_of_its_pmu() {
+    let event =
+        one(r#"{"Header": {"Version": "1"}, "Events": [{"Unit": "cpu_core", "EventCode": "0x2e", "UMask": "0x41",
+        "EventName": "LONGEST_LAT_CACHE.MISS", "BriefDescription": "Misses.", "CounterMask": "0", "Invert": "0",
+        "EdgeDetect": "1", "MSRIndex": "0x00", "Deprecated": "0"}]}"#)
+        .unwrap();
+    assert_eq!(
+        (event.name.as_str(), event.pmu.as_deref()),
+        ("longest_lat_cache.miss", Some("cpu_core"))
+    );
+    assert_eq!(
+        terms_of(&event),
+        [("event", "0x2e"), ("umask", "0x41"), ("edge", "0x1")]
+    );
+    assert_eq!(event.prose, "Misses.");
+}
+
+#[test]
+fn registers_beside_the_event_have_terms_too() {
+    let event =
+        one(r#"[{"EventCode": "0xB7,0xBB", "UMask": "0x01", "EventName": "OCR.X", "MSRIndex": "0x1a6,0x1a7",
+        "MSRValue": "0x10003C0001"}]"#)
+        .unwrap();
+    assert_eq!(
+        terms_of(&event),
+        [
+            ("event", "0xb7"),
+            ("umask", "0x1"),
+            ("offcore_rsp", "0x10003c0001")
+        ]
+    );
+    let unknown =
+        one(r#"[{"EventCode": "1", "EventName": "X", "MSRIndex": "0x999"}]"#).unwrap_err();
+    assert!(
+        unknown.contains("event 1 (X)") && unknown.contains("0x999"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn withdrawn_events_and_metrics_are_left_out() {
+    let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"}, {"EventName": "X"},
+        {"EventCode": 17, "EventName": "CPU_CYCLES"}, {"ConfigCode": "0x105", "EventName": "C", "Unit": "iMC"}]"#;
+    let events = parse(Path::new("f.json"), text).unwrap();
+    let seen: Vec<_> = events
+        .iter()
+        .map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e)))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("cpu_cycles", None, vec![("event", "0x11")]),
+            ("c", Some("uncore_imc"), vec![("config", "0x105")])
+        ]
+    );
+}
+
+#[test]
+fn errors_say_which_event_or_line() {
+    assert!(
+        one(r#"[{"EventCode": "1"}]"#)
+            .unwrap_err()
+            .contains("event 1: it has no EventName")
+    );
+    assert!(
+        one(r#"[{"EventName": "X", "EventCode": "zz"}]"#)
+            .unwrap_err()
+            .contains("`zz` is no number")
+    );
+    assert!(one(r#"{"Events": 3}"#).unwrap_err().contains("f.json"));
+    assert!(one("[{").unwrap_err().contains("line 1"));
+}
+
+#[test]
+fn maps_choose_by_processor() {
+    let fits = |text: &str, processor: &str| pattern(text).unwrap().is_match(processor);
+    assert!(fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9A-2"));
+    assert!(!fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9B"));
+    assert!(!fits("GenuineIntel-6-55-[01234]", "GenuineIntel-6-55-5"));
+    assert!(fits(
+        "AuthenticAMD-25-([245][[:xdigit:]]|[[:xdigit:]])",
+        "AuthenticAMD-25-4f"
+    ));
+    assert!(
+        !fits("GenuineIntel-6-5", "GenuineIntel-6-55-4"),
+        "a number is not the beginning of another"
+    );
+    assert!(pattern("(97").unwrap_err().contains("(97"));
+}
+
+#[test]
+fn a_folder_is_read_by_its_map_and_not_left() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        load(&folder.path().join("absent"), "x")
+            .unwrap_err()
+            .to_string()
+            .contains("absent")
+    );
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a.json", r#"[{"EventCode": "1", "EventName": "A"}]"#);
+    write("b.json", r#"[{"EventCode": "2", "EventName": "B"}]"#);
+    let names = |processor: &str| -> Vec<String> {
+        load(folder.path(), processor)
+            .unwrap()
+            .into_iter()
+            .map(|e| e.name)
+            .collect()
+    };
+    assert_eq!(names("GenuineIntel-6-1"), ["a", "b"]);
+    write(
+        "mapfile.csv",
+        "Family-model,Version,Filename,EventType\nGenuineIntel-6-1,V1,/b.json,core\n",
+    );
+    assert_eq!(names("GenuineIntel-6-1"), ["b"]);
+    assert!(names("GenuineIntel-6-2").is_empty());
+    write("mapfile.csv", "GenuineIntel-6-1,V1,/../b.json,core\n");
+    let error = load(folder.path(), "GenuineIntel-6-1")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("mapfile.csv:1") && error.contains("leads out"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_changed_file_makes_it_fall() {
+    let intel = br#"{"Header": {"Version": "1"}, "Events": [{"Unit": "cpu_core", "EventCode": "0x2e", "UMask": "0x41",
+        "EventName": "LONGEST_LAT_CACHE.MISS", "CounterMask": "0", "Invert": "0", "EdgeDetect": "1", "MSRIndex": "0x1a6,0x1a7",
+        "MSRValue": "0x10003", "SampleAfterValue": "100003", "Deprecated": "0"}]}"#;
+    let kernel = br#"[{"EventName": "ls_dispatch.ld", "EventCode": "0x29", "UMask": "0x01", "BriefDescription": "Loads."},
+        {"ArchStdEvent": "CPU_CYCLES"}, {"ConfigCode": "0x11", "EventName": "cycles"}]"#;
+    countersteer_fuzz::storm("vendor JSON", &[intel, kernel], 1.0, |input| {
+        let _ = parse(Path::new("f.json"), &String::from_utf8_lossy(input));
+    });
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_fall(text in "\\PC*", map in "[()\\[\\]|a-c0-9,-]{0,12}") {
+        let _ = parse(Path::new("f.json"), &text);
+        let _ = pattern(&map);
+    }
+
+    #[test]
+    fn no_fields_make_it_fall(code in "\\PC{0,8}", mask in "\\PC{0,8}", register in "\\PC{0,8}") {
+        let event = serde_json::json!([{"EventName": "X", "EventCode": code, "UMask": mask, "MSRIndex": register}]);
+        let _ = parse(Path::new("f.json"), &event.to_string());
+    }
+}

@@ -1,0 +1,120 @@
+//! The whole simulator: programs, Linux model and progress model behind the engine's two verbs.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
+use countersteer_core::machine::Machine;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::policy::{self, PolicyRng};
+use countersteer_core::profile::Profile;
+use countersteer_core::sample::Event;
+use countersteer_core::score::{ProgramScore, Score};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::Nanos;
+use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
+use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::progress::{ProgressConfig, synthetic};
+use rand::SeedableRng;
+
+mod counting;
+mod policies;
+mod programs;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(path),
+    )
+    .unwrap()
+}
+
+fn machine(name: &str) -> Arc<Topology> {
+    let path = format!("machines/{name}.toml");
+    Arc::new(Topology::new(&Machine::parse(&path, &read(&path)).unwrap()))
+}
+
+fn spec(name: &str) -> Arc<Profile> {
+    let path = format!("profiles/spec2017/{name}.toml");
+    Arc::new(Profile::parse(&path, &read(&path)).unwrap())
+}
+
+fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> PlannedProgram {
+    let profile = Arc::clone(profile);
+    let start = Nanos::ZERO;
+    PlannedProgram {
+        name: name.into(),
+        profile,
+        threads,
+        serial_share: 0.0,
+        nice: 0,
+        start,
+        bursts: None,
+        launch_on: None,
+        scale,
+    }
+}
+
+fn config(ideal: bool, seed: u64) -> SimConfig {
+    SimConfig {
+        seed,
+        linux: LinuxConfig {
+            seed,
+            ..LinuxConfig::default()
+        },
+        progress: ProgressConfig {
+            contention: !ideal,
+            costs: !ideal,
+            ..ProgressConfig::default()
+        },
+        counter_noise: if ideal { 0.0 } else { 0.01 },
+        sample_cost: if ideal {
+            Nanos::ZERO
+        } else {
+            Nanos::from_micros(2)
+        },
+        rounds: 3,
+        trace: false,
+        governor: None,
+    }
+}
+
+fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
+    let seed = config.seed;
+    let mut policy = countersteer_policies::parse(spec, topology).unwrap();
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
+    let driver = DriverConfig {
+        period: Nanos::from_millis(100),
+        until: Nanos::NEVER,
+    };
+    let mut rng = PolicyRng::seed_from_u64(seed);
+    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng).unwrap();
+    Score::of(&simulation.outcome())
+}
+
+const SIXTEEN: [&str; 8] = [
+    "503.bwaves_r",
+    "505.mcf_r",
+    "521.wrf_r",
+    "538.imagick_r",
+    "500.perlbench_r",
+    "541.leela_r",
+    "548.exchange2_r",
+    "557.xz_r",
+];
+
+fn sixteen() -> Plan {
+    let programs = (0..16).map(|i| program(&format!("p{i}"), &spec(SIXTEEN[i % 8]), 1, 0.02));
+    Plan {
+        programs: programs.collect(),
+    }
+}
+
+fn recorded(name: &str) -> Arc<Profile> {
+    let path = format!("profiles/recorded/{name}.json");
+    Arc::new(Profile::parse(&path, &read(&path)).unwrap())
+}
