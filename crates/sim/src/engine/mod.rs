@@ -158,6 +158,23 @@ struct Thread {
     ran_by_type: Vec<Nanos>,
 }
 
+impl Thread {
+    /// A thread of a program, before it starts: it may run everywhere.
+    fn of(program: usize, topology: &Topology) -> Self {
+        let everywhere = &topology.groups[0].cpus;
+        Self {
+            program,
+            allowed: Arc::clone(everywhere),
+            confined: Arc::clone(everywhere),
+            alive: false,
+            cpu: CpuId(0),
+            running_since: None,
+            runnable: false,
+            ran_by_type: vec![Nanos::ZERO; topology.core_types.len()],
+        }
+    }
+}
+
 impl Simulation {
     /// Prepares a simulation; nothing runs before the first [`Engine::observe`].
     ///
@@ -294,17 +311,7 @@ impl Simulation {
             let id = ThreadId::from_index(self.threads.len());
             self.progress.add_thread(id, model);
             self.pmu.add_thread();
-            let everywhere = Arc::clone(&self.topology.groups[0].cpus);
-            self.threads.push(Thread {
-                program: row,
-                allowed: Arc::clone(&everywhere),
-                confined: everywhere,
-                alive: false,
-                cpu: CpuId(0),
-                running_since: None,
-                runnable: false,
-                ran_by_type: vec![Nanos::ZERO; self.topology.core_types.len()],
-            });
+            self.threads.push(Thread::of(row, &self.topology));
         }
         self.timers
             .push(Reverse((planned.start, Timer::Start { program: row })));

@@ -263,7 +263,8 @@ impl Linux {
         let shortest = self.domains.node(env.node).weight();
         let state = &mut self.rqs[env.cpu].domains[level];
         if moved > 0 {
-            (state.failed, state.interval_ms) = (0, shortest);
+            state.failed = 0;
+            state.interval_ms = shortest;
             return;
         }
         if env.kind != Idleness::Newly && env.migration != Migration::Misfit {
@@ -277,10 +278,9 @@ impl Linux {
                 .get(curr as usize)
                 .is_none_or(|t| !t.allowed.has(env.cpu));
             if pinned {
-                if env.kind != Idleness::Newly
-                    && self.rqs[env.cpu].domains[level].interval_ms < 2 * shortest
-                {
-                    self.rqs[env.cpu].domains[level].interval_ms *= 2;
+                let state = &mut self.rqs[env.cpu].domains[level];
+                if env.kind != Idleness::Newly && state.interval_ms < 2 * shortest {
+                    state.interval_ms *= 2;
                 }
                 self.quieten_pinned(level, env);
                 return;

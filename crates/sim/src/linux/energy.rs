@@ -7,7 +7,7 @@
 //! overutilised flag is computed anew at most once per tick, where the kernel sets it at ticks and wake-ups and clears it
 //! when it balances.
 
-use countersteer_core::machine::LinuxKind;
+use countersteer_core::machine::{CoreType, LinuxKind};
 use countersteer_core::topology::Topology;
 
 use super::Linux;
@@ -44,13 +44,9 @@ impl EnergyModel {
         if topology.linux != LinuxKind::EnergyAware {
             return None;
         }
-        let domain = |(row, kind): (usize, &countersteer_core::machine::CoreType)| {
-            let cpus: Vec<u32> = topology
-                .cpus
-                .iter()
-                .filter(|c| c.core_type.index() == row)
-                .map(|c| c.id.0)
-                .collect();
+        let domain = |(row, kind): (usize, &CoreType)| {
+            let of_type = topology.cpus.iter().filter(|c| c.core_type.index() == row);
+            let cpus: Vec<u32> = of_type.map(|c| c.id.0).collect();
             let full = f64::from(kind.capacity);
             // A core at work dispatches about half of what it could.
             let busy = kind.power.active_w
@@ -166,12 +162,8 @@ impl Linux {
         let thread = &self.threads[t as usize];
         let mut at_prev: Option<Candidate> = None;
         let mut widest: Option<Candidate> = None;
-        for cpu in domain
-            .cpus
-            .iter()
-            .map(|c| *c as usize)
-            .filter(|c| thread.allowed.has(*c))
-        {
+        let cpus = domain.cpus.iter().map(|c| *c as usize);
+        for cpu in cpus.filter(|c| thread.allowed.has(*c)) {
             let util = self.util_with(cpu, t, Some(cpu), prev, now);
             let capacity = f64::from(self.rqs[cpu].capacity);
             if !fits(util, capacity) {

@@ -424,13 +424,8 @@ fn new_queue(
 ) -> RunQueue {
     let mut rq = RunQueue::new(domains.node(cpu as u32).min_capacity);
     // Ticks coincide but for the time the interrupt takes to arrive, unless they are skewed on purpose.
-    rq.tick_offset = rng.random_range(
-        0..if config.skew_tick {
-            tick_ns
-        } else {
-            10_000.min(tick_ns)
-        },
-    );
+    let skew_ns = if config.skew_tick { u64::MAX } else { 10_000 };
+    rq.tick_offset = rng.random_range(0..skew_ns.min(tick_ns));
     rq.idle_stamp = rng.random_range(0..1_000_000);
     let node_state = |node: u32| {
         let weight = domains.node(node).weight();

@@ -318,6 +318,11 @@ impl Linux {
         }
         self.update_misfit(cpu);
         self.touch(cpu);
+        self.show(cpu, next, now);
+    }
+
+    /// Tells of the thread that a CPU has now, if it had another one.
+    fn show(&mut self, cpu: usize, next: u32, now: u64) {
         let prev = std::mem::replace(&mut self.rqs[cpu].shown, next);
         if prev != next {
             self.switch_count += 1;

@@ -1,6 +1,6 @@
 //! Energy since time zero, and where it went.
 
-use countersteer_core::units::Nanos;
+use countersteer_core::units::{CpuId, Nanos};
 
 use super::Analytic;
 use super::class::NONE;
@@ -41,13 +41,23 @@ impl Analytic {
                 self.close(self.on_cpu[row]);
             }
         }
+        Energy {
+            core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
+            idle_j: self.idle_j(),
+            cache_j: self.spent.cache_nj * 1e-9,
+            memory_j: self.spent.memory_nj * 1e-9,
+            static_j: self.topology.static_power_w * self.now().as_secs_f64(),
+        }
+    }
+
+    /// What idle cores have spent, by core type.
+    fn idle_j(&self) -> Vec<f64> {
         let mut idle_j = vec![0.0; self.topology.core_types.len()];
-        for cpu in self
-            .topology
-            .cpus
-            .iter()
-            .filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0))
-        {
+        let leads = |cpu: CpuId| {
+            let siblings = &self.cpus[cpu.index()].siblings;
+            siblings.iter().all(|sibling| *sibling > cpu.0)
+        };
+        for cpu in self.topology.cpus.iter().filter(|c| leads(c.id)) {
             let core = &self.cores[cpu.core as usize];
             let of = &self.topology.core_types[cpu.core_type.index()];
             let since = if core.busy == 0 {
@@ -57,12 +67,6 @@ impl Analytic {
             };
             idle_j[cpu.core_type.index()] += (core.idle_nj + of.idle_nj(since)) * 1e-9;
         }
-        Energy {
-            core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
-            idle_j,
-            cache_j: self.spent.cache_nj * 1e-9,
-            memory_j: self.spent.memory_nj * 1e-9,
-            static_j: self.topology.static_power_w * self.now().as_secs_f64(),
-        }
+        idle_j
     }
 }

@@ -251,25 +251,27 @@ impl<'a> Search<'a> {
             .sum()
     }
 
+    /// Speed and rates while so many siblings run.
+    fn speed_beside(&self, row: &Row, others: f64, lines: &[f64; MAX_LEVELS]) -> (f64, Rate) {
+        let place = &self.cpus[row.cpu];
+        let most = place.siblings.len() as f64;
+        let table = &self.progress.tables[row.table as usize + others as usize];
+        let mut taken = Beside::default();
+        if others > 0.0 {
+            let siblings = place.siblings.iter();
+            siblings.for_each(|s| taken.add_all(&self.busy[*s as usize].1, others / most));
+            taken.threads = others;
+        }
+        let rate = table.rate(lines, &taken);
+        let speed = place.freq / (rate.a + rate.b * self.factors[place.memory as usize]);
+        (speed, rate)
+    }
+
     /// Speed and rates at the occupancies and factors found so far, mixed over how many siblings run.
     fn speed(&self, row: &Row) -> (f64, Rate) {
         let place = &self.cpus[row.cpu];
         let beside = self.beside(place);
-        let most = place.siblings.len() as f64;
-        let with = |others: f64, lines: &[f64; MAX_LEVELS]| {
-            let table = &self.progress.tables[row.table as usize + others as usize];
-            let mut taken = Beside::default();
-            if others > 0.0 {
-                let siblings = place.siblings.iter();
-                siblings.for_each(|s| taken.add_all(&self.busy[*s as usize].1, others / most));
-                taken.threads = others;
-            }
-            let rate = table.rate(lines, &taken);
-            (
-                place.freq / (rate.a + rate.b * self.factors[place.memory as usize]),
-                rate,
-            )
-        };
+        let with = |others: f64, lines: &[f64; MAX_LEVELS]| self.speed_beside(row, others, lines);
         let few = beside.floor();
         let part = beside.fract();
         let (mut speed, mut rate) = with(few, &row.lines);

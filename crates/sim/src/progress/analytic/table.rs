@@ -36,6 +36,17 @@ pub struct Point {
     pub b: f64,
 }
 
+impl Point {
+    /// Value by value, with those of another point.
+    fn with(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            miss: f(self.miss, other.miss),
+            a: f(self.a, other.a),
+            b: f(self.b, other.b),
+        }
+    }
+}
+
 /// The fill time at a lattice point.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
@@ -128,12 +139,7 @@ impl LevelTable {
             let y0 = self.points[i].miss.max(MISS_FLOOR);
             let y1 = self.points[i + 1].miss.max(MISS_FLOOR);
             let width = self.lattice(i + 1) - self.lattice(i);
-            // The exact integral of 1/y for y linear; its limit for equal ends.
-            let mean = if (y0 - y1) > 1e-6 * y0 {
-                (y0 / y1).ln() / (y0 - y1)
-            } else {
-                2.0 / (y0 + y1)
-            };
+            let mean = mean_inverse(y0, y1);
             self.fills.push(Fill {
                 instructions,
                 lines: self.lattice(i),
@@ -171,26 +177,11 @@ impl LevelTable {
         let [p, q] = &self.points[i..i + 2] else {
             return Default::default();
         };
-        let rise = Point {
-            miss: q.miss - p.miss,
-            a: q.a - p.a,
-            b: q.b - p.b,
-        };
-        let point = Point {
-            miss: p.miss + rise.miss * x,
-            a: p.a + rise.a * x,
-            b: p.b + rise.b * x,
-        };
+        let rise = q.with(p, |q, p| q - p);
+        let point = p.with(&rise, |p, rise| p + rise * x);
         // A cell is an eighth of its octave.
         let per_line = f64::from_bits(((i as u64 + self.base) & !7) << CELL_BITS).recip() * 8.0;
-        (
-            point,
-            Point {
-                miss: rise.miss * per_line,
-                a: rise.a * per_line,
-                b: rise.b * per_line,
-            },
-        )
+        (point, rise.with(&rise, |rise, _| rise * per_line))
     }
 
     /// The occupancy that `instructions` build up, and its derivative. `hint` is the cell of the last answer.
@@ -401,6 +392,15 @@ impl Table {
             levels,
             depth: first.depth,
         }
+    }
+}
+
+/// The mean of 1/y for y linear between two values, the first of which is not the smaller one; its limit where they are equal.
+fn mean_inverse(y0: f64, y1: f64) -> f64 {
+    if (y0 - y1) > 1e-6 * y0 {
+        (y0 / y1).ln() / (y0 - y1)
+    } else {
+        2.0 / (y0 + y1)
     }
 }
 

@@ -42,13 +42,19 @@ impl Machine {
         }
         served.memory_lines += f64::from(u8::from(depth == Depth::Memory));
         if logged.data && matches!(logged.request, Request::Demand { .. }) {
-            for (level, node) in self.chains[row].iter().enumerate() {
-                served.references[level] += 1.0;
-                if depth == Depth::Cache(*node) {
-                    break;
-                }
-                served.misses[level] += 1.0;
+            self.count_levels(row, depth);
+        }
+    }
+
+    /// Counts a reference at each level down to where it was served, and the misses before.
+    fn count_levels(&mut self, row: usize, depth: Depth) {
+        let served = &mut self.served[row];
+        for (level, node) in self.chains[row].iter().enumerate() {
+            served.references[level] += 1.0;
+            if depth == Depth::Cache(*node) {
+                break;
             }
+            served.misses[level] += 1.0;
         }
     }
 
