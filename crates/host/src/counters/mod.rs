@@ -4,7 +4,7 @@
 //!
 //! How threads are followed: every set of events is opened on the target once per CPU and inherited by all that it gives
 //! birth to, with one ring buffer per CPU. The kernel writes into it births, names and deaths; the counts of a thread
-//! whenever it has run for a part of the period ([`follow`] asks for a sample of a clock in each group); and
+//! whenever it has run for a part of the period ([`open`] asks for a sample of a clock in each group); and
 //! its final counts when it ends. So there is no file descriptor per thread, none is opened too late, and each counter is
 //! needed once. What a ring loses shows as a difference to the totals, which the kernel keeps apart, and is reported.
 //!

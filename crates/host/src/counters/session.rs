@@ -1,4 +1,4 @@
-//! Counting threads, period by period: the one way, for whoever asks.
+//! Counting threads, period by period, for `stat`, `top` and the affinity engine.
 //!
 //! Input: a [`Request`], or processes that are attached one by one. Output: what befell threads, and readings of the time since
 //! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
