@@ -98,31 +98,19 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
         let user_only = probe_event(Event::TaskClock.def(), pmus) == Probe::UserOnly;
-        sets.push(events(
-            if user_only {
-                USER_EVENTS
-            } else {
-                DEFAULT_EVENTS
-            },
-            pmus,
-        )?);
+        let default = if user_only {
+            USER_EVENTS
+        } else {
+            DEFAULT_EVENTS
+        };
+        sets.push(events(default, pmus)?);
     }
     let every = asked
         .every
         .map(|text| every(text, &mut sets, pmus))
         .transpose()
         .map_err(CounterError::from)?;
-    // PMCTrack's strings say it inside a set.
-    let inside = || {
-        let places = |(set, events): (usize, &Vec<Resolved>)| {
-            events
-                .iter()
-                .enumerate()
-                .find_map(|(place, e)| e.every.map(|n| (set, place, n)))
-        };
-        sets.iter().enumerate().find_map(places)
-    };
-    let every = every.or_else(inside);
+    let every = every.or_else(|| every_inside(&sets));
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval);
     let divided = sets.len()
         > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
@@ -142,6 +130,15 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         outside,
         derived,
     })
+}
+
+/// After how many of which event a sample is taken, where an event says it inside a set, as in PMCTrack's strings.
+fn every_inside(sets: &[Vec<Resolved>]) -> Option<(usize, usize, u64)> {
+    let places = |(set, events): (usize, &Vec<Resolved>)| {
+        let mut places = events.iter().enumerate();
+        places.find_map(|(place, event)| event.every.map(|n| (set, place, n)))
+    };
+    sets.iter().enumerate().find_map(places)
 }
 
 /// The events of derived virtual counters, as sets of their own unless one of the others has what they need.
@@ -390,41 +387,7 @@ impl OfMetrics<'_> {
             let wrong =
                 |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
             if let Some(metric) = derivable(text) {
-                let (needed, helpful) =
-                    events_behind(&[metric], |name| (self.counts)(name, self.pmus));
-                let all = [&needed[..], &helpful].concat();
-                let because = |e: SpecError| {
-                    wrong(format!(
-                        "`{text}` comes of {}: {}",
-                        all.join(", "),
-                        e.message
-                    ))
-                };
-                let mut found = self.resolve(&all.join(",")).map_err(because)?;
-                let uncounted = metric
-                    .needs
-                    .iter()
-                    .map(|e| e.def().name)
-                    .find(|name| !(self.counts)(name, self.pmus));
-                if let Some(event) = uncounted {
-                    let why = "which this machine does not count (`steer events` says why)";
-                    return Err(wrong(format!("`{text}` comes of `{event}`, {why}")));
-                }
-                let helpful = found.split_off(needed.len());
-                for event in found {
-                    place(&mut together.events, event.clone());
-                    place(&mut together.needed, event);
-                }
-                helpful
-                    .into_iter()
-                    .for_each(|event| _ = place(&mut together.helpful, event));
-                if self.derived.iter().all(|known| known.name != metric.name) {
-                    self.derived.push(metric);
-                }
-                operands.push(Operand::Outside {
-                    name: metric.name,
-                    unit: metric.unit,
-                });
+                operands.push(self.derive(metric, text, together).map_err(wrong)?);
                 continue;
             }
             let found = self.resolve(text).map_err(|e| wrong(e.message))?;
@@ -435,6 +398,39 @@ impl OfMetrics<'_> {
             );
         }
         Ok(operands)
+    }
+
+    /// A derived virtual counter, whose events are counted too; or why it cannot be had.
+    fn derive(
+        &mut self,
+        metric: &'static MetricDef,
+        text: &str,
+        together: &mut Together,
+    ) -> Result<Operand, String> {
+        let (needed, helpful) = events_behind(&[metric], |name| (self.counts)(name, self.pmus));
+        let all = [&needed[..], &helpful].concat();
+        let because = |e: SpecError| format!("`{text}` comes of {}: {}", all.join(", "), e.message);
+        let mut found = self.resolve(&all.join(",")).map_err(because)?;
+        let mut needs = metric.needs.iter().map(|e| e.def().name);
+        if let Some(event) = needs.find(|name| !(self.counts)(name, self.pmus)) {
+            let why = "which this machine does not count (`steer events` says why)";
+            return Err(format!("`{text}` comes of `{event}`, {why}"));
+        }
+        let helpful = found.split_off(needed.len());
+        for event in found {
+            place(&mut together.events, event.clone());
+            place(&mut together.needed, event);
+        }
+        for event in helpful {
+            place(&mut together.helpful, event);
+        }
+        if self.derived.iter().all(|known| known.name != metric.name) {
+            self.derived.push(metric);
+        }
+        Ok(Operand::Outside {
+            name: metric.name,
+            unit: metric.unit,
+        })
     }
 
     fn resolve(&self, text: &str) -> Result<Vec<Resolved>, SpecError> {

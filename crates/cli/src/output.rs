@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_core::printable::printable_lines;
+use countersteer_report::html::{ReportInput, render};
+use countersteer_report::write_atomically;
 
 use crate::error::{Kind, told};
 
@@ -42,6 +44,13 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
         Kind::Usage,
         format!("{shown} has a record already: name another folder, or replace it with --force"),
     ))
+}
+
+/// Writes an HTML report, and says where.
+pub fn report(path: &Path, input: &ReportInput<'_>) -> anyhow::Result<()> {
+    write_atomically(path, render(input)?.as_bytes())?;
+    eprintln!("steer: report in {}", path.display());
+    Ok(())
 }
 
 /// Finds out whether a file can be written, without touching it.

@@ -15,7 +15,7 @@ use countersteer_core::score::Score;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
-use countersteer_sim::engine::{ProgramUsage, SimConfig, Simulation};
+use countersteer_sim::engine::{Plan, ProgramUsage, SimConfig, Simulation};
 use countersteer_sim::linux::{self, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
 use rand::SeedableRng;
@@ -254,43 +254,10 @@ impl Experiment {
     /// # Errors
     /// As [`Self::run`].
     pub fn run_watched(&self, onlooker: Onlooker<'_>) -> anyhow::Result<Finished> {
-        let Self {
-            machine,
-            workload,
-            policy: spec,
-            seed,
-            options,
-            detail,
-        } = self;
-        let plan = plan::plan(workload, &machine.topology)?;
-        let mut policy = countersteer_policies::parse(spec, &machine.topology)?;
-        let spans = onlooker.spans || *detail == Some(Detail::Everything);
-        let config = options.config(*seed, spans);
-        let topology = Arc::clone(&machine.topology);
-        let simulation = match options.fidelity {
-            Fidelity::Analytic => Simulation::new(topology, &plan, config),
-            Fidelity::Traced => {
-                Simulation::traced(topology, &plan, config, workload.traces.clone())
-            }
-            Fidelity::Sampled => {
-                Simulation::sampled(topology, &plan, config, workload.traces.clone())
-            }
-        };
-        let mut events = options.events();
-        events.extend(onlooker.events);
-        let mut simulation = simulation
-            .with_context(|| {
-                format!(
-                    "workload {} on machine {}",
-                    workload.text.path, machine.machine.name
-                )
-            })?
-            .within(Duration::from_nanos(options.max_wall.0))
-            .counting_events(&events);
-        if onlooker.once {
-            simulation = simulation.once();
-        }
-        let mut collector = detail.map(|d| Collector::new(self.manifest(), d));
+        let plan = plan::plan(&self.workload, &self.machine.topology)?;
+        let mut policy = countersteer_policies::parse(&self.policy, &self.machine.topology)?;
+        let mut simulation = self.simulation(&plan, &onlooker)?;
+        let mut collector = self.detail.map(|d| Collector::new(self.manifest(), d));
         let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
         recorders.extend(collector.as_mut().map(|c| c as &mut dyn Recorder));
         if let Some(recorder) = onlooker.recorder {
@@ -298,16 +265,17 @@ impl Experiment {
         }
         let driver = DriverConfig {
             period: self.period(),
-            until: Nanos::from_secs_f64(options.max_seconds),
+            until: Nanos::from_secs_f64(self.options.max_seconds),
         };
+        let mut rng = policy_rng(self.seed);
         drive(
             &mut simulation,
             policy.as_mut(),
             &mut recorders,
             driver,
-            &mut policy_rng(*seed),
+            &mut rng,
         )?;
-        if let Some(why) = workload.traces.failure() {
+        if let Some(why) = self.workload.traces.failure() {
             return Err(told(Kind::BadInput, why));
         }
         let outcome = simulation.outcome();
@@ -318,6 +286,40 @@ impl Experiment {
             usage: simulation.usage(),
             elapsed_s: outcome.elapsed_s,
             record,
+        })
+    }
+
+    /// The simulation, before its first step.
+    fn simulation(&self, plan: &Plan, onlooker: &Onlooker<'_>) -> anyhow::Result<Simulation> {
+        let Self {
+            machine,
+            workload,
+            options,
+            ..
+        } = self;
+        let spans = onlooker.spans || self.detail == Some(Detail::Everything);
+        let config = options.config(self.seed, spans);
+        let topology = Arc::clone(&machine.topology);
+        let traces = || workload.traces.clone();
+        let simulation = match options.fidelity {
+            Fidelity::Analytic => Simulation::new(topology, plan, config),
+            Fidelity::Traced => Simulation::traced(topology, plan, config, traces()),
+            Fidelity::Sampled => Simulation::sampled(topology, plan, config, traces()),
+        };
+        let mut events = options.events();
+        events.extend(onlooker.events);
+        let shown = || {
+            let workload = &workload.text.path;
+            format!("workload {workload} on machine {}", machine.machine.name)
+        };
+        let simulation = simulation
+            .with_context(shown)?
+            .within(Duration::from_nanos(options.max_wall.0))
+            .counting_events(&events);
+        Ok(if onlooker.once {
+            simulation.once()
+        } else {
+            simulation
         })
     }
 

@@ -1,18 +1,17 @@
 //! `steer compare`: policies side by side, over machines, workloads and seeds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment};
 use countersteer_policies::reach;
-use countersteer_report::html::{Axis, ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Comparison, Ranking};
-use countersteer_report::write_atomically;
 
 use super::profile::load_workload;
 use super::{print, print_json};
-use crate::output::check_unused;
+use crate::output::{self, check_unused};
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
 use crate::{interrupt, library, progress};
 
@@ -101,27 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map(|(e, f)| e.scored(f))
         .collect();
     if let Some(path) = &args.report {
-        let title = format!(
-            "{} on {}",
-            names(&sweep.workloads, |w| &w.name),
-            names(&sweep.machines, |m| &m.machine.name)
-        );
-        let records = finished
-            .iter()
-            .filter_map(|f| f.record.as_ref())
-            .filter(|r| r.manifest.seed == 1)
-            .collect();
-        write_atomically(
-            path,
-            render(&ReportInput {
-                title,
-                runs: &runs,
-                records,
-                axis: Axis::Time,
-            })?
-            .as_bytes(),
-        )?;
-        eprintln!("steer: report in {}", path.display());
+        report(path, &sweep, &runs, &finished)?;
     }
     save_records(args, &experiments, &finished)?;
     if args.json {
@@ -130,18 +109,43 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.csv {
         return print(&table::csv(&runs));
     }
-    let rankings = Ranking::of(&runs);
-    let ranked = rankings
+    print(&tables(&runs, args.verbose))
+}
+
+/// A report of the scores of all seeds, with timelines of the first.
+fn report(
+    path: &Path,
+    sweep: &Sweep,
+    runs: &[CompareRun],
+    finished: &[Finished],
+) -> anyhow::Result<()> {
+    let workloads = names(&sweep.workloads, |w| &w.name);
+    let machines = names(&sweep.machines, |m| &m.machine.name);
+    let records = finished.iter().filter_map(|f| f.record.as_ref());
+    let input = ReportInput {
+        title: format!("{workloads} on {machines}"),
+        runs,
+        records: records.filter(|r| r.manifest.seed == 1).collect(),
+        axis: Axis::Time,
+    };
+    output::report(path, &input)
+}
+
+/// Policies in their order where there is something to compare; each run where there is not, or where it is asked for.
+fn tables(runs: &[CompareRun], verbose: bool) -> String {
+    let rankings = Ranking::of(runs);
+    let mut places = rankings
         .iter()
-        .any(|r| !r.deployable.is_empty() || !r.bounds.is_empty());
+        .flat_map(|r| r.deployable.iter().chain(&r.bounds));
+    let ranked = places.next().is_some();
     let mut text = String::new();
-    if args.verbose || !ranked {
-        text += &table::comparison(&runs);
+    if verbose || !ranked {
+        text += &table::comparison(runs);
     }
     if ranked {
         text += &table::ranking(&rankings);
     }
-    print(&text)
+    text
 }
 
 fn sweep(args: &Args) -> anyhow::Result<Sweep> {

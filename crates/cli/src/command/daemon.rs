@@ -62,27 +62,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     let rules = Rules::parse(&text.path, &text.text)?;
     if args.list {
-        let lines: Vec<String> = Host::new(rules)
-            .find()
-            .iter()
-            .map(|r| printable(&r.name).into_owned())
-            .collect();
-        super::print(&lines.join("\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return list(rules);
     }
     job::restore()?;
     let here = Here::look(args.here.machine.as_deref())?;
     let control = Control::default();
     let (policy, contest) = judged(&rules, &here, &control)?;
-    let engine = match args.placing.engine {
-        // Under the scheduler in the kernel it would not be Linux's own that the policy takes turns with.
-        EngineName::Auto if rules.trust.is_some() => EngineName::Affinity,
-        EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
-            let why = "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
-            return Err(told(Kind::Usage, why));
-        }
-        given => given,
-    };
+    let engine = engine(args.placing.engine, &rules)?;
     let metrics = args.metrics.map(|address| metrics(address, &control));
     let period = Nanos::from_secs_f64(rules.period_ms * 1e-3);
     let spec = rules.policy.clone();
@@ -122,6 +108,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(ExitCode::from(done.exit_code))
+}
+
+/// Prints the processes that are steered now.
+fn list(rules: Rules) -> anyhow::Result<ExitCode> {
+    let found = Host::new(rules).find();
+    let lines: Vec<_> = found.iter().map(|r| printable(&r.name)).collect();
+    super::print(&lines.join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How threads are placed; under the scheduler in the kernel, it would not be Linux's own that a policy takes turns with.
+fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
+    match asked {
+        EngineName::Auto if rules.trust.is_some() => Ok(EngineName::Affinity),
+        EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
+            let why = "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
+            Err(told(Kind::Usage, why))
+        }
+        given => Ok(given),
+    }
 }
 
 /// Where figures are served. A port that somebody else has taken keeps nobody from steering.

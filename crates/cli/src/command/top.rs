@@ -136,6 +136,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         print(session, state, taker, args)?
     };
+    end(outcome, dir)
+}
+
+/// Saves the record, and says what was lost.
+fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     let summary = outcome.summary;
     if summary.lost > 0 {
         let lost = summary.lost;

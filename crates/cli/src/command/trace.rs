@@ -10,6 +10,7 @@ use anyhow::Context;
 use countersteer_cache::trace::{
     self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
 };
+use countersteer_core::profile::Recorded;
 use countersteer_host::record_run::{Ending, RecordOptions, Sink};
 use countersteer_report::number;
 use serde::Serialize;
@@ -130,6 +131,20 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
         // Nothing was executed.
         let _ = std::fs::remove_file(&output);
     })?;
+    let code = match recording.ending {
+        Ending::Limit => 0,
+        other => other.code(),
+    };
+    finish(&writing, recording.profile, &output)?;
+    Ok(ExitCode::from(code as u8))
+}
+
+/// Ends a trace file with its totals and the profile, and says what is in it.
+fn finish(
+    writing: &Mutex<Option<Writing>>,
+    profile: Recorded,
+    output: &Path,
+) -> anyhow::Result<()> {
     let writing = writing
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -141,13 +156,13 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
         return Err(error.into());
     }
     let totals = writer.totals();
-    let partial = recording.profile.partial.clone();
+    let partial = profile.partial.clone();
     writer.finish(Trailer {
         totals,
         partial: partial.clone(),
-        profile: Some(Box::new(recording.profile)),
+        profile: Some(Box::new(profile)),
     })?;
-    let bytes = std::fs::metadata(&output).map_or(0, |m| m.len());
+    let bytes = std::fs::metadata(output).map_or(0, |m| m.len());
     let note = partial
         .map(|why| format!(" (partial: {why})"))
         .unwrap_or_default();
@@ -158,11 +173,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
         bytes as f64 / totals.instructions.max(1) as f64,
         output.display()
     );
-    let code = match recording.ending {
-        Ending::Limit => 0,
-        other => other.code(),
-    };
-    Ok(ExitCode::from(code as u8))
+    Ok(())
 }
 
 fn sink(writing: &Arc<Mutex<Option<Writing>>>) -> Sink {

@@ -14,7 +14,7 @@ use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
 use crate::steering::here::Here;
-use crate::steering::job::{self, Job};
+use crate::steering::job::{self, Done, Job};
 use crate::steering::programs::Whom;
 use crate::steering::whole_runs::{self, By, RunsPlan, Side};
 use crate::values::time;
@@ -82,19 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let here = Here::look(args.here.machine.as_deref())?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
-    let confidence = (args.confidence / 100.0).clamp(0.5, 0.9999);
-    let contest = Contest::new(TrialPlan {
-        policy: args.block,
-        baseline: args.block,
-        settle: SETTLE,
-        confidence,
-        margin: args.margin / 100.0,
-    });
-    let contest = if args.until_decided {
-        contest.ending_when_decided()
-    } else {
-        contest
-    };
+    let contest = contest(args);
     let control = Control::default();
     let both = Contestants::new(&contest, policy, baseline, None, &control);
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
@@ -118,10 +106,32 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         control,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;
-    let (gains, overall, measure) = {
-        let trial = contest.trial();
-        (trial.gains(), trial.overall(), trial.measure())
-    };
+    tell(args, &contest, &done)?;
+    Ok(ExitCode::from(done.exit_code))
+}
+
+/// The plan of blocks, and when it ends.
+fn contest(args: &Args) -> Contest {
+    let contest = Contest::new(TrialPlan {
+        policy: args.block,
+        baseline: args.block,
+        settle: SETTLE,
+        confidence: (args.confidence / 100.0).clamp(0.5, 0.9999),
+        margin: args.margin / 100.0,
+    });
+    if args.until_decided {
+        contest.ending_when_decided()
+    } else {
+        contest
+    }
+}
+
+/// What came of it: as JSON on stdout, or as a table on stderr.
+fn tell(args: &Args, contest: &Contest, done: &Done) -> anyhow::Result<()> {
+    let trial = contest.trial();
+    let gains = trial.gains();
+    let overall = trial.overall();
+    let measure = trial.measure();
     let of = match measure {
         Measure::Work => "work per second by the programs' own word",
         Measure::Instructions => "instructions per second",
@@ -131,17 +141,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let title = format!("{} against {}: {of}", args.policy, args.baseline);
     if args.json {
-        let [policy, baseline] = done.waits;
+        let [policy, baseline] = &done.waits;
         let waits = serde_json::json!({ "policy": policy, "baseline": baseline });
-        print_json(&serde_json::json!({
+        return print_json(&serde_json::json!({
             "measure": measure, "programs": gains, "all": overall, "waits": waits,
-        }))?;
-    } else {
-        let limits = (args.confidence, args.margin);
-        eprint!("{}", text(&title, &gains, &overall, limits));
-        eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
+        }));
     }
-    Ok(ExitCode::from(done.exit_code))
+    let limits = (args.confidence, args.margin);
+    eprint!("{}", text(&title, &gains, &overall, limits));
+    eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
+    Ok(())
 }
 
 /// Whole runs of a started program, under one side and the other.

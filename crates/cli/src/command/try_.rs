@@ -11,15 +11,14 @@ use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
 use countersteer_policies::reach;
-use countersteer_report::html::{Axis, ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
-use countersteer_report::write_atomically;
 
 use super::{print, print_json};
 use crate::interrupt::{self, Helper, Temporary};
 use crate::values::time;
-use crate::{library, progress};
+use crate::{library, output, progress};
 
 /// Say which policy these programs should run under on this machine, and by how much it helps.
 ///
@@ -65,10 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let commands = split(&args.commands)?;
     let machine = match &args.machine {
         Some(name) => library::loaded(name)?,
-        None => {
-            let machine = countersteer_host::topology::detect(Path::new("/"))?;
-            library::with_models(machine, None)?
-        }
+        None => here()?,
     };
     let policies = policies(args, &machine);
     if policies.len() == 1 {
@@ -98,33 +94,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runs: Vec<CompareRun> = experiments
         .iter()
         .zip(&finished)
-        .map(|(e, f)| {
-            CompareRun::new(
-                &e.machine.machine.name,
-                &e.workload.name,
-                &e.policy,
-                e.seed,
-                &f.score,
-            )
-        })
+        .map(|(e, f)| e.scored(f))
         .collect();
     let rankings = Ranking::of(&runs);
     if let Some(path) = &args.report {
-        let records = finished.iter().filter_map(|f| f.record.as_ref()).collect();
-        let axis = Axis::default();
-        let title = format!(
-            "{} programs on {}",
-            recorded.len(),
-            sweep.machines[0].machine.name
-        );
-        let page = render(&ReportInput {
-            title,
+        let machine = &sweep.machines[0].machine.name;
+        let input = ReportInput {
+            title: format!("{} programs on {machine}", recorded.len()),
             runs: &runs,
-            records,
-            axis,
-        })?;
-        write_atomically(path, page.as_bytes())?;
-        eprintln!("steer: report in {}", path.display());
+            records: finished.iter().filter_map(|f| f.record.as_ref()).collect(),
+            axis: Axis::default(),
+        };
+        output::report(path, &input)?;
     }
     tell(args, &rankings, &recorded)?;
     let best = rankings.first().and_then(Ranking::best);
@@ -132,6 +113,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(best) => confirm(&best.policy, &commands),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// This machine, with its models.
+fn here() -> anyhow::Result<Arc<LoadedMachine>> {
+    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    library::with_models(machine, None)
 }
 
 /// Commands apart by `--`.

@@ -281,32 +281,22 @@ fn curves(
         By::CoRunners
     });
     let mut fillers = CoRunners(Vec::new());
-    let (mut squeeze, how): (Box<dyn Squeeze>, _) = match by {
+    let mut squeeze: Box<dyn Squeeze> = match by {
         By::Ways => {
-            let ways = Ways::open(root, &program.threads(), whole_kib(topology), undo)?;
-            (
-                Box::new(ways),
-                "way masks of resctrl, everybody else in the other ways",
-            )
+            let kib = whole_kib(topology);
+            Box::new(Ways::open(root, &program.threads(), kib, undo)?)
         }
         By::CoRunners if others.is_empty() => {
             let brakes = brakes_of_fillers(&mut fillers, topology, undo)?;
             let pids: Vec<u32> = fillers.0.iter().map(Child::id).collect();
-            let duty = duty(program, brakes, &pids, topology, online.events)?;
-            (
-                Box::new(duty),
-                "co-runners slowed down more or less; cache by share of the misses, or by resctrl's monitoring",
-            )
+            Box::new(duty(program, brakes, &pids, topology, online.events)?)
         }
         By::CoRunners => {
             let brake = |pid: &u32| Brake::of_other(*pid, undo);
             let brakes = others.iter().map(brake).collect::<Result<_, _>>()?;
             let own = Brake::of_other(program.pid, undo)?;
             let duty = duty(program, brakes, others, topology, online.events)?;
-            (
-                Box::new(duty.with_own(own)),
-                "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or by resctrl's monitoring",
-            )
+            Box::new(duty.with_own(own))
         }
     };
     let mut source = OfProcess::open(&program.threads(), online.events)?;
@@ -317,13 +307,7 @@ fn curves(
         rounds: online.rounds,
     };
     let spinner = progress::spinner(&format!("measuring {}", program.name));
-    let mut wait = |time: Duration| {
-        let begun = Instant::now();
-        while begun.elapsed() < time && !stopped.load(Ordering::Relaxed) {
-            std::thread::sleep((time - begun.elapsed().min(time)).min(Duration::from_millis(50)));
-            spinner.tick();
-        }
-    };
+    let mut wait = |time| wait(time, stopped, || spinner.tick());
     let mut goes_on = || program.runs() && !stopped.load(Ordering::Relaxed);
     let curves = sweep(
         &mut *squeeze,
@@ -333,7 +317,29 @@ fn curves(
         &mut goes_on,
     );
     spinner.finish_and_clear();
-    Ok((curves?, how))
+    Ok((curves?, how(by, others)))
+}
+
+/// Waits for so long, or until it is stopped.
+fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stopped.load(Ordering::Relaxed) {
+        std::thread::sleep((time - begun.elapsed().min(time)).min(Duration::from_millis(50)));
+        tick();
+    }
+}
+
+/// How cache was taken from a program, in words.
+const fn how(by: By, others: &[u32]) -> &'static str {
+    match by {
+        By::Ways => "way masks of resctrl, everybody else in the other ways",
+        By::CoRunners if others.is_empty() => {
+            "co-runners slowed down more or less; cache by share of the misses, or by resctrl's monitoring"
+        }
+        By::CoRunners => {
+            "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or by resctrl's monitoring"
+        }
+    }
 }
 
 /// A filler for each other CPU of the cache that the program runs on, each writing through twice the cache.

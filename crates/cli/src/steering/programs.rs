@@ -116,50 +116,15 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
     let mut starts: Vec<Start> = Vec::new();
     for (row, program) in workload.program.iter().enumerate() {
         let wrong = |why: String| plan::at_program(&text, row, why);
-        let Some(command) = &program.command else {
-            return Err(wrong(
-                "only the simulator runs a `profile`; give a `command` instead".into(),
-            )
-            .into());
-        };
-        let simulated = [
-            ("threads", program.threads.is_some()),
-            ("burst_mi", program.burst_mi.is_some()),
-            ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
-        ];
-        if let Some((key, _)) = simulated.iter().find(|(_, given)| *given) {
-            return Err(wrong(format!(
-                "only the simulator heeds `{key}`; leave it out here"
-            ))
-            .into());
-        }
-        let place = program
-            .launch_on
-            .as_deref()
-            .map(|place| plan::cpus_of(place, topology))
-            .transpose();
-        let launch_on = place.map_err(wrong)?;
-        let base = program.name.clone().or_else(|| {
-            Path::new(&command[0])
-                .file_name()?
-                .to_str()
-                .map(str::to_owned)
-        });
-        let base = base.unwrap_or_else(|| command[0].clone());
+        let command = command_of(program).map_err(wrong)?;
+        let place = program.launch_on.as_deref();
+        let launch_on = place.map(|place| plan::cpus_of(place, topology));
+        let launch_on = launch_on.transpose().map_err(wrong)?;
         for _ in 0..program.copies {
-            let nth = 1 + starts
-                .iter()
-                .filter(|s| s.name.split('#').next() == Some(&base))
-                .count();
-            let name: Arc<str> = if nth == 1 {
-                base.as_str().into()
-            } else {
-                format!("{base}#{nth}").into()
-            };
             starts.push(Start {
-                command: command.clone(),
+                command: command.to_vec(),
                 program: ProgramId::from_index(starts.len()),
-                name,
+                name: unused_name(program, command, &starts),
                 nice: program.nice,
                 launch_on: launch_on.clone(),
                 start: Nanos::from_secs_f64(program.start_s),
@@ -180,6 +145,35 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
         name,
         text: text.text,
     })
+}
+
+/// The command of a program that is to run here, which only has what holds outside of the simulator.
+fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
+    let Some(command) = &program.command else {
+        return Err("only the simulator runs a `profile`; give a `command` instead".into());
+    };
+    let simulated = [
+        ("threads", program.threads.is_some()),
+        ("burst_mi", program.burst_mi.is_some()),
+        ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
+    ];
+    match simulated.iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err(format!(
+            "only the simulator heeds `{key}`; leave it out here"
+        )),
+        None => Ok(command),
+    }
+}
+
+/// A program's name, or that of its command, with a number where others have it already.
+fn unused_name(program: &WorkloadProgram, command: &[String], starts: &[Start]) -> Arc<str> {
+    let file = || Path::new(&command[0]).file_name()?.to_str();
+    let base = program.name.as_deref().or_else(file).unwrap_or(&command[0]);
+    let has_base = |s: &&Start| s.name.split('#').next() == Some(base);
+    match starts.iter().filter(has_base).count() {
+        0 => base.into(),
+        others => format!("{base}#{}", others + 1).into(),
+    }
 }
 
 /// Processes that run.

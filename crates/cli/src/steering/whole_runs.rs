@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -186,27 +186,34 @@ fn one_run(
     let run = Helper::start(&mut steer).context("cannot start a run")?;
     let status = run.wait()?;
     if !status.success() {
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        // What the program or the command before it said comes first; a summary of the run follows.
-        let own = said.lines().filter(|line| !line.starts_with("steer: "));
-        let first: Vec<&str> = own.take(3).collect();
-        let why = format!(
-            "a run under {} failed ({status}): {}",
-            side.name(),
-            first.join("; ")
-        );
-        return Err(told(Kind::Io, why));
+        return Err(failed(side, status, &log));
     }
-    if let Some(command) = plan.score {
-        return Ok(BTreeMap::from([(
+    match plan.score {
+        Some(command) => Ok(BTreeMap::from([(
             "score".to_owned(),
             score(command, &output)?,
-        )]));
+        )])),
+        None => worth(plan.by, &summary),
     }
-    let text = std::fs::read_to_string(&summary).context("a run left no summary")?;
+}
+
+/// Why a run has failed: the first words of the program, or of the command before it.
+fn failed(side: &Side, status: ExitStatus, log: &Path) -> anyhow::Error {
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    // A summary of the run follows.
+    let own = said.lines().filter(|line| !line.starts_with("steer: "));
+    let first: Vec<&str> = own.take(3).collect();
+    let first = first.join("; ");
+    let why = format!("a run under {} failed ({status}): {first}", side.name());
+    told(Kind::Io, why)
+}
+
+/// What a run was worth by its summary.
+fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text = std::fs::read_to_string(summary).context("a run left no summary")?;
     let summary: serde_json::Value = serde_json::from_str(&text)?;
     let programs = summary["programs"].as_array().into_iter().flatten();
-    let value = |p: &serde_json::Value| match plan.by {
+    let value = |p: &serde_json::Value| match by {
         By::Wall => p["elapsed_s"].as_f64().map(|s| 1.0 / s),
         By::Latency => p["wait"]["mean_ms"].as_f64().map(|ms| 1.0 / ms),
         By::LatencyP99 => p["wait"]["p99_ms"].as_f64().map(|ms| 1.0 / ms),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_core::cpuset::{BadCpuList, CpuSet};
 use countersteer_core::events::Event;
 use countersteer_core::topology::Topology;
 use rayon::prelude::*;
@@ -118,6 +118,27 @@ fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     names.iter().map(event).collect()
 }
 
+/// Mixes as workloads, by name.
+fn workloads<'a>(
+    mixes: &'a [String],
+    copies: u32,
+    launch_on: &[String],
+    cast: &Cast,
+) -> anyhow::Result<Vec<(&'a String, Arc<Loaded>)>> {
+    let workload = |name: &'a String| {
+        let rows = cast.mix(name)?.members.iter().enumerate();
+        let members = rows.map(|(row, (program, threads))| Member {
+            program,
+            threads: *threads,
+            copies,
+            launch_on: launch_on.get(row).map(String::as_str),
+        });
+        let members: Vec<Member<'_>> = members.collect();
+        Ok((name, cast.workload(name, &members)?))
+    };
+    mixes.iter().map(workload).collect()
+}
+
 fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     let Method::Mixes {
         mixes,
@@ -134,26 +155,10 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
         return Ok(Values::default());
     };
     let mut values = Values::default();
-    let mut workloads = Vec::new();
-    for name in mixes {
-        let place = |row: usize| launch_on.get(row).map(String::as_str);
-        let members: Vec<Member<'_>> = cast
-            .mix(name)?
-            .members
-            .iter()
-            .enumerate()
-            .map(|(row, (program, threads))| Member {
-                program,
-                threads: *threads,
-                copies: *copies,
-                launch_on: place(row),
-            })
-            .collect();
-        values.add_row(name);
-        workloads.push((name, cast.workload(name, &members)?));
-    }
+    let workloads = workloads(mixes, *copies, launch_on, cast)?;
     let mut runs = Vec::new();
     for (row, workload) in &workloads {
+        values.add_row(row);
         for (arm, policy) in arms.iter().filter(|(arm, _)| !unavailable.contains(arm)) {
             runs.extend((1..=cast.seeds(*seeds)).map(|seed| Run {
                 row,
@@ -165,22 +170,10 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
         }
     }
     let options = cast.options(if *once { 1 } else { 3 }, *period_ms);
-    let period_s = options.period_ms * 1e-3;
     let events = events(slices_of)?;
-    let finished: Vec<(Finished, Slices)> = runs
-        .par_iter()
-        .map(|r| {
-            let mut slices = Slices::new(&machine.topology, period_s);
-            let onlooker = Onlooker {
-                recorder: Some(&mut slices),
-                events: &events,
-                once: *once,
-                spans: !events.is_empty(),
-            };
-            let finished = experiment(machine, r, &options).run_watched(onlooker)?;
-            Ok((finished, slices))
-        })
-        .collect::<anyhow::Result<_>>()?;
+    let watch = |r| watched(machine, r, &options, &events, *once);
+    let finished: Vec<(Finished, Slices)> =
+        runs.par_iter().map(watch).collect::<anyhow::Result<_>>()?;
     for (run, (finished, slices)) in runs.iter().zip(&finished) {
         add_mix(&mut values, run, finished, &machine.topology);
         if !events.is_empty() {
@@ -191,6 +184,25 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
     }
     add_spread(&mut values, &runs, &finished);
     Ok(values)
+}
+
+/// A simulation whose slices are watched, if any event is counted in them.
+fn watched(
+    machine: &Arc<LoadedMachine>,
+    run: &Run<'_>,
+    options: &SimOptions,
+    events: &[Event],
+    once: bool,
+) -> anyhow::Result<(Finished, Slices)> {
+    let mut slices = Slices::new(&machine.topology, options.period_ms * 1e-3);
+    let onlooker = Onlooker {
+        recorder: Some(&mut slices),
+        events,
+        once,
+        spans: !events.is_empty(),
+    };
+    let finished = experiment(machine, run, options).run_watched(onlooker)?;
+    Ok((finished, slices))
 }
 
 /// How far completion times of runs that differ in the seed alone lie apart.
@@ -355,73 +367,67 @@ fn add_ratios(
     values.add(program, "ratio", "power_ratio", above_idle);
 }
 
-fn pairs(
+/// The two CPUs on which programs of pairs run.
+fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
+    let cpus: CpuSet = list
+        .parse()
+        .map_err(|e: BadCpuList| told(Kind::BadInput, format!("`cpus = \"{list}\"`: {e}")))?;
+    let cpus: Vec<String> = cpus.iter().map(|c| c.to_string()).collect();
+    let few = |_| told(Kind::BadInput, "pairs need two CPUs");
+    cpus.try_into().map_err(few)
+}
+
+/// How long the first program of a workload takes, in seconds.
+fn completion_s(
     machine: &Arc<LoadedMachine>,
-    programs: &[String],
+    workload: &Arc<Loaded>,
+    policy: &str,
+    options: &SimOptions,
+) -> anyhow::Result<f64> {
+    let one = Run {
+        row: "",
+        arm: "",
+        policy,
+        workload,
+        seed: 1,
+    };
+    Ok(run(machine, &one, options)?.score.programs[0].completion_s)
+}
+
+fn pairs<'a>(
+    machine: &Arc<LoadedMachine>,
+    programs: &'a [String],
     cpus: &str,
     cast: &Cast,
 ) -> anyhow::Result<Values> {
-    let cpus: CpuSet = cpus
-        .parse()
-        .map_err(|e: countersteer_core::cpuset::BadCpuList| {
-            told(Kind::BadInput, format!("`cpus = \"{cpus}\"`: {e}"))
-        })?;
-    let places: Vec<String> = cpus.iter().map(|c| c.to_string()).collect();
-    let [first, second] = places.as_slice() else {
-        return Err(told(Kind::BadInput, "pairs need two CPUs"));
-    };
+    let [first, second] = &two_cpus(cpus)?;
     let options = cast.options(1, 100.0);
-    let alone: BTreeMap<&String, f64> = programs
+    let alone = |program: &'a String| {
+        let policy = format!("static:*={first}");
+        let time_s = completion_s(machine, &lone(cast, program)?, &policy, &options)?;
+        Ok((program, time_s))
+    };
+    let alone_s: BTreeMap<&String, f64> = programs
         .par_iter()
-        .map(|program| {
-            let workload = lone(cast, program)?;
-            let policy = &format!("static:*={first}");
-            let (row, arm, seed) = ("", "", 1);
-            let workload = &workload;
-            let done = run(
-                machine,
-                &Run {
-                    row,
-                    arm,
-                    policy,
-                    workload,
-                    seed,
-                },
-                &options,
-            )?;
-            Ok((program, done.score.programs[0].completion_s))
-        })
+        .map(alone)
         .collect::<anyhow::Result<_>>()?;
-    let all: Vec<(&String, &String)> = programs
-        .iter()
-        .flat_map(|a| programs.iter().map(move |b| (a, b)))
-        .filter(|(a, b)| a != b)
-        .collect();
+    let slowdown = |(a, b): &(&String, &String)| {
+        let member = |program, place| Member {
+            program,
+            threads: 1,
+            copies: 1,
+            launch_on: Some(place),
+        };
+        let workload = cast.workload("pair", &[member(a, first), member(b, second)])?;
+        let policy = format!("static:{}={first},{}={second}", short(a), short(b));
+        Ok(completion_s(machine, &workload, &policy, &options)? / alone_s[*a])
+    };
+    let with_others = |a| programs.iter().map(move |b| (a, b));
+    let all = programs.iter().flat_map(with_others);
+    let all: Vec<(&String, &String)> = all.filter(|(a, b)| a != b).collect();
     let slowdowns: Vec<f64> = all
         .par_iter()
-        .map(|(a, b)| {
-            let member = |program, place| Member {
-                program,
-                threads: 1,
-                copies: 1,
-                launch_on: Some(place),
-            };
-            let workload = &cast.workload("pair", &[member(a, first), member(b, second)])?;
-            let policy = &format!("static:{}={first},{}={second}", short(a), short(b));
-            let (row, arm, seed) = ("", "", 1);
-            let done = run(
-                machine,
-                &Run {
-                    row,
-                    arm,
-                    policy,
-                    workload,
-                    seed,
-                },
-                &options,
-            )?;
-            Ok(done.score.programs[0].completion_s / alone[*a])
-        })
+        .map(slowdown)
         .collect::<anyhow::Result<_>>()?;
     let mut values = Values::default();
     for ((a, b), slowdown) in all.iter().zip(slowdowns) {

@@ -128,13 +128,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         derived: &wanted.derived,
     };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
-    if let (Some(name), false) = (wanted.by_thread(&counted), reads_threads(&args)) {
-        let mend = "it is for programs, -p or -t, without --per total";
-        return Err(told(
-            Kind::Usage,
-            format!("`{name}` is read thread by thread: {mend}"),
-        ));
-    }
+    check_threads(&args, &wanted, &counted)?;
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
     let dir = args.record.place()?;
@@ -179,6 +173,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     screen.end(&summary, &mut *out)?;
     session::save(recorder, dir, &summary)?;
     Ok(session::exit_code(&summary))
+}
+
+/// Refuses virtual counters that are read thread by thread, where no threads are.
+fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
+    match wanted.by_thread(counted) {
+        Some(name) if !reads_threads(args) => {
+            let mend = "it is for programs, -p or -t, without --per total";
+            let why = format!("`{name}` is read thread by thread: {mend}");
+            Err(told(Kind::Usage, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 const fn style(args: &Args) -> Style {
