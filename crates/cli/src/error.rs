@@ -131,6 +131,6 @@ fn of_scx(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
         ScxError::TooBig { .. } | ScxError::Crowded { .. } => Kind::Usage,
         ScxError::Gone(_) => Kind::Missing,
         ScxError::Counters(error) => of_counter_error(error),
-        ScxError::Kernel { .. } | ScxError::Ejected { .. } => Kind::Io,
+        ScxError::Kernel { .. } | ScxError::Ejected { .. } | ScxError::Journal(_) => Kind::Io,
     })
 }

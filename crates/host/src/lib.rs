@@ -11,6 +11,7 @@ pub mod page;
 pub mod record_run;
 mod resctrl;
 mod resources;
+pub mod sched_policy;
 pub mod signals;
 pub mod task;
 pub mod topology;

@@ -21,6 +21,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{Counters, Root};
+use countersteer_host::undo::{Temporary, journal_folder};
 use countersteer_scx::{ScxConfig, ScxEngine, probe};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -65,12 +66,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         )
     };
     let mut engine = ScxEngine::open(config)?;
+    let mut undo = Temporary::begin(&journal_folder())?;
     let mut child = Command::new(program).args(words).spawn()?;
-    engine.attach(&Root {
-        pid: child.id(),
-        program: ProgramId(0),
-        name: "program".into(),
-    })?;
+    engine.attach(
+        &Root {
+            pid: child.id(),
+            program: ProgramId(0),
+            name: "program".into(),
+        },
+        undo.journal(),
+    )?;
     let mut bank = MetricBank::new(&topology, &["sf_steps"]);
     let watch = Watch {
         metrics: &["sf_steps"],
@@ -85,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ended = child.try_wait()?.is_some();
         next += PERIOD;
-        let seen = engine.observe(&watch, next)?;
+        let seen = engine.observe(&watch, next, undo.journal())?;
         instructions += seen
             .samples
             .iter()

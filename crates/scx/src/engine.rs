@@ -13,6 +13,8 @@ use countersteer_core::model::FACTOR_BITS;
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::Counters;
+use countersteer_host::sched_policy;
+use countersteer_host::undo::Journal;
 
 use crate::ScxError;
 use crate::config::ScxConfig;
@@ -256,11 +258,23 @@ impl ScxEngine {
     }
 
     /// Takes in what the kernel told; whether a thread ended.
-    pub(super) fn listen(&mut self) -> bool {
-        let Self { kernel, roster, .. } = self;
-        let told = kernel.listen();
-        told.iter().for_each(|t| roster.hear(t));
-        told.iter().any(|t| t.head.kind == shared::TOLD_EXIT)
+    pub(super) fn listen(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
+        let told = self.kernel.listen();
+        let mut ended = false;
+        for told in &told {
+            let head = &told.head;
+            if head.kind == shared::TOLD_EXIT {
+                ended = true;
+                if let Some(known) = self.roster.threads.get(&head.tid) {
+                    sched_policy::exited(journal, known.pid, head.tid);
+                }
+            }
+            self.roster.hear(told);
+            if head.kind == shared::TOLD_NEW && head.tid == head.tgid {
+                sched_policy::forked(journal, head.tgid)?;
+            }
+        }
+        Ok(ended)
     }
 
     /// Asks for every thread's sums and whereabouts.
@@ -387,7 +401,12 @@ impl ScxEngine {
     ///
     /// # Errors
     /// The kernel has ended the scheduler.
-    pub fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ScxError> {
+    pub fn observe(
+        &mut self,
+        watch: &Watch<'_>,
+        until: Nanos,
+        journal: &mut Journal,
+    ) -> Result<Observation, ScxError> {
         if watch.period != self.config.period {
             self.config.period = watch.period;
             self.kernel.pace(watch.period)?;
@@ -396,7 +415,7 @@ impl ScxEngine {
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
-            if self.listen() {
+            if self.listen(journal)? {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;

@@ -1,6 +1,7 @@
 //! What can go wrong with the scheduler.
 
 use countersteer_host::counters::CounterError;
+use countersteer_host::undo::JournalError;
 
 /// Why the engine in the kernel does not work, or works no longer.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,9 @@ pub enum ScxError {
     /// Counters or programs.
     #[error(transparent)]
     Counters(#[from] CounterError),
+    /// No thread is given to the scheduler without having been written down.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A process that is no more.
     #[error("sched_ext: process {0} cannot be followed: it has ended")]
     Gone(u32),

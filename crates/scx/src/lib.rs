@@ -17,7 +17,6 @@ mod probe;
 mod processes;
 mod roster;
 mod targets;
-mod tasks;
 
 pub use config::{Mode, ScxConfig};
 pub use engine::{Figures, ScxEngine};

@@ -6,6 +6,7 @@ use countersteer_core::engine::{Applied, Observation, Watch};
 use countersteer_core::placement::Placement;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::{Counters, EngineError, Placer, Root};
+use countersteer_host::sched_policy;
 use countersteer_host::undo::Journal;
 
 use crate::ScxError;
@@ -18,6 +19,7 @@ impl ScxEngine {
                 why: Box::new(why),
                 at: self.now(),
             },
+            ScxError::Journal(why) => EngineError::Journal(why),
             why => EngineError::Scheduler(Box::new(why)),
         }
     }
@@ -28,21 +30,21 @@ impl Placer for ScxEngine {
         "scx"
     }
 
-    fn attach(&mut self, root: &Root, _: &mut Journal) -> Result<(), EngineError> {
-        Self::attach(self, root).map_err(|why| self.failed(why))
+    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+        Self::attach(self, root, journal).map_err(|why| self.failed(why))
     }
 
-    fn detach(&mut self, root: &Root, _: &mut Journal) -> Result<(), EngineError> {
-        Self::detach(self, root).map_err(|why| self.failed(why))
+    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+        Self::detach(self, root, journal).map_err(|why| self.failed(why))
     }
 
     fn observe(
         &mut self,
         watch: &Watch<'_>,
         until: Nanos,
-        _: &mut Journal,
+        journal: &mut Journal,
     ) -> Result<Observation, EngineError> {
-        Self::observe(self, watch, until).map_err(|why| self.failed(why))
+        Self::observe(self, watch, until, journal).map_err(|why| self.failed(why))
     }
 
     fn apply(&mut self, placement: &Placement, _: &mut Journal) -> Result<Applied, EngineError> {
@@ -80,6 +82,10 @@ impl Placer for ScxEngine {
 
     fn lost(&mut self) -> Option<u64> {
         Some(self.figures().ok()?.lost)
+    }
+
+    fn leave(&mut self, journal: &mut Journal) {
+        sched_policy::restore(journal, &|_| true);
     }
 
     fn complaint(&mut self) -> Option<String> {

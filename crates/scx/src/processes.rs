@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use countersteer_host::live::Root;
-use countersteer_host::task;
+use countersteer_host::undo::Journal;
+use countersteer_host::{sched_policy, task};
 
 use crate::ScxError;
 use crate::config::Mode;
 use crate::engine::{ScxEngine, now_ns};
 use crate::generated::{shared, types};
-use crate::tasks;
 
 /// Rounds in which threads are looked for that were born while their process was let go.
 const DISMISSING_ROUNDS: usize = 10;
@@ -20,7 +20,7 @@ impl ScxEngine {
     ///
     /// # Errors
     /// It is gone, or the scheduler is.
-    pub fn attach(&mut self, root: &Root) -> Result<(), ScxError> {
+    pub fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
         if self
             .roster
             .threads
@@ -59,14 +59,16 @@ impl ScxEngine {
                 config,
                 ..
             } = self;
+            let mut journalled = Ok(());
             kernel.obey(&commands, |command, _| {
                 if command.result == 0 {
-                    if config.mode == Mode::Partial {
-                        tasks::give(command.tid);
+                    if config.mode == Mode::Partial && journalled.is_ok() {
+                        journalled = sched_policy::give(journal, root.pid, command.tid);
                     }
                     roster.meet(now_ns(), command.tid, root.pid, program, command.cpu);
                 }
             })?;
+            journalled?;
         }
     }
 
@@ -74,42 +76,28 @@ impl ScxEngine {
     ///
     /// # Errors
     /// The scheduler is gone.
-    pub fn detach(&mut self, root: &Root) -> Result<(), ScxError> {
-        // Threads that are born meanwhile have been told of by the next round.
+    pub fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
+        // Threads that are forked meanwhile have been told of by the next round.
         for _ in 0..DISMISSING_ROUNDS {
-            self.listen();
+            self.listen(journal)?;
             let gone = self.roster.of(root.program, root.pid);
             if gone.is_empty() {
                 break;
             }
-            let dismiss = |tid: &u32| types::command {
+            let dismiss = |(tid, _): &(u32, u32)| types::command {
                 tid: *tid,
                 kind: shared::COMMAND_DISMISS,
                 ..types::command::default()
             };
             self.kernel
                 .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
-            for tid in gone {
-                tasks::take_back(tid);
+            let pids: BTreeSet<u32> = gone.iter().map(|(_, pid)| *pid).collect();
+            sched_policy::restore(journal, &|pid| pids.contains(&pid));
+            for (tid, _) in gone {
+                journal.forget(tid);
                 self.roster.leave(now_ns(), tid);
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for ScxEngine {
-    fn drop(&mut self) {
-        if self.config.mode == Mode::Full {
-            return;
-        }
-        // Threads that are born meanwhile inherit the class.
-        let processes: BTreeSet<u32> = self.roster.threads.values().map(|k| k.pid).collect();
-        for _ in 0..10 {
-            let threads = processes.iter().flat_map(|pid| task::threads(*pid));
-            if threads.filter(|tid| tasks::take_back(*tid)).count() == 0 {
-                break;
-            }
-        }
     }
 }

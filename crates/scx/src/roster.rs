@@ -116,13 +116,13 @@ impl Roster {
         }
     }
 
-    /// Threads of a program, and of a process.
-    pub fn of(&self, program: ProgramId, pid: u32) -> Vec<u32> {
+    /// Threads of a program, and of a process, with their processes.
+    pub fn of(&self, program: ProgramId, pid: u32) -> Vec<(u32, u32)> {
         let of = self
             .threads
             .iter()
             .filter(|(_, k)| k.program == program.0 || k.pid == pid);
-        of.map(|(tid, _)| *tid).collect()
+        of.map(|(tid, k)| (*tid, k.pid)).collect()
     }
 
     /// A thread is not followed any more.

@@ -376,6 +376,7 @@ impl LiveEngine {
         };
         (self.say)(&format!("{why}; masks take over"));
         self.base = at;
+        self.placer.leave(&mut self.journal);
         self.placer = fallback.take_over(&self.threads, &mut self.journal)?;
         self.placers.push(self.placer.name());
         self.wake_on_signals()?;

@@ -108,6 +108,9 @@ pub trait Placer {
         Ok(None)
     }
 
+    /// Gives back what it has changed of threads, before another placer takes over.
+    fn leave(&mut self, _journal: &mut Journal) {}
+
     /// Records of the kernel that did not fit between two observations; `None` where that is not known.
     fn lost(&mut self) -> Option<u64> {
         None

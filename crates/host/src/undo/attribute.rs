@@ -1,4 +1,4 @@
-//! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp.
+//! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp, scheduling policy.
 //!
 //! Input: what a journal has of an attribute. Output: each thread has its own value again, threads too that inherited a changed
 //! one and stand in no journal. A value is restored only where it is one that was set: what somebody else has set since stays.
@@ -11,6 +11,7 @@ use countersteer_core::placement::Clamp;
 
 use super::changes::Changed;
 use super::entry::Touched;
+use crate::sched_policy::SchedPolicy;
 use crate::task;
 use crate::uclamp::Clamps;
 
@@ -67,6 +68,21 @@ impl Attribute for Uclamp<'_> {
 
     fn set(&self, tid: u32, clamp: &Clamp) -> io::Result<()> {
         self.0.set(tid, *clamp)
+    }
+}
+
+/// Its scheduling policy.
+pub(crate) struct Policy;
+
+impl Attribute for Policy {
+    type Value = SchedPolicy;
+
+    fn get(&self, _: u32, tid: u32) -> Option<SchedPolicy> {
+        SchedPolicy::of(tid).ok()
+    }
+
+    fn set(&self, tid: u32, policy: &SchedPolicy) -> io::Result<()> {
+        policy.set(tid)
     }
 }
 

@@ -8,6 +8,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::placement::Clamp;
 
 use super::entry::{Entry, Process, Touched};
+use crate::sched_policy::SchedPolicy;
 
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ pub(crate) struct Changes {
     pub(crate) affinity: Changed<CpuSet>,
     pub(crate) nice: Changed<i8>,
     pub(crate) clamp: Changed<Clamp>,
+    pub(crate) sched_policy: Changed<SchedPolicy>,
     pub(crate) lines: BTreeMap<PathBuf, Line>,
     pub(crate) groups: BTreeSet<PathBuf>,
     /// Processes that must not outlive this one.
@@ -60,6 +62,10 @@ impl Changes {
             Entry::NiceSet(nice) => self.nice.set.contains(nice),
             Entry::Clamp(touched) => self.clamp.before.get(&touched.tid) == Some(touched),
             Entry::ClampSet(clamp) => self.clamp.set.contains(clamp),
+            Entry::SchedPolicy(touched) => {
+                self.sched_policy.before.get(&touched.tid) == Some(touched)
+            }
+            Entry::SchedPolicySet(policy) => self.sched_policy.set.contains(policy),
             Entry::Line { file, set, .. } => {
                 self.lines.get(file).is_some_and(|l| l.set.contains(set))
             }
@@ -83,6 +89,10 @@ impl Changes {
             Entry::Clamp(touched) => note(&mut self.clamp, touched),
             Entry::ClampSet(clamp) => {
                 self.clamp.set.insert(clamp);
+            }
+            Entry::SchedPolicy(touched) => note(&mut self.sched_policy, touched),
+            Entry::SchedPolicySet(policy) => {
+                self.sched_policy.set.insert(policy);
             }
             Entry::Line { file, before, set } => {
                 let line = self.lines.entry(file).or_default();
@@ -108,6 +118,7 @@ impl Changes {
         self.affinity.before.remove(&tid);
         self.nice.before.remove(&tid);
         self.clamp.before.remove(&tid);
+        self.sched_policy.before.remove(&tid);
     }
 
     /// All entries that come to this.
@@ -121,6 +132,12 @@ impl Changes {
         );
         add(&mut entries, &self.nice, Entry::Nice, Entry::NiceSet);
         add(&mut entries, &self.clamp, Entry::Clamp, Entry::ClampSet);
+        add(
+            &mut entries,
+            &self.sched_policy,
+            Entry::SchedPolicy,
+            Entry::SchedPolicySet,
+        );
         for (file, line) in &self.lines {
             entries.extend(line.set.iter().map(|set| Entry::Line {
                 file: file.clone(),

@@ -1,7 +1,7 @@
 //! Entries of a journal: one for each change, typed, with one line of text each.
 //!
 //! An attribute of threads has two kinds of entries: `affinity PID TID STARTED SESSION CPUS` before a thread's mask is changed for
-//! the first time, and `affinity-set CPUS` before a mask is first set on any thread; `nice` and `clamp` likewise. `line BEFORE SET
+//! the first time, and `affinity-set CPUS` before a mask is first set on any thread; `nice` and `clamp` and `sched-policy` likewise. `line BEFORE SET
 //! FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`. `group FOLDER` comes
 //! before a group of resctrl or a control group is made, `helper PID STARTED` after a process was started that must not outlive
 //! its parent, and `stopped PID STARTED` before a process is stopped and continued by signals.
@@ -12,6 +12,8 @@ use std::str::FromStr;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::placement::Clamp;
+
+use crate::sched_policy::SchedPolicy;
 
 /// A thread as it was before an attribute of it was changed for the first time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) enum Entry {
     NiceSet(i8),
     Clamp(Touched<Clamp>),
     ClampSet(Clamp),
+    SchedPolicy(Touched<SchedPolicy>),
+    SchedPolicySet(SchedPolicy),
     Line {
         file: PathBuf,
         before: String,
@@ -91,6 +95,16 @@ impl Value for Clamp {
     }
 }
 
+impl Value for SchedPolicy {
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+}
+
 impl<V: Value> Display for Touched<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -113,6 +127,8 @@ impl Display for Entry {
             Self::NiceSet(nice) => write!(f, "nice-set {nice}"),
             Self::Clamp(touched) => write!(f, "clamp {touched}"),
             Self::ClampSet(clamp) => write!(f, "clamp-set {}", clamp.text()),
+            Self::SchedPolicy(touched) => write!(f, "sched-policy {touched}"),
+            Self::SchedPolicySet(policy) => write!(f, "sched-policy-set {}", policy.text()),
             Self::Line { file, before, set } => {
                 let [before, set] = [before, set].map(|line| line.replace(' ', "\\s"));
                 write!(f, "line {before} {set} {}", file.display())
@@ -145,6 +161,8 @@ fn parse(line: &str) -> Option<Entry> {
         "nice-set" => Entry::NiceSet(Value::parse(rest)?),
         "clamp" => Entry::Clamp(touched(rest)?),
         "clamp-set" => Entry::ClampSet(Value::parse(rest)?),
+        "sched-policy" => Entry::SchedPolicy(touched(rest)?),
+        "sched-policy-set" => Entry::SchedPolicySet(Value::parse(rest)?),
         "line" => {
             let mut words = rest.splitn(3, ' ');
             let mut text = || Some(words.next()?.replace("\\s", " "));
@@ -210,6 +228,11 @@ mod tests {
             (Entry::NiceSet(4), "nice-set 4"),
             (Entry::Clamp(touched(Clamp::FREE)), "clamp 7 8 99 3 0-1024"),
             (Entry::ClampSet(Clamp::at_most(400)), "clamp-set 0-400"),
+            (
+                Entry::SchedPolicy(touched(SchedPolicy(0x4000_0003))),
+                "sched-policy 7 8 99 3 1073741827",
+            ),
+            (Entry::SchedPolicySet(SchedPolicy(7)), "sched-policy-set 7"),
             (
                 Entry::Line {
                     file: "/sys/cpu 3/preference".into(),

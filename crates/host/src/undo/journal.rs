@@ -37,7 +37,10 @@ pub struct Journal {
 
 impl Journal {
     /// A new journal in a folder, which is made if need be.
-    pub(crate) fn create(folder: &Path) -> Result<Self, JournalError> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(folder: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError {
             path: folder.to_owned(),
             source,
@@ -98,7 +101,7 @@ impl Journal {
     }
 
     /// A thread has ended, or has been restored.
-    pub(crate) fn forget(&mut self, tid: u32) {
+    pub fn forget(&mut self, tid: u32) {
         self.changes.forget(tid);
     }
 

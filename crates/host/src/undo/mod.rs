@@ -1,4 +1,5 @@
-//! Undoing what was changed on the machine: affinity masks, nice values, frequency hints, energy preferences, cache allocation.
+//! Undoing what was changed on the machine: affinity masks, nice values, scheduling policies, frequency hints, energy preferences,
+//! cache allocation.
 //!
 //! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
 //! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are restored by

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::JournalError;
-use super::attribute::{self, Affinity, Nice, Scope, Uclamp};
+use super::attribute::{self, Affinity, Nice, Policy, Scope, Uclamp};
 use super::changes::Changes;
 use super::files;
 use super::journal::Journal;
@@ -109,10 +109,11 @@ pub(crate) fn threads(
     let affinity = attribute::restore(&Affinity, &changes.affinity, scope);
     let nice = attribute::restore(&Nice, &changes.nice, scope);
     let clamp = attribute::restore(&Uclamp(clamps), &changes.clamp, scope);
-    restored.threads += affinity.restored;
+    let policy = attribute::restore(&Policy, &changes.sched_policy, scope);
+    restored.threads += affinity.restored + policy.restored;
     restored.left += affinity.left;
     restored.hints += clamp.restored;
-    restored.failed += affinity.failed + nice.failed + clamp.failed;
+    restored.failed += affinity.failed + nice.failed + clamp.failed + policy.failed;
 }
 
 #[cfg(test)]

@@ -22,6 +22,11 @@ impl Temporary {
         Journal::create(folder).map(Self)
     }
 
+    /// The journal itself.
+    pub const fn journal(&mut self) -> &mut Journal {
+        &mut self.0
+    }
+
     /// A process was started that must not outlive this one.
     ///
     /// # Errors
