@@ -421,9 +421,8 @@ impl OfMetrics<'_> {
             place(&mut together.events, event.clone());
             place(&mut together.needed, event);
         }
-        for event in helpful {
-            place(&mut together.helpful, event);
-        }
+        let helped = helpful.into_iter();
+        helped.for_each(|event| _ = place(&mut together.helpful, event));
         if self.derived.iter().all(|known| known.name != metric.name) {
             self.derived.push(metric);
         }

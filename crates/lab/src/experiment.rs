@@ -291,16 +291,11 @@ impl Experiment {
 
     /// The simulation, before its first step.
     fn simulation(&self, plan: &Plan, onlooker: &Onlooker<'_>) -> anyhow::Result<Simulation> {
-        let Self {
-            machine,
-            workload,
-            options,
-            ..
-        } = self;
+        let options = &self.options;
         let spans = onlooker.spans || self.detail == Some(Detail::Everything);
         let config = options.config(self.seed, spans);
-        let topology = Arc::clone(&machine.topology);
-        let traces = || workload.traces.clone();
+        let topology = Arc::clone(&self.machine.topology);
+        let traces = || self.workload.traces.clone();
         let simulation = match options.fidelity {
             Fidelity::Analytic => Simulation::new(topology, plan, config),
             Fidelity::Traced => Simulation::traced(topology, plan, config, traces()),
@@ -309,8 +304,9 @@ impl Experiment {
         let mut events = options.events();
         events.extend(onlooker.events);
         let shown = || {
-            let workload = &workload.text.path;
-            format!("workload {workload} on machine {}", machine.machine.name)
+            let workload = &self.workload.text.path;
+            let machine = &self.machine.machine.name;
+            format!("workload {workload} on machine {machine}")
         };
         let simulation = simulation
             .with_context(shown)?

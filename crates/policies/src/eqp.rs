@@ -143,11 +143,16 @@ impl Eqp {
         }
         if measuring == 0 && view.now.since(self.refreshed) >= self.refresh {
             self.refreshed = view.now;
-            let oldest = entries.iter().map(|e| e.info.id);
-            let oldest = oldest.min_by_key(|id| self.visits.get(id).map(|v| v.measured));
-            if let Some(visits) = oldest.and_then(|id| self.visits.get_mut(&id)) {
-                visits.samples = [0, 0];
-            }
+            self.measure_oldest(entries);
+        }
+    }
+
+    /// The thread that was measured longest ago is measured again.
+    fn measure_oldest(&mut self, entries: &[Entry<'_>]) {
+        let oldest = entries.iter().map(|e| e.info.id);
+        let oldest = oldest.min_by_key(|id| self.visits.get(id).map(|v| v.measured));
+        if let Some(visits) = oldest.and_then(|id| self.visits.get_mut(&id)) {
+            visits.samples = [0, 0];
         }
     }
 }

@@ -81,6 +81,23 @@ enum Why {
     Exchanged(f64),
 }
 
+impl Why {
+    fn reason(self, has_rules: bool) -> Reason {
+        match self {
+            Self::Exchanged(saving) => Reason::rule(
+                "drawn with a partner whose exchange saves energy by a rule of this machine",
+            )
+            .saw("saving", Some(saving)),
+            Self::Filled => Reason::rule("drawn for a faster core that fell free"),
+            Self::Start if !has_rules => Reason::rule(
+                "a core type drawn at random; there are no rules for this machine, so nothing is exchanged",
+            ),
+            Self::Start => Reason::rule("a core type drawn at random to begin with"),
+            Self::Stays => Reason::rule("stays on its core type"),
+        }
+    }
+}
+
 impl Prim {
     fn new(
         params: &Params,
@@ -239,18 +256,7 @@ impl Policy for Prim {
         let only: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
         place(&mut self.seats, &entries, &only, |row| {
             let metric = |name: &'static str| view.metric(entries[row].info.id, name);
-            let reason = match ranks[row].1 {
-                Why::Exchanged(saving) => Reason::rule(
-                    "drawn with a partner whose exchange saves energy by a rule of this machine",
-                )
-                .saw("saving", Some(saving)),
-                Why::Filled => Reason::rule("drawn for a faster core that fell free"),
-                Why::Start if !has_rules => Reason::rule(
-                    "a core type drawn at random; there are no rules for this machine, so nothing is exchanged",
-                ),
-                Why::Start => Reason::rule("a core type drawn at random to begin with"),
-                Why::Stays => Reason::rule("stays on its core type"),
-            };
+            let reason = ranks[row].1.reason(has_rules);
             let seen = self.needs.metrics.iter();
             seen.fold(reason, |reason, name| {
                 reason.saw(*name, metric(name).filter(|v| v.is_finite()))

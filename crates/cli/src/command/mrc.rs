@@ -116,21 +116,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => of_stream(input, args, &sizes)?,
     };
     if let Some(path) = &args.plot {
-        let points = table
-            .rows
-            .iter()
-            .map(|row| ((row.bytes / LINE_BYTES) as f64, row.full_mpki));
-        let curve = MissCurve::from_points(points.collect());
-        write_atomically(
-            path,
-            profile_view::curve_svg(&table.name, &curve)?.as_bytes(),
-        )?;
-        eprintln!("steer: miss curve in {}", path.display());
+        draw(&table, path)?;
     }
     if args.json {
         return print_json(&table);
     }
     print(&text(&table))
+}
+
+/// Draws the curve of fully associative caches.
+fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
+    let point = |row: &Row| ((row.bytes / LINE_BYTES) as f64, row.full_mpki);
+    let curve = MissCurve::from_points(table.rows.iter().map(point).collect());
+    let drawing = profile_view::curve_svg(&table.name, &curve)?;
+    write_atomically(path, drawing.as_bytes())?;
+    eprintln!("steer: miss curve in {}", path.display());
+    Ok(())
 }
 
 /// The table of a profile; none if the input is something else.
@@ -213,6 +214,14 @@ fn traced(shown: &str, input: impl Read, curve: &mut Curve) -> anyhow::Result<St
     Ok(blocks.header().name.clone())
 }
 
+/// An address in hexadecimal or decimal digits.
+fn address(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// Plain addresses: each is an access of an instruction of its own.
 fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow::Result<()> {
     let mut raw = Vec::new();
@@ -226,11 +235,7 @@ fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow:
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let address = match text.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16).ok(),
-            None => text.parse().ok(),
-        };
-        let address = address.ok_or_else(|| {
+        let address = address(text).ok_or_else(|| {
             let why = format!(
                 "{shown}:{number}: `{}` is no address (0x... or decimal)",
                 text.escape_debug()

@@ -264,8 +264,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         .args(["profile", "--whole", "--name"])
         .arg(name.unwrap_or(&file_name(&command[0])))
         .arg("--output")
-        .arg(&path);
-    recorder
+        .arg(&path)
         .arg("--")
         .args(command)
         .stdin(Stdio::null())
@@ -274,10 +273,8 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     if !status.success() || !path.is_file() {
         // Nothing of a failed run may be found in the cache later.
         let _ = std::fs::remove_file(&path);
-        let why = format!(
-            "recording `{}` failed ({status}); see what it printed above",
-            command.join(" ")
-        );
+        let command = command.join(" ");
+        let why = format!("recording `{command}` failed ({status}); see what it printed above");
         return Err(told(Kind::BadInput, why));
     }
     library::read(&path)

@@ -58,13 +58,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         let scored = records.iter().filter(|record| !is_counted(record));
         let runs: Vec<CompareRun> = scored.map(CompareRun::of_record).collect();
-        let title = match runs.as_slice() {
-            [] => "What was counted".to_owned(),
-            [run] => format!("{} on {} under {}", run.workload, run.machine, run.policy),
-            _ => "Comparison of records".to_owned(),
-        };
         render(&ReportInput {
-            title,
+            title: title(&runs),
             runs: &runs,
             records: records.iter().collect(),
             axis: args.axis.into(),
@@ -74,4 +69,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     write_atomically(&args.output, &bytes)?;
     eprintln!("steer: wrote {}", args.output.display());
     Ok(())
+}
+
+fn title(runs: &[CompareRun]) -> String {
+    match runs {
+        [] => "What was counted".to_owned(),
+        [run] => format!("{} on {} under {}", run.workload, run.machine, run.policy),
+        _ => "Comparison of records".to_owned(),
+    }
 }

@@ -1,6 +1,6 @@
 //! `steer restore`: undo what engines that were killed have left behind.
 
-use countersteer_host::undo::{journal_folder, restore};
+use countersteer_host::undo::{Restored, journal_folder, restore};
 
 use super::{print, print_json};
 
@@ -21,6 +21,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if (restored.journals, restored.hints) == (0, 0) {
         return print("nothing is left to restore");
     }
+    print(&text(&restored))
+}
+
+fn text(restored: &Restored) -> String {
     let threads = restored.threads;
     let journals = restored.journals;
     let mut text = format!("{threads} threads were restored after {journals} killed runs");
@@ -42,5 +46,5 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             restored.failed
         );
     }
-    print(&text)
+    text
 }

@@ -183,12 +183,17 @@ fn decisions(summary: &Summary, args: &Args) -> String {
         );
     }
     text.push('\n');
-    if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {
-        let policy = &args.policy;
-        text += &format!(
-            "by their speed-up factors, threads would run {:+.1} % faster under {policy}\n",
-            gain * 100.0
-        );
-    }
-    text
+    text + &predicted(summary, args)
+}
+
+/// What the policy would gain, where it only observes.
+fn predicted(summary: &Summary, args: &Args) -> String {
+    let Some(gain) = summary.predicted_gain.filter(|_| args.observe) else {
+        return String::new();
+    };
+    format!(
+        "by their speed-up factors, threads would run {:+.1} % faster under {}\n",
+        gain * 100.0,
+        args.policy
+    )
 }

@@ -1,7 +1,7 @@
 //! `steer workload list|show|import`.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_core::profile::Profile;
@@ -116,12 +116,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
+fn check_new(path: &Path) -> anyhow::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let shown = path.display();
+    let why = format!("{shown} is there already: name another file, or replace it with --force");
+    Err(told(Kind::Usage, why))
+}
+
 fn import(args: Import) -> anyhow::Result<()> {
-    if let Some(path) = args.output.as_deref().filter(|p| !args.force && p.exists()) {
-        let shown = path.display();
-        let why =
-            format!("{shown} is there already: name another file, or replace it with --force");
-        return Err(told(Kind::Usage, why));
+    if let Some(path) = args.output.as_deref().filter(|_| !args.force) {
+        check_new(path)?;
     }
     let (name, bytes) = bytes_of(&args.file)?;
     let options = Options {

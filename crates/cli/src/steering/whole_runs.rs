@@ -269,10 +269,8 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
     let scheduler =
         Helper::start(&mut command).with_context(|| format!("cannot start {}", words[0]))?;
     let began = Instant::now();
-    while std::fs::read_to_string(STATE)
-        .map(|s| s.trim() != "enabled")
-        .unwrap_or(true)
-    {
+    let enabled = |state: String| state.trim() == "enabled";
+    while !std::fs::read_to_string(STATE).is_ok_and(enabled) {
         if let Some(status) = scheduler.ended()? {
             let why = format!(
                 "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
@@ -281,10 +279,8 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
             return Err(told(Kind::Io, why));
         }
         if began.elapsed() > MOST {
-            let why = format!(
-                "{} is not loaded after 10 s: {STATE} does not say so",
-                words[0]
-            );
+            let name = &words[0];
+            let why = format!("{name} is not loaded after 10 s: {STATE} does not say so");
             return Err(told(Kind::Io, why));
         }
         std::thread::sleep(Duration::from_millis(50));

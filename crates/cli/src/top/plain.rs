@@ -42,19 +42,6 @@ fn padded(text: &str, column: &Column) -> String {
 pub fn json(state: &State) -> String {
     let mut text = String::new();
     for line in state.visible().into_iter().filter(|line| line.idle == 0) {
-        let mut values = serde_json::Map::new();
-        for column in state.shown() {
-            match (column.source, state.cell(column.source, line)) {
-                (Source::Pid | Source::Tid | Source::Cpu | Source::History, _) => {}
-                (Source::Share, Cell::Number(share)) => {
-                    drop(values.insert(column.name.clone(), (share * 100.0).into()))
-                }
-                (_, Cell::Number(number)) => {
-                    drop(values.insert(column.name.clone(), number.into()))
-                }
-                (_, Cell::Text(_) | Cell::Missing) => {}
-            }
-        }
         let object = serde_json::json!({
             "kind": if state.by_process { "process" } else { "thread" },
             "time_s": state.at.as_secs_f64(),
@@ -64,11 +51,25 @@ pub fn json(state: &State) -> String {
             "cpu": line.cpu,
             "core_type": state.core_types.get(line.core_type as usize),
             "ended": line.ended,
-            "columns": values,
+            "columns": numbers(state, line),
         });
         let _ = writeln!(text, "{object}");
     }
     text
+}
+
+/// The numbers of a line by the names of their columns.
+fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Value> {
+    let number = |column: &Column| {
+        let number = match (column.source, state.cell(column.source, line)) {
+            (Source::Pid | Source::Tid | Source::Cpu | Source::History, _) => return None,
+            (Source::Share, Cell::Number(share)) => share * 100.0,
+            (_, Cell::Number(number)) => number,
+            (_, Cell::Text(_) | Cell::Missing) => return None,
+        };
+        Some((column.name.clone(), number.into()))
+    };
+    state.shown().filter_map(number).collect()
 }
 
 /// What stands in a cell; a dash for what is not known.

@@ -100,18 +100,10 @@ impl Bank {
     /// Opens the providers of what is wanted and of what formulas name, and takes a first reading, from which differences count.
     /// `root` is where the machine's files are.
     pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
-        let names: Vec<&'static str> = wanted
-            .columns
-            .iter()
-            .map(|c| c.name)
-            .chain(wanted.derived.iter().map(|m| m.name))
-            .collect();
-        let read: Vec<&str> = wanted
-            .columns
-            .iter()
-            .map(|c| c.name)
-            .chain(counted.outside.iter().copied())
-            .collect();
+        let columns = || wanted.columns.iter().map(|c| c.name);
+        let names = columns().chain(wanted.derived.iter().map(|m| m.name));
+        let names: Vec<&'static str> = names.collect();
+        let read: Vec<&str> = columns().chain(counted.outside.iter().copied()).collect();
         let meters =
             Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted

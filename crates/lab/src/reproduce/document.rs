@@ -21,6 +21,14 @@ pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
         count(Verdict::Not),
         count(Verdict::NotAttempted),
     );
+    overview(&mut text, cases);
+    cases.iter().for_each(|case| section(&mut text, case));
+    appendix(&mut text, catalogue);
+    text
+}
+
+/// A row for each case.
+fn overview(text: &mut String, cases: &[Reproduced]) {
     text.push_str("| paper | item | what | verdict | statements held | command |\n|---|---|---|---|---|---|\n");
     for case in cases {
         let held = case
@@ -39,9 +47,6 @@ pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
             case.name,
         );
     }
-    cases.iter().for_each(|case| section(&mut text, case));
-    appendix(&mut text, catalogue);
-    text
 }
 
 /// How many instructions threads run, which are fewer where their accesses are simulated.
@@ -70,6 +75,11 @@ fn appendix(text: &mut String, catalogue: &Catalogue) {
     for measure in MEASURES {
         let _ = writeln!(text, "| `{}` | {} |", measure.name, measure.prose);
     }
+    stand_ins(text, catalogue);
+    mixes(text, catalogue);
+}
+
+fn stand_ins(text: &mut String, catalogue: &Catalogue) {
     text.push_str("\n## Stand-ins\n\n| program | kind | like | known from | played by |\n|---|---|---|---|---|\n");
     for (program, by) in catalogue.cast.stand_ins() {
         let serial = by.serial_share;
@@ -80,6 +90,9 @@ fn appendix(text: &mut String, catalogue: &Catalogue) {
             by.class, by.like, by.basis, by.profile
         );
     }
+}
+
+fn mixes(text: &mut String, catalogue: &Catalogue) {
     text.push_str("\n## Mixes\n\n| mix | from | programs (threads) | left open by the paper |\n|---|---|---|---|\n");
     for (name, mix) in catalogue.cast.mixes() {
         let members = mix.members.iter();

@@ -331,6 +331,20 @@ fn order(
     Some((words, of_count(held, pairs, 1.0)))
 }
 
+/// The arms of a row by a measure, lowest first.
+fn sorted<'a>(
+    finding: &'a Finding,
+    values: &Values,
+    row: &str,
+    measure: &str,
+) -> Option<Vec<&'a String>> {
+    let arms = finding.against.iter().chain([&finding.arm]);
+    let arms = arms.map(|arm| Some((values.get(row, arm, measure)?, arm)));
+    let mut arms: Vec<(f64, &String)> = arms.collect::<Option<_>>()?;
+    arms.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Some(arms.into_iter().map(|(_, arm)| arm).collect())
+}
+
 /// The rows in which the arms' orders, lowest first, by two measures are as they should be.
 fn by_two(
     finding: &Finding,
@@ -342,15 +356,8 @@ fn by_two(
     let mut held = 0;
     let mut words = Vec::new();
     for row in rows {
-        let sorted = |measure: &str| -> Option<Vec<&String>> {
-            let arms = finding.against.iter().chain([&finding.arm]);
-            let mut arms: Vec<(f64, &String)> = arms
-                .map(|arm| Some((values.get(row, arm, measure)?, arm)))
-                .collect::<Option<_>>()?;
-            arms.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Some(arms.into_iter().map(|(_, arm)| arm).collect())
-        };
-        let (a, b) = (sorted(&finding.measure)?, sorted(with)?);
+        let a = sorted(finding, values, row, &finding.measure)?;
+        let b = sorted(finding, values, row, with)?;
         held += usize::from(holds(&a, &b));
         let name = |arms: &[&String]| arms.first().map_or(String::new(), |a| (*a).clone());
         words.push(format!(

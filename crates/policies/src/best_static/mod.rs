@@ -238,6 +238,15 @@ impl BestStatic {
     }
 }
 
+fn anywhere(subjects: &[Subject]) -> Placement {
+    let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
+    let place = |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
+    Placement {
+        threads: subjects.iter().map(place).collect(),
+        ..Placement::default()
+    }
+}
+
 impl Policy for BestStatic {
     fn needs(&self) -> &Needs {
         const NEEDS: &Needs = &Needs::EVENTS;
@@ -251,13 +260,7 @@ impl Policy for BestStatic {
         let topology = Arc::clone(view.topology);
         let subjects = self.subjects(&topology);
         let Some(forecast) = view.forecast.as_deref_mut().filter(|f| f.predicts()) else {
-            let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
-            let nowhere =
-                |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
-            return Placement {
-                threads: subjects.iter().map(nowhere).collect(),
-                ..Placement::default()
-            };
+            return anywhere(&subjects);
         };
         let budget =
             (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;

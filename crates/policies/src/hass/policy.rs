@@ -205,6 +205,17 @@ impl Hass {
         member.ratings[partition] * share.min(1.0)
     }
 
+    /// What another partition must promise at least; a newcomer takes any.
+    fn least_promise(&self, member: &Member) -> f64 {
+        if member.home >= self.partitions.len() {
+            f64::NEG_INFINITY
+        } else if self.shared {
+            self.margin * member.ratings[member.home]
+        } else {
+            self.expected(member, member.home) * (1.0 + self.margin)
+        }
+    }
+
     /// The partition that a regular assignment gives a thread; between refreshes only one with a free core.
     fn assigned(&self, id: ThreadId, refresh: bool) -> usize {
         let Some(member) = self.members.get(&id) else {
@@ -214,15 +225,8 @@ impl Hass {
         let others = |p: usize| (self.rooms[p].len() - at_home(p)) as f64;
         let free = |p: usize| others(p) < self.partitions[p].cores;
         let any_free = !refresh || (0..self.partitions.len()).any(free);
-        let start = member.home >= self.partitions.len();
         let mut best = member.home;
-        let mut most = if start {
-            f64::NEG_INFINITY
-        } else if self.shared {
-            self.margin * member.ratings[member.home]
-        } else {
-            self.expected(member, best) * (1.0 + self.margin)
-        };
+        let mut most = self.least_promise(member);
         let open = |p: &usize| *p != member.home && (free(*p) || !any_free);
         for partition in (0..self.partitions.len()).filter(open) {
             let promise = if self.shared {

@@ -81,20 +81,23 @@ impl Candidate<'_> {
 /// Programs with active threads.
 pub(super) type Programs = ById<ProgramId, Active>;
 
+/// Notes which threads are in another phase than before.
+fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
+    let events = view.events.iter();
+    let phases = events.filter(|e| e.kind == ThreadEventKind::Phase);
+    let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
+    for c in all {
+        c.memory.changed |= changed.contains(&c.info.id);
+    }
+}
+
 impl Hsf {
     /// The active threads, by id, and their programs where these count.
     pub(super) fn candidates<'a>(&self, view: &View<'a>) -> (Vec<Candidate<'a>>, Programs) {
         let active = active(view);
         let mut all = self.known(view, &active);
         if self.needs.phases {
-            let phases = view
-                .events
-                .iter()
-                .filter(|e| e.kind == ThreadEventKind::Phase);
-            let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
-            for c in &mut all {
-                c.memory.changed |= changed.contains(&c.info.id);
-            }
+            note_phases(view, &mut all);
         }
         let average = average(&all);
         let programs = match self.tlp {

@@ -217,37 +217,36 @@ impl Hsf {
     }
 
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
-        let rule = match (c.sent, c.sf, c.seat) {
-            (Some(Trip::Measure), ..) => "sent to be measured on this core type",
-            (Some(Trip::Refresh), ..) => {
-                "sent to a big core since its phase is not in its history table"
-            }
-            _ if rank > 0 && c.class != HintClass::Full => c.class.rule().unwrap_or_default(),
-            (_, None, _) => "no speed-up factor yet: taken as the average of the others",
-            (.., Some(seat)) if seat == rank => "keeps its core type",
-            (.., Some(seat)) if seat < rank && c.visits => {
-                "was on a big core for its history table, and others gain more there"
-            }
-            (.., Some(seat)) if seat < rank => "others gain more from its faster core",
-            (.., Some(_)) => "gains more from a faster core than who had it",
-            _ => "ranked by speed-up factor",
-        };
         let ranks = self.seats.ranks().iter().zip(&self.between);
         let predicted =
             c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
-        Reason::rule(rule)
+        let told = c.info.told.filter(|t| t.priority != 0);
+        Reason::rule(rule(c, rank))
             .saw(self.source.metric, c.sf)
-            .saw(
-                "priority",
-                c.info
-                    .told
-                    .filter(|t| t.priority != 0)
-                    .map(|t| t.priority.into()),
-            )
+            .saw("priority", told.map(|t| t.priority.into()))
             .against(
                 "times the speed on the slowest type",
                 predicted.into_iter().flatten(),
             )
+    }
+}
+
+/// Why a candidate has this rank.
+fn rule(c: &Candidate<'_>, rank: usize) -> &'static str {
+    match (c.sent, c.sf, c.seat) {
+        (Some(Trip::Measure), ..) => "sent to be measured on this core type",
+        (Some(Trip::Refresh), ..) => {
+            "sent to a big core since its phase is not in its history table"
+        }
+        _ if rank > 0 && c.class != HintClass::Full => c.class.rule().unwrap_or_default(),
+        (_, None, _) => "no speed-up factor yet: taken as the average of the others",
+        (.., Some(seat)) if seat == rank => "keeps its core type",
+        (.., Some(seat)) if seat < rank && c.visits => {
+            "was on a big core for its history table, and others gain more there"
+        }
+        (.., Some(seat)) if seat < rank => "others gain more from its faster core",
+        (.., Some(_)) => "gains more from a faster core than who had it",
+        _ => "ranked by speed-up factor",
     }
 }
 

@@ -406,19 +406,23 @@ impl Joint {
                 estimate.tries = MOST_TRIES;
                 continue;
             }
-            let rule = match estimate.seen {
-                0 => "nothing is known of it: the best core that is free",
-                _ if self.explore => "to be measured on each kind of core",
-                _ => "part of the exchange that is predicted to gain most",
-            };
-            let mut reason = Reason::rule(rule);
-            for (name, value) in estimate.why() {
-                reason = reason.saw(name, Some(value));
-            }
+            let reason = reason(estimate, self.explore);
             told.push(ThreadPlacement::new(info.id, Target::Group(group), reason));
         }
         told
     }
+}
+
+fn reason(estimate: &Estimate, explore: bool) -> Reason {
+    let rule = match estimate.seen {
+        0 => "nothing is known of it: the best core that is free",
+        _ if explore => "to be measured on each kind of core",
+        _ => "part of the exchange that is predicted to gain most",
+    };
+    let seen = estimate.why().into_iter();
+    seen.fold(Reason::rule(rule), |reason, (name, value)| {
+        reason.saw(name, Some(value))
+    })
 }
 
 impl Policy for Joint {
