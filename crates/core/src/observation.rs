@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
-use crate::sample::Sample;
+use crate::sample::Samples;
 use crate::told::Told;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
@@ -24,7 +24,7 @@ pub struct Observation {
     /// some that had ended before there are samples only now.
     pub ended: Vec<(ThreadId, ProgramId)>,
     /// Counter samples, by thread, then time.
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     /// Stretches of running, in order of their end; only when the engine was asked to trace.
     pub spans: Vec<Span>,
     /// The workload has ended.

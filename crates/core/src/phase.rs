@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
 use crate::metric::steps::{is_away, step_models};
 use crate::model::FixedModel;
-use crate::sample::Sample;
+use crate::sample::Row;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
@@ -54,10 +54,9 @@ impl Phases {
             }
         }
         let known = seen.events.len();
-        for sample in &seen.samples {
-            if self.begins(sample) {
-                let at = sample.at;
-                let thread = sample.thread;
+        for (thread, sample) in seen.samples.of_threads() {
+            if self.begins(thread, &sample) {
+                let at = sample.end;
                 seen.events.push(ThreadEvent {
                     at,
                     thread,
@@ -72,7 +71,7 @@ impl Phases {
     }
 
     /// Whether another phase has begun with this sample, or the one before.
-    fn begins(&mut self, sample: &Sample) -> bool {
+    fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
         let told_by = self
             .models
             .get(sample.core_type.index())
@@ -80,7 +79,7 @@ impl Phases {
         let Some(ratio) = told_by.and_then(|f| f.ratio_q20(&sample.counts)) else {
             return false;
         };
-        let types = self.present.entry(sample.thread).or_default();
+        let types = self.present.entry(thread).or_default();
         let anew = Present {
             began_q20: ratio,
             doubts: 0,
@@ -103,35 +102,20 @@ impl Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Counts, Event};
+    use crate::sample::{Event, Sample, Samples};
     use crate::testing::{SMT, topology};
-    use crate::units::Nanos;
+    use crate::units::{CpuId, Nanos};
 
     /// A period in which a thread took so many cycles for each instruction.
     fn period(nth: u64, core_type: u32, cycles: f64) -> Observation {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 1e8);
-        counts.set(Event::Cycles, cycles * 1e8);
-        let cpu = Default::default();
-        let set = 0;
+        let counts = [(Event::Instructions, 1e8), (Event::Cycles, cycles * 1e8)];
         let time = Nanos::from_millis(100);
-        let thread = ThreadId(7);
         let core_type = CoreTypeId(core_type);
         let at = Nanos(nth * time.0);
-        let sample = Sample {
-            thread,
-            cpu,
-            core_type,
-            at,
-            set,
-            sets: 1,
-            enabled: time,
-            running: time,
-            counts,
-        };
+        let sample = Sample::of_thread(ThreadId(7), CpuId(0), core_type, at, time);
         Observation {
             at,
-            samples: vec![sample],
+            samples: Samples::of(sample, 1, &counts),
             ..Observation::default()
         }
     }

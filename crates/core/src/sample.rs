@@ -1,162 +1,123 @@
-//! Samples: what one thread did to the counters of one core type in one interval.
+//! Samples: what was counted for one owner in one interval, by one set of events, on one core type.
 //!
-//! Output of every source (perf_event, resctrl, a simulated PMU); input of [`crate::metric`].
+//! Output of every source (perf_event, BPF, a simulated PMU, a record); input of [`crate::metric`] and of records. A [`Sample`] is
+//! the head of a row, and [`Samples`] has many rows with the values of all of them in one array. Counts are raw: what counted
+//! for half the time shows half the events, and says so.
 
-use std::fmt;
+mod batch;
+mod counts;
 
 pub use crate::events::{EVENTS, Event, EventDef};
 use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
-/// A set of events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events(u64);
+pub use batch::Samples;
+pub use counts::{Counts, EventSet, Row};
 
-const _: () = assert!(Event::ALL.len() <= u64::BITS as usize);
-
-impl Events {
-    /// Adds the events that are available in a sample.
-    pub const fn add(&mut self, counts: &Counts) {
-        self.0 |= counts.present.0;
-    }
-
-    #[must_use]
-    pub const fn has(self, event: Event) -> bool {
-        self.0 >> event as u32 & 1 == 1
-    }
-
-    const fn insert(&mut self, event: Event) {
-        self.0 |= 1 << event as u32;
-    }
-
-    /// Events of the set that stand before this one in the table.
-    const fn before(self, event: Event) -> usize {
-        (self.0 & ((1 << event as u32) - 1)).count_ones() as usize
-    }
-
-    const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
+/// What was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    Thread {
+        /// 0 where the source knows threads only, as tables of records do.
+        pid: u32,
+        tid: u32,
+    },
+    /// All threads of a process.
+    Process { pid: u32 },
+    /// Threads that are known only together: those alive at the end whose last run interval was not sampled.
+    Rest,
+    /// All that ran on a CPU.
+    Cpu,
+    /// All that was looked at.
+    Total,
 }
 
-/// Values by event; `None` is unavailable, never zero.
+/// The head of a row of [`Samples`]: what was counted, where, when and for how long.
 ///
-/// Holds the values of at most [`Counts::MOST`] events, one beside the other: samples stay small, of which thousands are moved
-/// about each period.
-#[derive(Clone, Copy, Default)]
-pub struct Counts {
-    present: Events,
-    /// Values of the events that are available, in the order of the table.
-    values: [f64; Self::MOST],
-}
-
-impl Counts {
-    /// Events that one sample can hold. Event sets for policies are no larger.
-    pub const MOST: usize = 24;
-
-    /// The value of an event.
-    #[must_use]
-    pub const fn get(&self, event: Event) -> Option<f64> {
-        if self.present.has(event) {
-            Some(self.values[self.present.before(event)])
-        } else {
-            None
-        }
-    }
-
-    /// Sets the value of an event. What is one event too many stays unavailable.
-    pub fn set(&mut self, event: Event, value: f64) {
-        let place = self.present.before(event);
-        if !self.present.has(event) {
-            let held = self.present.len();
-            if held == Self::MOST {
-                return;
-            }
-            self.values.copy_within(place..held, place + 1);
-            self.present.insert(event);
-        }
-        self.values[place] = value;
-    }
-
-    /// The events that are available, with their values, in the order of the table.
-    pub fn iter(&self) -> impl Iterator<Item = (Event, f64)> {
-        let present = self.present;
-        let all = Event::ALL.iter().copied();
-        all.filter(move |event| present.has(*event))
-            .zip(self.values)
-    }
-
-    /// `numerator / denominator`, when both are there and the denominator is positive.
-    #[must_use]
-    pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
-        let below = self.get(denominator).filter(|d| *d > 0.0)?;
-        Some(self.get(numerator)? / below)
-    }
-}
-
-impl PartialEq for Counts {
-    fn eq(&self, other: &Self) -> bool {
-        self.present == other.present && self.iter().eq(other.iter())
-    }
-}
-
-impl fmt::Debug for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.iter().map(|(event, value)| (event.def().name, value));
-        f.debug_map().entries(named).finish()
-    }
-}
-
-/// One thread's counts over one interval on one core type.
-///
-/// A thread that changed core type within a period yields one sample for each.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A thread that changed core type within a period has one row for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Whose.
-    pub thread: ThreadId,
-    /// The CPU it last ran on within the interval.
-    pub cpu: CpuId,
-    /// The type of that CPU.
+    pub owner: Owner,
+    /// The CPU it last ran on within the interval; absent where CPUs were added up.
+    pub cpu: Option<CpuId>,
+    /// The type of that CPU: of the topology in observations, a row of its own list in a counting session.
     pub core_type: CoreTypeId,
-    /// End of the interval.
-    pub at: Nanos,
-    /// Which event set was counting.
+    /// By which event set.
     pub set: u32,
-    /// Of how many that take turns; 1 where one counts all the time.
-    pub sets: u32,
-    /// Time the set was enabled for the thread while it ran on this core type.
+    /// When counting began; where the source does not keep it, as late as it can have been, by the time the owner ran.
+    pub start: Nanos,
+    pub end: Nanos,
+    /// Time the set was enabled for the owner while it ran on this core type.
     pub enabled: Nanos,
-    /// Time it was really counting; less than `enabled` when others took the counters.
+    /// Time the set really counted; less than `enabled` when there were too few counters.
     pub running: Nanos,
-    /// The counts, never scaled.
-    pub counts: Counts,
+    /// A bit per event of the set: it was counted.
+    pub present: u64,
+    /// The owner ended with this sample.
+    pub last: bool,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_kept_in_whatever_order_they_come() {
-        let mut counts = Counts::default();
-        let events = Event::ALL;
-        let order = |i: usize| events[i * 7 % Counts::MOST];
-        (0..Counts::MOST).for_each(|i| counts.set(order(i), i as f64));
-        counts.set(order(3), 30.0);
-        assert!((0..Counts::MOST).all(|i| {
-            let wanted = if i == 3 { 30.0 } else { i as f64 };
-            counts.get(order(i)) == Some(wanted)
-        }));
-        let surplus = events[Counts::MOST];
-        counts.set(surplus, 1.0);
-        assert_eq!((counts.get(surplus), counts.iter().count()), (None, 24));
+impl Sample {
+    /// A head without times, of which no event was counted.
+    #[must_use]
+    pub const fn new(owner: Owner, cpu: Option<CpuId>, core_type: CoreTypeId, set: u32) -> Self {
+        Self {
+            owner,
+            cpu,
+            core_type,
+            set,
+            start: Nanos::ZERO,
+            end: Nanos::ZERO,
+            enabled: Nanos::ZERO,
+            running: Nanos::ZERO,
+            present: 0,
+            last: false,
+        }
     }
 
-    #[test]
-    fn a_ratio_needs_both_sides() {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 10.0);
-        assert_eq!(counts.ratio(Event::Instructions, Event::Cycles), None);
-        counts.set(Event::Cycles, 5.0);
-        assert_eq!(counts.ratio(Event::Instructions, Event::Cycles), Some(2.0));
+    /// A head of a thread that ran on this CPU for as long as the set was enabled.
+    #[must_use]
+    pub fn of_thread(
+        thread: ThreadId,
+        cpu: CpuId,
+        core_type: CoreTypeId,
+        end: Nanos,
+        ran: Nanos,
+    ) -> Self {
+        let owner = Owner::Thread {
+            pid: 0,
+            tid: thread.0,
+        };
+        Self {
+            start: end.since(ran),
+            end,
+            enabled: ran,
+            running: ran,
+            ..Self::new(owner, Some(cpu), core_type, 0)
+        }
+    }
+
+    /// The thread that it is of, if it is of one.
+    #[must_use]
+    pub const fn thread(&self) -> Option<ThreadId> {
+        match self.owner {
+            Owner::Thread { tid, .. } => Some(ThreadId(tid)),
+            _ => None,
+        }
+    }
+
+    /// Share of the enabled time that the set really counted; 1 where nothing ran.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.enabled.0 == 0 {
+            1.0
+        } else {
+            (self.running.0 as f64 / self.enabled.0 as f64).min(1.0)
+        }
+    }
+
+    /// How long the owner ran, as far as either time tells.
+    #[must_use]
+    pub fn ran(&self) -> Nanos {
+        self.enabled.max(self.running)
     }
 }

@@ -134,7 +134,7 @@ impl Trial {
         let span = seen.at.since(self.last);
         if self.begun && self.last >= settled {
             self.time_s[column] += span.as_secs_f64();
-            for sample in &seen.samples {
+            for (thread, sample) in seen.samples.of_threads() {
                 let counted = sample.counts.get(Event::Instructions);
                 let work = sample.counts.get(Event::Work);
                 self.measure = match (work, counted) {
@@ -142,8 +142,8 @@ impl Trial {
                     (None, Some(_)) if self.measure == Measure::CpuTime => Measure::Instructions,
                     _ => self.measure,
                 };
-                let time = sample.running.max(sample.enabled).as_secs_f64();
-                if let Some(program) = self.program_of.get(&sample.thread) {
+                let time = sample.ran().as_secs_f64();
+                if let Some(program) = self.program_of.get(&thread) {
                     let done = &mut self.done.entry(Arc::clone(program)).or_default()[column];
                     done.work += work.unwrap_or_default();
                     done.counted += counted.unwrap_or(time);
@@ -253,7 +253,7 @@ fn draw(rng: &mut PolicyRng) -> Arm {
 mod tests {
     use super::*;
     use crate::engine::ThreadInfo;
-    use crate::sample::{Counts, Sample};
+    use crate::sample::{Sample, Samples};
     use crate::units::{CoreTypeId, CpuId, ProgramId};
     use rand::SeedableRng;
 
@@ -284,20 +284,13 @@ mod tests {
             };
             let speed = if step - since < 1 { 100.0 } else { speed }
                 * (1.0 + noise * (rng.random::<f64>() - 0.5));
-            let mut counts = Counts::default();
-            counts.set(Event::Instructions, speed * 1e8);
+            let counts = [(Event::Instructions, speed * 1e8)];
             let tenth = Nanos::from_millis(100);
-            let sample = Sample {
-                thread: ThreadId(1),
-                cpu: CpuId(0),
-                core_type: CoreTypeId(0),
-                at,
-                set: 0,
-                sets: 1,
-                enabled: tenth,
-                running: tenth,
-                counts,
-            };
+            let sample = Samples::of(
+                Sample::of_thread(ThreadId(1), CpuId(0), CoreTypeId(0), at, tenth),
+                1,
+                &counts,
+            );
             let info = ThreadInfo {
                 id: ThreadId(1),
                 program: ProgramId(0),
@@ -311,7 +304,7 @@ mod tests {
             let seen = Observation {
                 at,
                 threads: vec![info],
-                samples: vec![sample],
+                samples: sample,
                 ..Observation::default()
             };
             trial.observe(&seen);

@@ -4,7 +4,7 @@
 
 use crate::by_id::{ById, ByThread, Reader};
 use crate::observation::{Observation, ThreadEventKind};
-use crate::sample::{Event, Sample};
+use crate::sample::{Event, Row};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
 
 /// What a thread or a program used.
@@ -57,7 +57,7 @@ impl Usage {
         self.last_instructions = 0.0;
     }
 
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, sample: &Row<'_>) {
         let row = sample.core_type.index();
         if self.cpu_s.len() <= row {
             self.cpu_s.resize(row + 1, 0.0);
@@ -85,12 +85,10 @@ impl UsageBank {
         self.threads.values_mut().for_each(Usage::begin_interval);
         self.programs.values_mut().for_each(Usage::begin_interval);
         let mut near = 0;
-        for sample in &observation.samples {
-            self.threads
-                .entry(sample.thread, Usage::default)
-                .add(sample);
-            if let Some(program) = program_of(observation, sample.thread, &mut near) {
-                self.programs.entry(program, Usage::default).add(sample);
+        for (thread, sample) in observation.samples.of_threads() {
+            self.threads.entry(thread, Usage::default).add(&sample);
+            if let Some(program) = program_of(observation, thread, &mut near) {
+                self.programs.entry(program, Usage::default).add(&sample);
             }
         }
         for event in &observation.events {
@@ -135,35 +133,36 @@ fn program_of(observation: &Observation, thread: ThreadId, near: &mut usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Counts;
+    use crate::sample::{Sample, Samples};
     use crate::units::{CpuId, Nanos};
 
-    fn sample(thread: u32, core_type: u32, ms: u64, instructions: f64) -> Sample {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, instructions);
-        Sample {
-            thread: ThreadId(thread),
-            cpu: CpuId(0),
-            core_type: CoreTypeId(core_type),
-            at: Nanos::ZERO,
-            set: 0,
-            sets: 1,
-            enabled: Nanos::from_millis(ms),
-            running: Nanos::from_millis(ms),
-            counts,
-        }
+    fn sample(thread: u32, core_type: u32, ms: u64, instructions: f64) -> Samples {
+        let counts = [(Event::Instructions, instructions)];
+        Samples::of(
+            Sample::of_thread(
+                ThreadId(thread),
+                CpuId(0),
+                CoreTypeId(core_type),
+                Nanos::ZERO,
+                Nanos::from_millis(ms),
+            ),
+            1,
+            &counts,
+        )
     }
 
     #[test]
     fn time_adds_up_by_core_type_and_the_last_interval_stands_apart() {
         let mut bank = UsageBank::default();
         let mut seen = Observation {
-            samples: vec![sample(1, 0, 30, 10.0), sample(1, 1, 70, 20.0)],
+            samples: [sample(1, 0, 30, 10.0), sample(1, 1, 70, 20.0)]
+                .into_iter()
+                .collect(),
             ended: vec![(ThreadId(1), ProgramId(4))],
             ..Observation::default()
         };
         bank.update(&seen);
-        seen.samples = vec![sample(1, 0, 5, 1.0)];
+        seen.samples = sample(1, 0, 5, 1.0);
         bank.update(&seen);
         for usage in [bank.thread(ThreadId(1)), bank.program(ProgramId(4))] {
             let usage = usage.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
@@ -23,25 +23,25 @@ fn topology() -> Arc<Topology> {
 }
 
 /// A second of which the thread ran and was counted for half.
-fn sample(set: u32, sets: u32, counted: &[(Event, f64)]) -> Sample {
-    let mut counts = Counts::default();
-    for (event, value) in counted {
-        counts.set(*event, *value);
-    }
-    Sample {
-        thread: THREAD,
-        cpu: CpuId(0),
-        core_type: CoreTypeId(0),
-        at: Nanos::from_millis(1000),
-        set,
+fn sample(set: u32, sets: u32, counted: &[(Event, f64)]) -> Samples {
+    Samples::of(
+        Sample {
+            set,
+            enabled: Nanos::from_millis(1000),
+            ..Sample::of_thread(
+                THREAD,
+                CpuId(0),
+                CoreTypeId(0),
+                Nanos::from_millis(1000),
+                Nanos::from_millis(500),
+            )
+        },
         sets,
-        enabled: Nanos::from_millis(1000),
-        running: Nanos::from_millis(500),
-        counts,
-    }
+        counted,
+    )
 }
 
-fn seen(samples: Vec<Sample>) -> Observation {
+fn seen(samples: Samples) -> Observation {
     Observation {
         samples,
         ..Observation::default()
@@ -58,9 +58,9 @@ fn formulas_are_read_by_their_text_from_the_set_that_has_their_events() {
         (Event::Branches, 4e8),
         (Event::BranchMisses, 8e6),
     ];
-    bank.update(&seen(vec![sample(0, 2, &cycles)]));
+    bank.update(&seen(sample(0, 2, &cycles)));
     assert_eq!(bank.get(THREAD, formula), None);
-    bank.update(&seen(vec![sample(1, 2, &branches)]));
+    bank.update(&seen(sample(1, 2, &branches)));
     assert_eq!(bank.get(THREAD, formula), Some(5.0));
     assert_eq!(bank.get(THREAD, "ipc"), Some(2.0));
     let nothing = [
@@ -68,7 +68,7 @@ fn formulas_are_read_by_their_text_from_the_set_that_has_their_events() {
         (Event::Branches, 4e8),
         (Event::BranchMisses, 0.0),
     ];
-    bank.update(&seen(vec![sample(1, 2, &nothing)]));
+    bank.update(&seen(sample(1, 2, &nothing)));
     assert_eq!(
         bank.get(THREAD, formula),
         Some(5.0),
@@ -81,33 +81,31 @@ fn a_formula_may_name_an_event_that_only_one_processor_has() {
     let formula = "uops_retired.slots / instructions";
     let mut bank = MetricBank::new(&topology(), &[formula]);
     let slots = Event::by_name("uops_retired.slots").unwrap();
-    bank.update(&seen(vec![sample(0, 1, &[(Event::Instructions, 2e9)])]));
+    bank.update(&seen(sample(0, 1, &[(Event::Instructions, 2e9)])));
     assert_eq!(bank.get(THREAD, formula), None);
     let counted = [(Event::Instructions, 2e9), (slots, 5e9)];
-    bank.update(&seen(vec![sample(0, 1, &counted)]));
+    bank.update(&seen(sample(0, 1, &counted)));
     assert_eq!(bank.get(THREAD, formula), Some(2.5));
 }
 
 #[test]
 fn a_column_shows_what_a_look_up_by_name_shows_of_every_thread() {
     let mut bank = MetricBank::new(&topology(), &["ipc", "branch_mpki"]);
-    let of = |thread, instructions, misses| Sample {
-        thread: ThreadId(thread),
-        ..sample(
-            0,
-            1,
-            &[
-                (Event::Instructions, instructions),
-                (Event::Cycles, 1e9),
-                (Event::BranchMisses, misses),
-            ],
-        )
+    let of = |thread, instructions, misses| {
+        let counts = [
+            (Event::Instructions, instructions),
+            (Event::Cycles, 1e9),
+            (Event::BranchMisses, misses),
+        ];
+        let time = Nanos::from_millis(1000);
+        let sample = Sample::of_thread(ThreadId(thread), CpuId(0), CoreTypeId(0), time, time);
+        Samples::of(sample, 1, &counts)
     };
-    bank.update(&seen(vec![
-        of(3, 2e9, 4e6),
-        of(5, 1e9, 8e6),
-        of(9, 5e8, 1e6),
-    ]));
+    bank.update(&seen(
+        [of(3, 2e9, 4e6), of(5, 1e9, 8e6), of(9, 5e8, 1e6)]
+            .into_iter()
+            .collect(),
+    ));
     let mut column = bank.read_column("branch_mpki");
     // Two have no counts; one of them stands between others.
     let read: Vec<Option<f64>> = [3, 4, 5, 9, 11].map(|t| column.get(ThreadId(t))).into();
@@ -139,7 +137,7 @@ fn figures_are_in_the_unit_of_the_table() {
     ];
     let names = wanted.map(|(name, _)| name);
     let mut bank = MetricBank::new(&topology(), &names);
-    bank.update(&seen(vec![sample(0, 1, &counted)]));
+    bank.update(&seen(sample(0, 1, &counted)));
     for (name, value) in wanted {
         let got = bank.get(THREAD, name).unwrap();
         assert!((got / value - 1.0).abs() < 1e-9, "{name}: {got}");
@@ -151,7 +149,7 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
     let both = [(Event::Instructions, 1e9), (Event::Cycles, 1e9)];
     let halves = |set| sample(set, 2, &both);
     let mut bank = MetricBank::new(&topology(), &["sf_steps"]);
-    bank.update(&seen(vec![halves(0)]));
+    bank.update(&seen(halves(0)));
     let exit = ThreadEvent {
         at: Nanos::from_millis(1000),
         thread: THREAD,
@@ -161,12 +159,12 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
         events: vec![exit],
         ..Observation::default()
     });
-    bank.update(&seen(vec![halves(1)]));
+    bank.update(&seen(halves(1)));
     assert_eq!(
         bank.get(THREAD, "sf_steps"),
         None,
         "one set of two was seen"
     );
-    bank.update(&seen(vec![halves(0)]));
+    bank.update(&seen(halves(0)));
     assert!(bank.get(THREAD, "sf_steps").is_some());
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::Round;
 use countersteer_core::model::{Model, ModelFile, Target, shipped};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
@@ -22,23 +22,14 @@ fn text(path: &str) -> String {
 }
 
 /// A second at one instruction per cycle.
-fn sample() -> Sample {
-    let mut counts = Counts::default();
-    for event in [Event::Instructions, Event::Cycles] {
-        counts.set(event, 1e9);
-    }
+fn sample() -> Samples {
+    let counts = [Event::Instructions, Event::Cycles].map(|event| (event, 1e9));
     let second = Nanos::from_millis(1000);
-    Sample {
-        thread: ThreadId(1),
-        cpu: CpuId(0),
-        core_type: CoreTypeId(0),
-        at: second,
-        set: 0,
-        sets: 1,
-        enabled: second,
-        running: second,
-        counts,
-    }
+    Samples::of(
+        Sample::of_thread(ThreadId(1), CpuId(0), CoreTypeId(0), second, second),
+        1,
+        &counts,
+    )
 }
 
 #[test]
@@ -52,7 +43,9 @@ fn every_shipped_model_errs_less_than_the_constant_or_abstains() {
             continue;
         }
         constants += 1;
-        let told = Model::new(&file).predict(&Round::of(&sample())).unwrap();
+        let told = Model::new(&file)
+            .predict(&Round::of(&sample()).unwrap())
+            .unwrap();
         assert_eq!(told.confident(), None, "{path}");
         assert!((told.factor - file.constant.factor).abs() < 1e-4, "{path}");
     }

@@ -62,12 +62,12 @@ type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
 fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
     let mut counted = Counted::new();
     let summary = Session::open(request, None)?.run(|tick| {
-        for (i, row) in tick.readings.rows().iter().enumerate() {
-            let values = tick.readings.values(i);
+        for row in tick.readings.iter() {
+            let values = row.counts.values();
             let (sums, last) = counted
                 .entry(row.owner)
                 .or_insert_with(|| (vec![0; values.len()], false));
-            sums.iter_mut().zip(values).for_each(|(sum, v)| *sum += v);
+            (sums.iter_mut().zip(values)).for_each(|(sum, v)| *sum += *v as u64);
             *last |= row.last;
         }
         ControlFlow::Continue(())
@@ -251,7 +251,7 @@ fn counters_of_who_has_ended_are_closed() {
         }
         session.listen();
         session
-            .turn(|readings, _| read += readings.rows().len())
+            .turn(|readings| read += readings.rows().len())
             .unwrap();
         open.push(session.open_groups());
     }
@@ -381,7 +381,11 @@ fn events_decide_when_a_reading_is_due() {
     )
     .unwrap();
     let _ = session.run(|tick| {
-        faults.extend((0..tick.readings.rows().len()).map(|i| tick.readings.values(i)[1]));
+        faults.extend(
+            tick.readings
+                .iter()
+                .map(|row| row.counts.values()[1] as u64),
+        );
         ControlFlow::Continue(())
     });
     let (last, others) = faults.split_last().unwrap();

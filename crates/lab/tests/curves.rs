@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use countersteer_core::profile::fit::{Fit, Form, falling};
-use countersteer_core::sample::{Event, Sample};
+use countersteer_core::sample::{Event, Row};
 use countersteer_lab::Experiment;
 use countersteer_report::record::{Detail, Record};
 
@@ -59,16 +59,16 @@ fn points(record: &Record) -> Vec<(f64, f64)> {
     let threads = record.identities();
     let known = threads.iter().find(|t| &*t.name == "known").unwrap().id;
     let mut held_kib = 0.0;
-    let point = |sample: Sample| {
+    let point = |sample: Row<'_>| {
         let before_kib = held_kib;
         held_kib = sample.counts.get(Event::LlcOccupancyBytes)? / 1024.0;
         let misses = sample.counts.ratio(Event::LlcMisses, Event::Instructions)?;
         let settled = (held_kib - before_kib).abs() < SETTLED * WHOLE_KIB;
         settled.then_some((held_kib, 1e3 * misses))
     };
-    let samples = record.samples.iter().map(|row| row.sample);
+    let samples = record.samples.samples.iter();
     samples
-        .filter(|s| s.thread == known)
+        .filter(|s| s.thread() == Some(known))
         .filter_map(point)
         .collect()
 }

@@ -16,7 +16,7 @@ use countersteer_core::machine::Machine;
 use countersteer_core::metric::{MetricBank, events_on_any};
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::{Policy, PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_policies::{POLICIES, parse};
@@ -159,7 +159,8 @@ impl Work {
         self.period += 1;
         let at = Nanos(PERIOD.0 * self.period);
         let rows = 0..self.threads.len();
-        let samples = rows.map(|row| self.sample(row, at)).collect();
+        let mut samples = Samples::default();
+        rows.for_each(|row| self.sample(row, at, &mut samples));
         Observation {
             at,
             threads: self.threads.clone(),
@@ -169,13 +170,13 @@ impl Work {
         }
     }
 
-    fn sample(&mut self, row: usize, at: Nanos) -> Sample {
+    fn sample(&mut self, row: usize, at: Nanos, into: &mut Samples) {
         let info = &self.threads[row];
         let core_type = self.topology.core_type_of(info.cpu);
         let (ipc, mpki) = self.kinds[row];
         let cycles = 3e8;
         let instructions = cycles * ipc / (1.0 + core_type.index() as f64);
-        let mut counts = Counts::default();
+        let mut counts = Vec::new();
         for event in [Event::Instructions, Event::Cycles]
             .iter()
             .chain(&self.events)
@@ -189,19 +190,10 @@ impl Work {
             };
             let noise = 0.98 + 0.04 * self.rng.random::<f64>();
             let noise = if *event == Event::TdClass { 1.0 } else { noise };
-            counts.set(*event, exact * noise);
+            counts.push((*event, exact * noise));
         }
-        Sample {
-            thread: info.id,
-            cpu: info.cpu,
-            core_type,
-            at,
-            set: 0,
-            sets: 1,
-            enabled: PERIOD,
-            running: PERIOD,
-            counts,
-        }
+        let sample = Sample::of_thread(info.id, info.cpu, core_type, at, PERIOD);
+        into.add(sample, 1, &counts);
     }
 
     fn decide(&mut self, seen: &Observation) {

@@ -273,7 +273,7 @@ mod tests {
     use countersteer_core::machine::Machine;
     use countersteer_core::metric::MetricBank;
     use countersteer_core::model::swaps::{Bound, SCHEMA, SwapRule, SwapsJudged};
-    use countersteer_core::sample::{Counts, Event, Sample};
+    use countersteer_core::sample::{Event, Sample, Samples};
     use countersteer_core::units::{CpuId, ProgramId};
     use rand::SeedableRng;
 
@@ -331,24 +331,20 @@ mod tests {
         for decision in 0..decisions {
             let now = Nanos(decision * 200_000_000);
             let samples = threads.iter().map(|info| {
-                let mut counts = Counts::default();
-                counts.set(Event::Cycles, 1e8);
-                counts.set(
-                    Event::Instructions,
-                    1e8 * (f64::from(info.id.0) / 2.0 + 0.25),
-                );
+                let instructions = 1e8 * (f64::from(info.id.0) / 2.0 + 0.25);
+                let counts = [(Event::Cycles, 1e8), (Event::Instructions, instructions)];
                 let time = Nanos::from_millis(200);
-                Sample {
-                    thread: info.id,
-                    cpu: info.cpu,
-                    core_type: topology.core_type_of(info.cpu),
-                    at: now,
-                    set: 0,
-                    sets: 1,
-                    enabled: time,
-                    running: time,
-                    counts,
-                }
+                Samples::of(
+                    Sample::of_thread(
+                        info.id,
+                        info.cpu,
+                        topology.core_type_of(info.cpu),
+                        now,
+                        time,
+                    ),
+                    1,
+                    &counts,
+                )
             });
             metrics.update(&Observation {
                 samples: samples.collect(),

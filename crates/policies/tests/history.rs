@@ -9,7 +9,7 @@ use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
@@ -41,23 +41,24 @@ fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec
     for decision in 0..seconds * 10 {
         let now = Nanos(PERIOD.0 * decision);
         let samples = threads.iter().zip(classes).map(|(info, class)| {
-            let mut counts = Counts::default();
-            counts.set(Event::Instructions, 1e6);
-            counts.set(Event::Branches, 1e3 * phase(decision));
+            let mut counts = vec![
+                (Event::Instructions, 1e6),
+                (Event::Branches, 1e3 * phase(decision)),
+            ];
             if big(info) {
-                counts.set(Event::TdClass, class);
+                counts.push((Event::TdClass, class));
             }
-            Sample {
-                thread: info.id,
-                cpu: info.cpu,
-                core_type: topology.core_type_of(info.cpu),
-                at: now,
-                set: 0,
-                sets: 1,
-                enabled: PERIOD,
-                running: PERIOD,
-                counts,
-            }
+            Samples::of(
+                Sample::of_thread(
+                    info.id,
+                    info.cpu,
+                    topology.core_type_of(info.cpu),
+                    now,
+                    PERIOD,
+                ),
+                1,
+                &counts,
+            )
         });
         metrics.update(&Observation {
             samples: samples.collect(),

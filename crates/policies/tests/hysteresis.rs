@@ -8,7 +8,7 @@ use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
@@ -39,20 +39,19 @@ fn exchanges(decisions: u32, sf: impl Fn(u32) -> [f64; 2]) -> Vec<u32> {
         let [a, b] = sf(decision);
         let factors = [3.0, a, b, 1.1];
         let samples = threads.iter().zip(factors).map(|(info, sf)| {
-            let mut counts = Counts::default();
-            counts.set(Event::SfTrue, sf);
+            let counts = [(Event::SfTrue, sf)];
             let time = Nanos::from_millis(100);
-            Sample {
-                thread: info.id,
-                cpu: info.cpu,
-                core_type: topology.core_type_of(info.cpu),
-                at: now,
-                set: 0,
-                sets: 1,
-                enabled: time,
-                running: time,
-                counts,
-            }
+            Samples::of(
+                Sample::of_thread(
+                    info.id,
+                    info.cpu,
+                    topology.core_type_of(info.cpu),
+                    now,
+                    time,
+                ),
+                1,
+                &counts,
+            )
         });
         metrics.update(&Observation {
             samples: samples.collect(),

@@ -8,7 +8,7 @@ use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
@@ -43,21 +43,19 @@ fn big<const N: usize>(
             .iter()
             .zip(factors(decision))
             .map(|(info, (sf, ef))| {
-                let mut counts = Counts::default();
-                counts.set(Event::SfTrue, sf);
-                counts.set(Event::EfTrue, ef);
+                let counts = [(Event::SfTrue, sf), (Event::EfTrue, ef)];
                 let time = Nanos::from_millis(100);
-                Sample {
-                    thread: info.id,
-                    cpu: info.cpu,
-                    core_type: topology.core_type_of(info.cpu),
-                    at: now,
-                    set: 0,
-                    sets: 1,
-                    enabled: time,
-                    running: time,
-                    counts,
-                }
+                Samples::of(
+                    Sample::of_thread(
+                        info.id,
+                        info.cpu,
+                        topology.core_type_of(info.cpu),
+                        now,
+                        time,
+                    ),
+                    1,
+                    &counts,
+                )
             });
         metrics.update(&Observation {
             samples: samples.collect(),

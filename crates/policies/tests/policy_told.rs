@@ -8,7 +8,7 @@ use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{Policy, PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::told::{Phase, Told};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
@@ -36,24 +36,17 @@ impl Bench {
         let policy = parse(spec, &topology).unwrap();
         let mut metrics = MetricBank::new(&topology, &policy.needs().metrics);
         let sample = |(row, sf): (usize, &f64)| {
-            let mut counts = Counts::default();
-            counts.set(Event::SfTrue, *sf);
+            let counts = [(Event::SfTrue, *sf)];
             let thread = ThreadId(row as u32);
             let cpu = CpuId(0);
             let core_type = CoreTypeId(0);
             let at = Nanos::ZERO;
             let enabled = Nanos::from_millis(100);
-            Sample {
-                thread,
-                cpu,
-                core_type,
-                at,
-                set: 0,
-                sets: 1,
-                enabled,
-                running: enabled,
-                counts,
-            }
+            Samples::of(
+                Sample::of_thread(thread, cpu, core_type, at, enabled),
+                1,
+                &counts,
+            )
         };
         let samples = factors.iter().enumerate().map(sample).collect();
         metrics.update(&Observation {
@@ -99,24 +92,17 @@ impl Bench {
     /// Threads tell what they did in the last period: twice as much on big CPUs.
     fn work(&mut self) {
         let sample = |info: &ThreadInfo| {
-            let mut counts = Counts::default();
             let core_type = self.topology.core_type_of(info.cpu);
-            counts.set(Event::Work, if core_type.0 == 0 { 2.0 } else { 1.0 });
+            let counts = [(Event::Work, if core_type.0 == 0 { 2.0 } else { 1.0 })];
             let thread = info.id;
             let cpu = info.cpu;
             let at = self.now;
             let ran = Nanos::from_millis(100);
-            Sample {
-                thread,
-                cpu,
-                core_type,
-                at,
-                set: 0,
-                sets: 1,
-                enabled: ran,
-                running: ran,
-                counts,
-            }
+            Samples::of(
+                Sample::of_thread(thread, cpu, core_type, at, ran),
+                1,
+                &counts,
+            )
         };
         let samples = self.threads.iter().map(sample).collect();
         self.metrics.update(&Observation {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_core::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
-use countersteer_core::sample::{Event, Sample};
+use countersteer_core::sample::{Event, Row};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::CoreTypeId;
 
@@ -35,13 +35,9 @@ pub fn tabulate(record: &Record, program: &str) -> Result<Tabulated, ReportError
     }
     let topology = record.topology()?;
     let mut sums: BTreeMap<CoreTypeId, Sums> = BTreeMap::new();
-    for sample in record
-        .samples
-        .iter()
-        .map(|row| &row.sample)
-        .filter(|s| own.contains(&s.thread))
-    {
-        sums.entry(sample.core_type).or_default().add(sample);
+    let samples = record.samples.samples.of_threads();
+    for (_, sample) in samples.filter(|(thread, _)| own.contains(thread)) {
+        sums.entry(sample.core_type).or_default().add(&sample);
     }
     let instructions: f64 = sums.values().map(|s| s.instructions).sum();
     let core: Vec<CoreTable> = sums
@@ -102,7 +98,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, sample: &Row<'_>) {
         let counts = &sample.counts;
         let instructions = counts.get(Event::Instructions).unwrap_or(0.0);
         if let Some(cycles) = counts.get(Event::Cycles).filter(|_| instructions > 0.0) {

@@ -3,10 +3,11 @@
 //! Input: sets of events with their plan. Output: which slots hold which event, and the sets' turns.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::sample::Event;
+use countersteer_core::sample::{Event, EventSet};
 use countersteer_core::units::CpuId;
 use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
 use countersteer_host::live::Counters;
@@ -30,20 +31,18 @@ pub(crate) struct Counting {
 pub(crate) struct Layout {
     /// Which it is in its plan.
     pub set: u32,
-    /// Of how many that take turns.
-    pub sets: u32,
-    pub events: Vec<Option<Event>>,
+    /// By slot, what it counts.
+    pub counted: Arc<EventSet>,
     /// By core type, slots that are counted there: bits.
     pub present: [u32; shared::MAX_TYPES as usize],
 }
 
 impl Layout {
     /// Of a set that nobody counts.
-    pub const fn none() -> Self {
+    pub fn none() -> Self {
         Self {
             set: 0,
-            sets: 1,
-            events: Vec::new(),
+            counted: Arc::new(EventSet::new([], 1)),
             present: [0; shared::MAX_TYPES as usize],
         }
     }
@@ -56,7 +55,7 @@ impl Layout {
                 .filter(|_| present >> slot & 1 == 1)
                 .map(|e| (slot, e))
         };
-        self.events.iter().enumerate().filter_map(event)
+        self.counted.events().iter().enumerate().filter_map(event)
     }
 }
 
@@ -111,18 +110,15 @@ impl Counting {
     pub fn layout(&self, core_types: &[u8]) -> Vec<Layout> {
         let sets = self.slots.len() as u32;
         let set = |(nth, slots): (usize, &Vec<usize>)| {
-            let present = [0; shared::MAX_TYPES as usize];
-            let events = vec![None; slots.len()];
-            let mut layout = Layout {
-                set: nth as u32,
-                sets,
-                events,
-                present,
-            };
+            let mut events = vec![None; slots.len()];
             for (place, slot) in slots.iter().enumerate() {
-                layout.events[*slot] = self.plan.sets[nth].events[place].event;
+                events[*slot] = self.plan.sets[nth].events[place].event;
             }
-            layout
+            Layout {
+                set: nth as u32,
+                counted: Arc::new(EventSet::new(events, sets)),
+                present: [0; shared::MAX_TYPES as usize],
+            }
         };
         let mut layout: Vec<Layout> = self.slots.iter().enumerate().map(set).collect();
         for (place, _) in self.files() {

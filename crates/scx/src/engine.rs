@@ -443,8 +443,8 @@ impl ScxEngine {
                 self.kernel.turn(set)?;
             }
         }
-        let mut samples = std::mem::take(&mut self.roster.samples);
-        samples.sort_by_key(|s| (s.thread, s.at));
+        self.roster.samples.sort();
+        let samples = self.roster.samples.take();
         let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);

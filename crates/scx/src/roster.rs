@@ -8,7 +8,7 @@ use std::sync::Arc;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_core::sample::{Counts, Sample};
+use countersteer_core::sample::{Owner, Sample, Samples};
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_host::task;
 
@@ -41,7 +41,7 @@ pub(crate) struct Roster {
     pub events: Vec<ThreadEvent>,
     /// Threads that have ended, by program, since they were taken last.
     pub ended: Vec<(ThreadId, ProgramId)>,
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
     layout: Vec<Layout>,
@@ -228,14 +228,7 @@ impl Roster {
         let set = row % shared::MAX_SETS as usize;
         let layout = &self.layout[set];
         let counted = sum.running_ns.saturating_sub(before.running_ns);
-        let mut counts = Counts::default();
-        for (slot, event) in layout.on(core_type).filter(|_| counted > 0) {
-            counts.set(
-                event,
-                sum.counts[slot].saturating_sub(before.counts[slot]) as f64,
-            );
-        }
-        let blind = layout.events.is_empty();
+        let blind = layout.counted.events().is_empty();
         let enabled = if blind {
             time
         } else {
@@ -244,23 +237,27 @@ impl Roster {
                 .max(counted)
         };
         let running = if blind { time } else { counted };
-        let set = layout.set;
-        let sets = layout.sets;
+        let present = if counted > 0 {
+            layout.present[core_type].into()
+        } else {
+            0
+        };
+        let owner = Owner::Thread {
+            pid: known.pid,
+            tid,
+        };
         let core_type = CoreTypeId::from_index(core_type);
-        let thread = ThreadId(tid);
-        let enabled = Nanos(enabled);
-        let running = Nanos(running);
-        self.samples.push(Sample {
-            thread,
-            cpu,
-            core_type,
-            at,
-            set,
-            sets,
-            enabled,
-            running,
-            counts,
-        });
+        let sample = Sample {
+            start: at.since(Nanos(time)),
+            end: at,
+            enabled: Nanos(enabled),
+            running: Nanos(running),
+            present,
+            ..Sample::new(owner, Some(cpu), core_type, layout.set)
+        };
+        let gained = |slot: usize| sum.counts[slot].saturating_sub(before.counts[slot]) as f64;
+        let slots = 0..layout.counted.events().len();
+        (self.samples).push_by(sample, &layout.counted, slots.map(gained));
     }
 
     /// Threads as a policy sees them, by id.

@@ -61,7 +61,7 @@ fn count(request: Request) -> Option<(Counted, Summary)> {
                 .or_insert_with(|| (String::new(), vec![0; values.len()], false));
             sums.iter_mut()
                 .zip(values)
-                .for_each(|(sum, value)| *sum += value);
+                .for_each(|(sum, value)| *sum += *value as u64);
             *last |= row.last;
             tick.name(tid).clone_into(name);
         }

@@ -52,8 +52,8 @@ impl Recorder for Check {
             assert!(thread.cpu.index() < topology.cpus.len());
             assert!(!thread.allowed.is_empty());
         }
-        for sample in &seen.samples {
-            assert!(sample.running > Nanos::ZERO && sample.at <= seen.at);
+        for sample in seen.samples.iter() {
+            assert!(sample.running > Nanos::ZERO && sample.end <= seen.at);
         }
     }
 

@@ -16,6 +16,7 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
+use countersteer_core::sample::Row;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
 use countersteer_sim::engine::{
@@ -185,8 +186,8 @@ struct Seen([[f64; 2]; 4]);
 
 impl Recorder for Seen {
     fn observation(&mut self, _: &Topology, observation: &Observation, _: &MetricBank) {
-        for sample in &observation.samples {
-            let row = &mut self.0[sample.thread.index()];
+        for (thread, sample) in observation.samples.of_threads() {
+            let row = &mut self.0[thread.index()];
             row[0] += sample.counts.get(Event::EvictionsSuffered).unwrap();
             row[1] += sample.counts.get(Event::EvictionsCaused).unwrap();
         }
@@ -282,7 +283,8 @@ impl Recorder for Together {
         }
         for thread in observation.threads.iter() {
             let program = usize::from(&*thread.name == "p1");
-            for sample in observation.samples.iter().filter(|s| s.thread == thread.id) {
+            let of_thread = |sample: &Row<'_>| sample.thread() == Some(thread.id);
+            for sample in observation.samples.iter().filter(of_thread) {
                 let events = [
                     Event::Instructions,
                     Event::LlcMisses,

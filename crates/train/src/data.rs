@@ -109,7 +109,7 @@ impl Data {
         };
         let candidates = candidates(samples, core_type, of);
         let complete = |s: &Sample| {
-            let has = |event: &Event| s.counts[core_type].counts.get(*event).is_some();
+            let has = |event: &Event| s.counts[core_type].get(*event).is_some();
             let always = [Event::Instructions, Event::Cycles];
             truth(s).is_finite() && always.iter().chain(&candidates).all(has)
         };
@@ -199,7 +199,7 @@ pub fn missing(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event
 /// Events that the core type counts and that samples have.
 fn candidates(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event> {
     let common = |event: &Event| {
-        let has = |s: &&Sample| s.counts[core_type].counts.get(*event).is_some();
+        let has = |s: &&Sample| s.counts[core_type].get(*event).is_some();
         let number = samples.iter().filter(has).count();
         number > 0 && number as f64 >= COMMON * samples.len() as f64
     };

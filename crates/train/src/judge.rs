@@ -6,9 +6,9 @@
 
 use countersteer_core::metric::Round;
 use countersteer_core::model::{Judged, Model, Prediction, abstains};
-use countersteer_core::sample::{Counts, Sample as Counted};
+use countersteer_core::sample::{Sample as Head, Samples};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, Nanos};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use rayon::prelude::*;
 use serde::Serialize;
 use smartcore::linalg::basic::matrix::DenseMatrix;
@@ -217,31 +217,18 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
 /// What a file's tables say of a sample, as policies would be told.
 fn by_file(model: &Model, sample: &Sample, core_type: usize) -> Option<Prediction> {
     let counted = counted(sample, core_type, model);
-    model.predict(&Round::of(&counted))
+    model.predict(&Round::of(&counted)?)
 }
 
 /// A sample as an engine would give it.
-fn counted(sample: &Sample, core_type: usize, model: &Model) -> Counted {
+fn counted(sample: &Sample, core_type: usize, model: &Model) -> Samples {
     let of = &sample.counts[core_type];
-    let mut counts = Counts::default();
-    for event in model.events() {
-        if let Some(value) = of.counts.get(event) {
-            counts.set(event, value);
-        }
-    }
-    let (thread, cpu, at, set) = Default::default();
+    let counted = |event| Some((event, of.get(event)?));
+    let counts: Vec<_> = model.events().into_iter().filter_map(counted).collect();
     let ran = Nanos(of.run_ns as u64);
-    Counted {
-        thread,
-        cpu,
-        core_type: CoreTypeId::from_index(core_type),
-        at,
-        set,
-        sets: 1,
-        enabled: ran,
-        running: ran,
-        counts,
-    }
+    let core_type = CoreTypeId::from_index(core_type);
+    let head = Head::of_thread(ThreadId(0), CpuId(0), core_type, ran, ran);
+    Samples::of(head, 1, &counts)
 }
 
 fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use countersteer_core::events::Event;
-use countersteer_core::sample::{Counts, Sample as Reading};
+use countersteer_core::sample::{Row, Samples};
 use countersteer_core::topology::Topology;
 use thiserror::Error;
 
@@ -28,7 +28,7 @@ pub struct Pass {
     pub family: String,
     pub core_type: usize,
     /// In order.
-    pub readings: Vec<Reading>,
+    pub samples: Samples,
     /// It ran to its end.
     pub whole: bool,
 }
@@ -72,7 +72,7 @@ pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
         .iter()
         .map(|t| t.name.as_str())
         .collect();
-    let cycles = |pass: &Pass| pass.readings.iter().any(has_base);
+    let cycles = |pass: &Pass| pass.samples.iter().any(|s| has_base(&s));
     for (row, name) in names.iter().enumerate() {
         let mut here = passes.iter().filter(|p| p.core_type == row).peekable();
         if here.peek().is_some() && !here.any(cycles) {
@@ -119,10 +119,10 @@ fn ends<'n>(names: &[&'n str]) -> [&'n str; 2] {
     }
 }
 
-fn has_base(reading: &Reading) -> bool {
+fn has_base(sample: &Row<'_>) -> bool {
     let base = [Event::Instructions, Event::Cycles];
     base.iter()
-        .all(|event| reading.counts.get(*event).is_some_and(|n| n > 0.0))
+        .all(|event| sample.counts.get(*event).is_some_and(|n| n > 0.0))
 }
 
 /// Windows of a program by core type, those that drifted left out, and the number of these.
@@ -179,8 +179,8 @@ fn is_drifted(counted: &[Counted]) -> bool {
     let (Some(fast), Some(slow)) = (counted.first(), counted.last()) else {
         return true;
     };
-    let known = |c: &Counted| c.run_ns > 0.0 && c.counts.get(Event::Cycles).is_some();
-    let branches = |c: &Counted| c.counts.ratio(Event::Branches, Event::Instructions);
+    let known = |c: &Counted| c.run_ns > 0.0 && c.get(Event::Cycles).is_some();
+    let branches = |c: &Counted| c.ratio(Event::Branches, Event::Instructions);
     let differ = match (branches(fast), branches(slow)) {
         (Some(a), Some(b)) => (a - b).abs() > SAME_BRANCHES * a.max(b),
         _ => false,
@@ -195,7 +195,7 @@ struct Window {
     seen: f64,
     /// CPU time of the instructions it is of.
     time: (f64, f64),
-    /// By event: counts, and instructions of the readings that had them. Sets that take turns see different instructions.
+    /// By event: counts, and instructions of the samples that had them. Sets that take turns see different instructions.
     events: BTreeMap<Event, (f64, f64)>,
 }
 
@@ -206,52 +206,51 @@ impl Window {
 
     /// Counts of all of its instructions.
     fn counted(&self) -> Counted {
-        let mut counts = Counts::default();
         if self.time.1 <= 0.0 {
             return Counted::default();
         }
-        counts.set(Event::Instructions, WINDOW);
+        let mut counts = BTreeMap::from([(Event::Instructions, WINDOW)]);
         for (event, (count, instructions)) in &self.events {
-            counts.set(*event, count / instructions * WINDOW);
+            counts.insert(*event, count / instructions * WINDOW);
         }
         let run_ns = self.time.0 / self.time.1 * WINDOW;
         Counted { counts, run_ns }
     }
 
-    /// Takes in a share of a reading.
-    fn add(&mut self, reading: &Reading, share: f64) {
-        let instructions = reading.counts.get(Event::Instructions).unwrap_or(0.0) * share;
+    /// Takes in a share of a sample.
+    fn add(&mut self, sample: &Row<'_>, share: f64) {
+        let instructions = sample.counts.get(Event::Instructions).unwrap_or(0.0) * share;
         let add = |sum: &mut (f64, f64), count: f64| {
             sum.0 += count * share;
             sum.1 += instructions;
         };
-        add(&mut self.time, reading.running.0 as f64);
+        add(&mut self.time, sample.running.0 as f64);
         let others = ALWAYS.into_iter().chain(EVENTS).skip(1);
         for event in others {
-            if let Some(count) = reading.counts.get(event) {
+            if let Some(count) = sample.counts.get(event) {
                 add(self.events.entry(event).or_default(), count);
             }
         }
     }
 }
 
-/// A reading's instructions, those included that it did not see because other sets had their turn.
-fn instructions(reading: &Reading) -> f64 {
-    let seen = reading.counts.get(Event::Instructions).unwrap_or(0.0);
-    let part = reading.running.0 as f64 / reading.enabled.0.max(1) as f64;
+/// A sample's instructions, those included that it did not see because other sets had their turn.
+fn instructions(sample: &Row<'_>) -> f64 {
+    let seen = sample.counts.get(Event::Instructions).unwrap_or(0.0);
+    let part = sample.running.0 as f64 / sample.enabled.0.max(1) as f64;
     if part > 0.0 { seen / part } else { 0.0 }
 }
 
 fn length(pass: &Pass) -> f64 {
-    pass.readings.iter().map(instructions).sum()
+    pass.samples.iter().map(|s| instructions(&s)).sum()
 }
 
 /// A pass cut at multiples of [`WINDOW`] instructions.
 fn cut(pass: &Pass) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     let mut from = 0.0;
-    for reading in &pass.readings {
-        let own = instructions(reading);
+    for sample in pass.samples.iter() {
+        let own = instructions(&sample);
         if own <= 0.0 {
             continue;
         }
@@ -262,7 +261,7 @@ fn cut(pass: &Pass) -> Vec<Window> {
             let end = to.min((row + 1) as f64 * WINDOW);
             windows.resize_with(windows.len().max(row + 1), Window::default);
             windows[row].seen += (end - at) / WINDOW;
-            windows[row].add(reading, (end - at) / own);
+            windows[row].add(&sample, (end - at) / own);
             // Rounding must not hold it in place.
             at = if end > at { end } else { to };
         }

@@ -3,11 +3,11 @@
 //! Input: profiles and a machine. Output: [`Sample`]s. Each behaviour of a recorded program runs alone on each core type, and
 //! so do windows of its timeline: the same instructions on every type, which pairs them exactly (PMCTrack, section 4.1.2).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::events::Event;
 use countersteer_core::profile::{Behaviour, Profile, Recorded, Segment, Tabulated};
-use countersteer_core::sample::Counts;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::progress::{Analytic, Counters, ModelError, ProgressConfig, ProgressModel};
@@ -39,49 +39,56 @@ pub const EVENTS: [Event; 11] = [
 pub const ALWAYS: [Event; 3] = [Event::Instructions, Event::Cycles, Event::EnergyNj];
 
 /// What was counted of a stretch on one core type. What was not counted is absent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counted {
-    pub counts: Counts,
+    pub counts: BTreeMap<Event, f64>,
     pub run_ns: f64,
 }
 
 impl Counted {
     /// Of cumulative counters, the difference.
     fn between(before: &Counters, after: &Counters) -> Self {
-        let mut counts = Counts::default();
-        for event in ALWAYS.into_iter().chain(EVENTS) {
-            if let Some(value) = after.event(event) {
-                counts.set(event, value - before.event(event).unwrap_or(0.0));
-            }
-        }
+        let gained = |event: Event| {
+            let value = after.event(event)? - before.event(event).unwrap_or(0.0);
+            Some((event, value))
+        };
+        let events = ALWAYS.into_iter().chain(EVENTS);
         Self {
-            counts,
+            counts: events.filter_map(gained).collect(),
             run_ns: after.run_ns - before.run_ns,
         }
     }
 
     /// Both stretches as one: what both have.
     fn and(&self, other: &Self) -> Self {
-        let mut counts = Counts::default();
-        for (event, value) in self.counts.iter() {
-            if let Some(more) = other.counts.get(event) {
-                counts.set(event, value + more);
-            }
-        }
+        let both = |(event, value): (&Event, &f64)| Some((*event, value + other.get(*event)?));
         Self {
-            counts,
+            counts: self.counts.iter().filter_map(both).collect(),
             run_ns: self.run_ns + other.run_ns,
         }
     }
 
+    /// What was counted of an event.
+    #[must_use]
+    pub fn get(&self, event: Event) -> Option<f64> {
+        self.counts.get(&event).copied()
+    }
+
+    /// A ratio of two events; none where nothing was counted of the second.
+    #[must_use]
+    pub fn ratio(&self, above: Event, below: Event) -> Option<f64> {
+        let below = self.get(below).filter(|n| *n > 0.0)?;
+        Some(self.get(above)? / below)
+    }
+
     /// Instructions per ns of CPU time.
     fn speed(&self) -> f64 {
-        self.counts.get(Event::Instructions).unwrap_or(f64::NAN) / self.run_ns
+        self.get(Event::Instructions).unwrap_or(f64::NAN) / self.run_ns
     }
 
     /// nJ per instruction.
     fn energy(&self) -> f64 {
-        let ratio = self.counts.ratio(Event::EnergyNj, Event::Instructions);
+        let ratio = self.ratio(Event::EnergyNj, Event::Instructions);
         ratio.unwrap_or(f64::NAN)
     }
 }
@@ -115,7 +122,7 @@ impl Sample {
     /// A ratio of two events on a core type.
     #[must_use]
     pub fn ratio(&self, core_type: usize, above: Event, below: Event) -> Option<f64> {
-        self.counts[core_type].counts.ratio(above, below)
+        self.counts[core_type].ratio(above, below)
     }
 }
 
@@ -194,10 +201,7 @@ fn tabulated_stretch(
             Event::EnergyNj => core.power_w.is_some(),
             _ => false,
         };
-        let mut counts = Counts::default();
-        let said = counted.counts.iter().filter(|(event, _)| says(*event));
-        said.for_each(|(event, value)| counts.set(event, value));
-        counted.counts = counts;
+        counted.counts.retain(|event, _| says(*event));
     }
     Ok(Some(stretch))
 }

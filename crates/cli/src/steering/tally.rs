@@ -285,24 +285,23 @@ impl Tally {
 
     fn count(&mut self, topology: &Topology, observation: &Observation) {
         let late = self.passed_by(observation);
-        for sample in &observation.samples {
-            let time = sample.enabled.max(sample.running).as_secs_f64();
+        for (thread, sample) in observation.samples.of_threads() {
+            let time = sample.ran().as_secs_f64();
             // The first samples after a decision tell of what was before it as well, and so do those that come late.
             let settled =
-                |since: u64| self.observations >= since + SETTLED && sample.at > self.seen_at;
+                |since: u64| self.observations >= since + SETTLED && sample.end > self.seen_at;
             if let Some((target, _)) = self
                 .wanted
-                .get(&sample.thread)
+                .get(&thread)
                 .filter(|(_, since)| settled(*since))
             {
-                let there = target.cpus(topology).contains(sample.cpu);
+                let there = sample
+                    .cpu
+                    .is_some_and(|cpu| target.cpus(topology).contains(cpu));
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
             }
-            let number = self
-                .program_of
-                .get(&sample.thread)
-                .or_else(|| late.get(&sample.thread));
+            let number = self.program_of.get(&thread).or_else(|| late.get(&thread));
             let program = match number {
                 Some(number) if self.programs.contains_key(number) => self.programs.get_mut(number),
                 _ => Some(self.short_lived()),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Fold, Outside, Owner, Per, Reading, Readings};
+use countersteer_core::counters::{Fold, Outside, Owner, Per, Sample, Samples};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::Tick;
 use countersteer_report::record::CountingRecorder;
@@ -63,7 +63,7 @@ impl Taker {
         self.tails.read();
         session::keep(self.recorder.as_mut(), tick, Some(&self.bank));
         let of_bank = self.bank.outside();
-        let outside = |name: &str, row: &Reading| {
+        let outside = |name: &str, row: &Sample| {
             let tail = self.tails.value(name, row.owner);
             tail.or_else(|| of_bank(name, row))
         };
@@ -114,7 +114,7 @@ impl Sampler {
     pub fn take<'n>(
         &mut self,
         (number, origin, at): (u64, Nanos, Nanos),
-        readings: &Readings,
+        readings: &Samples,
         name: impl Fn(u32) -> &'n str,
         outside: &Outside<'_>,
     ) -> Snapshot {
@@ -160,7 +160,7 @@ impl Sampler {
     /// as they are near the ends of the interval, or a thread that never stops would seem to.
     fn shares(
         &mut self,
-        readings: &Readings,
+        readings: &Samples,
         (before, at, span): (Nanos, Nanos, Nanos),
     ) -> HashMap<Key, f64> {
         let near = Nanos(span.0 / 5);
@@ -190,7 +190,7 @@ impl Sampler {
 }
 
 /// The rows by owner, in the order of their first.
-fn parts(readings: &Readings) -> Vec<Part> {
+fn parts(readings: &Samples) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut known: HashMap<Key, usize> = HashMap::new();
     for (row, reading) in readings.rows().iter().enumerate() {
@@ -214,7 +214,7 @@ fn parts(readings: &Readings) -> Vec<Part> {
 
 fn measured(
     measures: &[Measure],
-    (readings, outside): (&Readings, &Outside<'_>),
+    (readings, outside): (&Samples, &Outside<'_>),
     part: &Part,
     span: Nanos,
 ) -> Measured {
@@ -247,7 +247,7 @@ fn measured(
         key: part.key,
         name: "".into(),
         cpu: most.and_then(|row| reading(row).cpu).map(|cpu| cpu.0),
-        core_type: most.map_or(0, |row| reading(row).core_type),
+        core_type: most.map_or(0, |row| reading(row).core_type.0),
         share: 0.0,
         values: measures.iter().map(value).collect(),
         ended: part.rows.iter().any(|row| reading(row).last),
@@ -256,7 +256,7 @@ fn measured(
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::units::CpuId;
+    use countersteer_core::units::{CoreTypeId, CpuId};
 
     use super::*;
     use crate::top::columns::{Silent, Source, columns};
@@ -277,25 +277,25 @@ mod tests {
         core_type: u32,
         (end, enabled): (u64, u64),
         switches: u64,
-        into: &mut Readings,
+        into: &mut Samples,
     ) {
         let enabled = Nanos(enabled);
         let end = Nanos(end);
-        let blank = Reading::new(
+        let blank = Sample::new(
             Owner::Thread { pid: 1, tid },
             Some(CpuId(cpu)),
-            core_type,
+            CoreTypeId(core_type),
             0,
         );
         into.push(
-            Reading {
+            Sample {
                 end,
                 enabled,
                 running: enabled,
                 present: 3,
                 ..blank
             },
-            [enabled.0, switches],
+            [enabled.0 as f64, switches as f64],
         );
     }
 
@@ -303,7 +303,7 @@ mod tests {
     fn a_thread_that_never_stops_has_all_of_a_cpu_whenever_it_is_heard_of() {
         let mut sampler = sampler();
         let mut share = |number, end, enabled| {
-            let mut readings = Readings::default();
+            let mut readings = Samples::default();
             row(7, 0, 0, (end, enabled), 0, &mut readings);
             sampler
                 .take(
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn threads_and_processes_have_rows_and_core_types_are_told_by_the_longer() {
-        let mut readings = Readings::default();
+        let mut readings = Samples::default();
         row(7, 0, 0, (S, S / 4), 10, &mut readings);
         row(7, 5, 1, (S, S / 2), 20, &mut readings);
         row(8, 1, 0, (S, S / 2), 40, &mut readings);
@@ -368,10 +368,10 @@ mod tests {
             .iter()
             .map(|nth| measures[*nth].rests())
             .collect();
-        let mut readings = Readings::default();
+        let mut readings = Samples::default();
         row(7, 0, 0, (2 * S, S / 4), 10, &mut readings);
         row(7, 5, 1, (2 * S, S / 2), 20, &mut readings);
-        let told = |name: &str, row: &Reading| match (name, row.owner) {
+        let told = |name: &str, row: &Sample| match (name, row.owner) {
             ("thread_energy_j", Owner::Thread { .. }) => Some(6.0),
             ("thread_energy_j", Owner::Process { .. }) => Some(8.0),
             ("llc_occupancy_bytes", Owner::Thread { .. }) => Some(4096.0),

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use countersteer_core::counters::{Owner, Reading, Readings};
+use countersteer_core::counters::{Owner, Sample, Samples};
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 use countersteer_host::virtuals::Place;
 
 use super::Named;
@@ -41,7 +41,7 @@ pub struct RowKey {
     owner: Owner,
     /// Of rows that are a CPU's; a thread may be on another next time.
     cpu: Option<CpuId>,
-    core_type: u32,
+    core_type: CoreTypeId,
     set: u32,
 }
 
@@ -54,7 +54,7 @@ struct Part {
 }
 
 impl RowKey {
-    pub fn of(row: &Reading) -> Self {
+    pub fn of(row: &Sample) -> Self {
         let cpu = row.cpu.filter(|_| row.owner == Owner::Cpu);
         Self {
             owner: row.owner,
@@ -67,7 +67,7 @@ impl RowKey {
 
 impl Belongings {
     /// Sorts the values of a period.
-    pub fn sort(&mut self, values: &[Named], of_rows: &[OfRow], readings: &Readings) {
+    pub fn sort(&mut self, values: &[Named], of_rows: &[OfRow], readings: &Samples) {
         self.columns.clear();
         self.derived.values_mut().for_each(HashMap::clear);
         for OfRow { row, name, value } in of_rows {
@@ -104,7 +104,7 @@ impl Belongings {
     }
 
     /// Keeps a derived value for its row and all that this may be added up to.
-    fn derive(&mut self, name: &'static str, row: &Reading, value: f64) {
+    fn derive(&mut self, name: &'static str, row: &Sample, value: f64) {
         let Owner::Thread { pid, .. } = row.owner else {
             return;
         };
@@ -115,14 +115,14 @@ impl Belongings {
                 enabled: row.enabled,
                 value,
             };
-            rows.entry(RowKey::of(&Reading { owner, ..*row }))
+            rows.entry(RowKey::of(&Sample { owner, ..*row }))
                 .or_default()
                 .push(part);
         }
     }
 
     /// The value that belongs to a row.
-    pub fn of(&self, name: &str, row: &Reading) -> Option<f64> {
+    pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         if let Some(rows) = self.derived.get(name) {
             let parts = rows.get(&RowKey::of(row))?;
             let same = parts
@@ -217,8 +217,8 @@ mod tests {
         }
     }
 
-    fn row(owner: Owner, cpu: Option<u32>) -> Reading {
-        Reading::new(owner, cpu.map(CpuId), 0, 0)
+    fn row(owner: Owner, cpu: Option<u32>) -> Sample {
+        Sample::new(owner, cpu.map(CpuId), CoreTypeId(0), 0)
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
             zone("package-1", Some("2-3"), 4.0),
             zone("psys", None, 9.0),
         ];
-        belongings.sort(&values, &[], &Readings::default());
+        belongings.sort(&values, &[], &Samples::default());
         let thread = Owner::Thread { pid: 1, tid: 1 };
         let of = |owner, cpu| belongings.of("energy_j", &row(owner, cpu));
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
             place: Place::Thread(tid),
             value,
         };
-        let mut readings = Readings::default();
+        let mut readings = Samples::default();
         for (pid, tid) in [(1, 1), (1, 2), (3, 3)] {
             readings.push(row(Owner::Thread { pid, tid }, None), []);
         }
@@ -285,14 +285,14 @@ mod tests {
     #[test]
     fn what_is_derived_is_its_rows_own_and_a_mean_by_time_in_sums() {
         let mut belongings = Belongings::default();
-        let mut readings = Readings::default();
+        let mut readings = Samples::default();
         let thread = |tid| Owner::Thread { pid: 1, tid };
         let ran = |tid, cpu, core_type, ms| {
             let enabled = Nanos::from_millis(ms);
-            Reading {
+            Sample {
                 enabled,
                 end: enabled,
-                core_type,
+                core_type: CoreTypeId(core_type),
                 ..row(thread(tid), Some(cpu))
             }
         };
@@ -312,11 +312,11 @@ mod tests {
             })
             .collect();
         belongings.sort(&[], &of_rows, &readings);
-        let sum = |owner, cpu, core_type| Reading {
-            core_type,
+        let sum = |owner, cpu, core_type| Sample {
+            core_type: CoreTypeId(core_type),
             ..row(owner, cpu)
         };
-        let of = |row: &Reading| belongings.of("sf", row);
+        let of = |row: &Sample| belongings.of("sf", row);
         assert_eq!(
             (of(&rows[0]), of(&rows[1]), of(&rows[2])),
             (Some(2.0), Some(1.0), Some(9.0))
@@ -342,7 +342,7 @@ mod tests {
             ),
             (Some(2.8), None)
         );
-        belongings.sort(&[], &[], &Readings::default());
+        belongings.sort(&[], &[], &Samples::default());
         assert_eq!(
             belongings.of("sf", &rows[0]),
             None,

@@ -1,22 +1,22 @@
 //! Virtual counters that are derived from counts: the metrics of the core's table, as policies see them (`-v sf`, `-m sf*ipc`).
 //!
-//! Input: readings of threads. Output: the latest value of each metric by thread, and by row what it was then, for formulas.
+//! Input: samples of threads. Output: the latest value of each metric by thread, and by row what it was then, for formulas.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Owner, Plan, Readings};
+use countersteer_core::counters::Samples;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
 use countersteer_core::metric::{MetricBank, MetricDef};
-use countersteer_core::sample::Sample;
+use countersteer_core::sample::{Event, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::ThreadId;
 use countersteer_host::virtuals::Place;
 
 use super::Named;
 
-/// A metric as it was with a row of readings.
+/// A metric as it was with a row of samples.
 pub struct OfRow {
     pub row: usize,
     pub name: &'static str,
@@ -29,12 +29,11 @@ pub struct Derived {
     bank: MetricBank,
     topology: Arc<Topology>,
     cpus: CpuNumbers,
-    plan: Plan,
 }
 
 impl Derived {
     /// Metrics of this machine; none if none are wanted.
-    pub fn open(metrics: &[&'static MetricDef], plan: &Plan) -> anyhow::Result<Option<Self>> {
+    pub fn open(metrics: &[&'static MetricDef]) -> anyhow::Result<Option<Self>> {
         if metrics.is_empty() {
             return Ok(None);
         }
@@ -42,18 +41,12 @@ impl Derived {
         let cpus = CpuNumbers::new(machine.os_cpu_numbers());
         Ok(Some(Self::new(
             metrics,
-            plan,
             Arc::new(Topology::new(&machine)),
             cpus,
         )))
     }
 
-    fn new(
-        metrics: &[&'static MetricDef],
-        plan: &Plan,
-        mut topology: Arc<Topology>,
-        cpus: CpuNumbers,
-    ) -> Self {
+    fn new(metrics: &[&'static MetricDef], mut topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
         // What trained models read besides is not counted here.
         Arc::make_mut(&mut topology).models.clear();
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
@@ -63,24 +56,32 @@ impl Derived {
             bank,
             topology,
             cpus,
-            plan: plan.clone(),
         }
     }
 
-    /// Takes in readings, and tells the metrics of the threads in them.
-    pub fn read(&mut self, readings: &Readings, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
+    /// Takes in samples, and tells the metrics of the threads in them.
+    pub fn read(&mut self, samples: &Samples, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
         let mut seen = Observation::default();
         let mut threads: Vec<ThreadId> = Vec::new();
-        for (row, sample) in self.samples(readings) {
-            let thread = sample.thread;
-            let counted = |m: &&&MetricDef| {
-                m.needs
-                    .iter()
-                    .all(|event| sample.counts.get(*event).is_some())
+        for row in samples.order() {
+            let own = samples.row(row).and_then(|sample| {
+                let cpu = self.cpus.own(sample.cpu?)?;
+                Some((sample, sample.thread()?, cpu))
+            });
+            let Some((sample, thread, cpu)) = own else {
+                continue;
             };
+            let has = |event: &Event| sample.counts.get(*event).is_some();
+            let counted = |m: &&&MetricDef| m.needs.iter().all(has);
             let told: Vec<&MetricDef> = self.metrics.iter().filter(counted).copied().collect();
             threads.push(thread);
-            seen.samples = vec![sample];
+            let own = Sample {
+                cpu: Some(cpu),
+                core_type: self.topology.core_type_of(cpu),
+                ..*sample
+            };
+            seen.samples.clear();
+            seen.samples.push_with(own, sample.counts);
             self.bank.update(&seen);
             for metric in told {
                 let value = self.bank.get(thread, metric.name);
@@ -105,41 +106,22 @@ impl Derived {
             }
         }
         seen.samples.clear();
-        for row in readings.rows().iter().filter(|r| r.last) {
-            if let Owner::Thread { tid, .. } = row.owner {
-                let at = row.end;
-                let thread = ThreadId(tid);
-                seen.events.push(ThreadEvent {
-                    at,
-                    thread,
-                    kind: ThreadEventKind::Exit,
-                });
-            }
+        for (thread, row) in samples.of_threads().filter(|(_, row)| row.last) {
+            seen.events.push(ThreadEvent {
+                at: row.end,
+                thread,
+                kind: ThreadEventKind::Exit,
+            });
         }
         self.bank.update(&seen);
-    }
-
-    /// Rows of threads as samples, thread by thread in the order of time.
-    fn samples(&self, readings: &Readings) -> Vec<(usize, Sample)> {
-        let sample = |row: usize| {
-            let mut sample = readings.sample(row, &self.plan)?;
-            sample.cpu = self.cpus.own(sample.cpu)?;
-            sample.core_type = self.topology.core_type_of(sample.cpu);
-            Some((row, sample))
-        };
-        let mut samples: Vec<(usize, Sample)> =
-            (0..readings.rows().len()).filter_map(sample).collect();
-        samples.sort_by_key(|(_, s)| (s.thread, s.at));
-        samples
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading};
+    use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet};
     use countersteer_core::machine::Machine;
-    use countersteer_core::sample::Event;
-    use countersteer_core::units::{CpuId, Nanos};
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::derivable::derivable;
@@ -164,29 +146,25 @@ mod tests {
         )
         .unwrap();
         let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
-        let mut derived = Derived::new(
-            &[derivable("sf").unwrap()],
-            &plan,
-            topology,
-            CpuNumbers::new(os),
-        );
-        let mut told = |misses: u64, last: bool| {
-            let mut readings = Readings::default();
-            let blank = Reading::new(Owner::Thread { pid: 1, tid: 7 }, Some(CpuId(0)), 0, 0);
+        let mut derived = Derived::new(&[derivable("sf").unwrap()], topology, CpuNumbers::new(os));
+        let mut told = |misses: f64, last: bool| {
+            let mut samples = Samples::by_sets(plan.event_sets());
+            let owner = Owner::Thread { pid: 1, tid: 7 };
+            let blank = Sample::new(owner, Some(CpuId(0)), CoreTypeId(0), 0);
             let time = Nanos(1_000_000);
-            readings.push(
-                Reading {
+            samples.push(
+                Sample {
                     enabled: time,
                     running: time,
                     present: 7,
                     last,
                     ..blank
                 },
-                [4000, 2000, misses],
+                [4000.0, 2000.0, misses],
             );
             let mut values = Vec::new();
             let mut rows = Vec::new();
-            derived.read(&readings, &mut values, &mut rows);
+            derived.read(&samples, &mut values, &mut rows);
             assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
             assert_eq!(
                 (rows.len(), rows[0].row, rows[0].value),
@@ -194,8 +172,8 @@ mod tests {
             );
             values[0].value
         };
-        let computes = told(0, false);
-        let waits = told(10, true);
+        let computes = told(0.0, false);
+        let waits = told(10.0, true);
         assert!(computes > 1.0 && waits < computes, "{computes} {waits}");
         assert_eq!(derived.bank.row(ThreadId(7)), None, "it has ended");
     }

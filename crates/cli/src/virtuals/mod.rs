@@ -8,7 +8,7 @@ mod sums;
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::counters::{Outside, Owner, Reading, Readings};
+use countersteer_core::counters::{Outside, Owner, Sample, Samples};
 use countersteer_core::metric::MetricDef;
 use countersteer_host::virtuals::{
     Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of,
@@ -112,7 +112,7 @@ impl Bank {
             .chain(&counted.derived)
             .copied()
             .collect();
-        let derived = Derived::open(&metrics, &counted.plan)?;
+        let derived = Derived::open(&metrics)?;
         let root = root.to_owned();
         let belongings = Belongings::default();
         Ok(Self {
@@ -148,7 +148,7 @@ impl Bank {
     }
 
     /// Reads everything at the end of a period; threads that were read are followed until they end.
-    pub fn read(&mut self, readings: &Readings) {
+    pub fn read(&mut self, readings: &Samples) {
         self.values.clear();
         if self.is_idle() {
             return;
@@ -178,12 +178,12 @@ impl Bank {
     }
 
     /// Takes in counts at a moment that ends no period: of that, nothing else is known.
-    pub fn read_counts(&mut self, readings: &Readings) {
+    pub fn read_counts(&mut self, readings: &Samples) {
         self.values.clear();
         self.count(readings);
     }
 
-    fn count(&mut self, readings: &Readings) {
+    fn count(&mut self, readings: &Samples) {
         if self.is_idle() {
             return;
         }
@@ -196,7 +196,7 @@ impl Bank {
 
     /// What belongs to a row, for formulas.
     pub fn outside(&self) -> Box<Outside<'_>> {
-        Box::new(|name: &str, reading: &Reading| self.belongings.of(name, reading))
+        Box::new(|name: &str, reading: &Sample| self.belongings.of(name, reading))
     }
 
     /// Every value of -v, with what kind of place it is about.
@@ -261,7 +261,7 @@ mod tests {
         write(chip, "45000");
         let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();
         let read = |bank: &mut Bank| {
-            bank.read(&Readings::default());
+            bank.read(&Samples::default());
             let mut seen = Vec::new();
             bank.each(
                 |_| "",

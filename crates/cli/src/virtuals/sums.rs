@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use countersteer_core::counters::{Reading, Readings};
+use countersteer_core::counters::{Sample, Samples};
 use countersteer_host::virtuals::{Kind, Place, column_of};
 use countersteer_report::readings::VirtualValue;
 
@@ -51,7 +51,7 @@ impl Sums {
     }
 
     /// Adds a period with its rows.
-    pub fn add(&mut self, readings: &Readings, bank: &Bank) {
+    pub fn add(&mut self, readings: &Samples, bank: &Bank) {
         for value in bank.asked_for() {
             let new = || {
                 (
@@ -108,7 +108,7 @@ impl Sums {
     }
 
     /// What belongs to a row of the sums.
-    pub fn of(&self, name: &str, row: &Reading) -> Option<f64> {
+    pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         let column = self.columns.get(name)?;
         let (sum, weights) = column.rows.get(&RowKey::of(row))?;
         if column.adds_up {
@@ -127,7 +127,7 @@ fn adds_up(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use countersteer_core::counters::Owner;
-    use countersteer_core::units::{CpuId, Nanos};
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::virtuals::Wanted;
@@ -156,14 +156,14 @@ mod tests {
         let mut sums = Sums::new(&counted);
         let row = |cpu, ms| {
             let owner = Owner::Thread { pid: 1, tid: 1 };
-            Reading {
+            Sample {
                 enabled: Nanos::from_millis(ms),
-                ..Reading::new(owner, Some(CpuId(cpu)), 0, 0)
+                ..Sample::new(owner, Some(CpuId(cpu)), CoreTypeId(0), 0)
             }
         };
         for (cpu, ms, joules, degrees) in [(0, 30, 3, 20), (1, 10, 7, 60)] {
             holds(joules, degrees);
-            let mut readings = Readings::default();
+            let mut readings = Samples::default();
             readings.push(row(cpu, ms), []);
             bank.read(&readings);
             sums.add(&readings, &bank);
@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(
             sums.of(
                 "temperature_c",
-                &Reading {
-                    core_type: 1,
+                &Sample {
+                    core_type: CoreTypeId(1),
                     ..row(0, 40)
                 }
             ),

@@ -1,13 +1,13 @@
-//! Adding readings up: by thread, process, CPU or altogether.
+//! Adding samples up: by thread, process, CPU or altogether.
 //!
-//! Input: readings of one period. Output: readings with fewer rows. Sets and core types are never added up: counts of two
+//! Input: samples of one period. Output: samples with fewer rows. Sets and core types are never added up: counts of two
 //! sets are of different stretches of time, and those of two core types mean different things.
 
 use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use super::reading::{Owner, Reading, Readings};
+use crate::sample::{Owner, Sample, Samples};
 
 /// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub enum Per {
     Total,
 }
 
-/// Adds readings up, keeping its memory.
+/// Adds samples up, keeping its memory.
 #[derive(Debug)]
 pub struct Fold {
     per: Per,
     rows: FxHashMap<(Owner, Option<u32>, u32, u32), usize>,
-    sums: Readings,
+    sums: Samples,
 }
 
 impl Fold {
@@ -33,26 +33,26 @@ impl Fold {
         Self {
             per,
             rows: FxHashMap::default(),
-            sums: Readings::default(),
+            sums: Samples::default(),
         }
     }
 
-    /// The readings added up; rows come in the order of their first part.
-    pub fn fold(&mut self, readings: &Readings) -> &Readings {
+    /// The samples added up; rows come in the order of their first part.
+    pub fn fold(&mut self, samples: &Samples) -> &Samples {
         self.rows.clear();
         self.sums.clear();
-        self.add(readings);
+        self.add(samples);
         &self.sums
     }
 
     /// Adds to what was added up before.
-    pub fn add(&mut self, readings: &Readings) {
-        for (i, row) in readings.rows().iter().enumerate() {
-            let owner = self.owner(row);
+    pub fn add(&mut self, samples: &Samples) {
+        for row in samples.iter() {
+            let owner = self.owner(&row);
             let cpu = row.cpu.filter(|_| self.per == Per::Cpu);
-            let key = (owner, cpu.map(|c| c.0), row.core_type, row.set);
+            let key = (owner, cpu.map(|c| c.0), row.core_type.0, row.set);
             match self.rows.entry(key) {
-                Entry::Occupied(known) => self.sums.add_row(*known.get(), row, readings.values(i)),
+                Entry::Occupied(known) => self.sums.add_row(*known.get(), row),
                 Entry::Vacant(new) => {
                     new.insert(self.sums.rows().len());
                     // A thread's row keeps the last CPU; others were on several.
@@ -61,10 +61,8 @@ impl Fold {
                     } else {
                         cpu
                     };
-                    self.sums.push(
-                        Reading { owner, cpu, ..*row },
-                        readings.values(i).iter().copied(),
-                    );
+                    self.sums
+                        .push_with(Sample { owner, cpu, ..*row }, row.counts);
                 }
             }
         }
@@ -72,11 +70,11 @@ impl Fold {
 
     /// What was added up so far.
     #[must_use]
-    pub const fn sums(&self) -> &Readings {
+    pub const fn sums(&self) -> &Samples {
         &self.sums
     }
 
-    const fn owner(&self, row: &Reading) -> Owner {
+    const fn owner(&self, row: &Sample) -> Owner {
         match (self.per, row.owner) {
             (Per::Thread, owner)
             | (
@@ -93,35 +91,35 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{CpuId, Nanos};
+    use crate::units::{CoreTypeId, CpuId, Nanos};
 
-    fn reading(tid: u32, cpu: u32, core_type: u32, enabled: u64) -> Reading {
+    fn sample(tid: u32, cpu: u32, core_type: u32, enabled: u64) -> Sample {
         let owner = Owner::Thread { pid: 1, tid };
-        Reading {
+        Sample {
             enabled: Nanos(enabled),
             present: 1,
-            ..Reading::new(owner, Some(CpuId(cpu)), core_type, 0)
+            ..Sample::new(owner, Some(CpuId(cpu)), CoreTypeId(core_type), 0)
         }
     }
 
-    fn readings() -> Readings {
-        let mut readings = Readings::default();
+    fn samples() -> Samples {
+        let mut samples = Samples::default();
         for (row, value) in [
-            (reading(1, 0, 0, 10), 1),
-            (reading(2, 1, 0, 10), 2),
-            (reading(1, 1, 0, 10), 4),
-            (reading(1, 2, 1, 5), 8),
+            (sample(1, 0, 0, 10), 1.0),
+            (sample(2, 1, 0, 10), 2.0),
+            (sample(1, 1, 0, 10), 4.0),
+            (sample(1, 2, 1, 5), 8.0),
         ] {
-            readings.push(row, [value]);
+            samples.push(row, [value]);
         }
-        readings
+        samples
     }
 
     fn folded(per: Per) -> Vec<(u64, u64)> {
         let mut fold = Fold::new(per);
-        let sums = fold.fold(&readings()).clone();
+        let sums = fold.fold(&samples()).clone();
         (0..sums.rows().len())
-            .map(|i| (sums.values(i)[0], sums.rows()[i].enabled.0))
+            .map(|i| (sums.values(i)[0] as u64, sums.rows()[i].enabled.0))
             .collect()
     }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::formula::{Dimension, Formula};
 use super::plan::PlannedSet;
-use super::reading::{Reading, Readings};
 use super::syntax::SpecError;
+use crate::sample::{Sample, Samples};
 use crate::textfile::{self, TextError};
 
 /// A file of metrics.
@@ -162,7 +162,7 @@ pub enum Operand {
 }
 
 /// What virtual counters said, by name, that belongs to a row: the change over its interval, or the level at its end.
-pub type Outside<'a> = dyn Fn(&str, &Reading) -> Option<f64> + 'a;
+pub type Outside<'a> = dyn Fn(&str, &Sample) -> Option<f64> + 'a;
 
 /// A metric of a set that counts its events.
 #[derive(Clone, Debug, PartialEq)]
@@ -237,12 +237,12 @@ impl BoundMetric {
     /// Its value for a row; unavailable for rows of other sets, where an event was not counted, and where a virtual counter
     /// had nothing to say.
     #[must_use]
-    pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
-        let reading = readings.rows().get(row).filter(|r| r.set == self.set)?;
+    pub fn value(&self, samples: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
+        let sample = samples.row(row).filter(|r| r.set == self.set)?;
         let value = |(operand, factor): &(Operand, f64)| match operand {
-            Operand::Event(event) => readings.value(row, *event).map(|v| v as f64 * factor),
-            Operand::Seconds => Some(reading.running.as_secs_f64()),
-            Operand::Outside { name, .. } => outside(name, reading).map(|v| v * factor),
+            Operand::Event(event) => sample.counts.at(*event).map(|v| v * factor),
+            Operand::Seconds => Some(sample.running.as_secs_f64()),
+            Operand::Outside { name, .. } => outside(name, &sample).map(|v| v * factor),
         };
         let values: Vec<Option<f64>> = self.operands.iter().map(value).collect();
         self.formula.evaluate(&values, &mut Vec::new())
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn virtual_counters_have_units_and_may_be_absent() {
         use crate::counters::{Owner, PlannedEvent};
-        use crate::units::Nanos;
+        use crate::units::{CoreTypeId, Nanos};
         let event = |name: &str| PlannedEvent {
             name: name.into(),
             unit: String::new(),
@@ -324,17 +324,17 @@ mod tests {
         );
         let error = bound("energy_j+instructions", vec![energy(), Operand::Event(0)]).unwrap_err();
         assert!(error.to_string().contains("not J and event"), "{error}");
-        let mut readings = Readings::default();
-        let row = Reading {
+        let mut samples = Samples::default();
+        let row = Sample {
             present: 1,
             running: Nanos(5),
-            ..Reading::new(Owner::Total, None, 0, 0)
+            ..Sample::new(Owner::Total, None, CoreTypeId(0), 0)
         };
-        readings.push(row, [1000]);
+        samples.push(row, [1000.0]);
         assert_eq!(
-            metric.value(&readings, 0, &|name, _| (name == "energy_j").then_some(2.5)),
+            metric.value(&samples, 0, &|name, _| (name == "energy_j").then_some(2.5)),
             Some(0.0025)
         );
-        assert_eq!(metric.value(&readings, 0, &|_, _| None), None);
+        assert_eq!(metric.value(&samples, 0, &|_, _| None), None);
     }
 }

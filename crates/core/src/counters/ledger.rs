@@ -1,7 +1,7 @@
 //! The ledger: what each thread has counted so far, and what of it was reported.
 //!
 //! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel tells them, and the totals of whole trees of
-//! threads. Output: [`Readings`] since the last flush. Nothing is counted twice and nothing is lost: the readings of a tree
+//! threads. Output: [`Samples`] since the last flush. Nothing is counted twice and nothing is lost: the samples of a tree
 //! add up to its total, whatever was told in between.
 //!
 //! A *tree* is a thread that was there first (its root) and all its descendants. The kernel tells
@@ -11,9 +11,9 @@ mod thread;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::units::{CpuId, Nanos};
+use crate::units::{CoreTypeId, CpuId, Nanos};
 
-use super::reading::{Owner, Reading, Readings};
+use crate::sample::{Owner, Sample, Samples};
 use thread::{Slot, TIMES, Thread, advance};
 
 /// Threads of no tree: all that is known of them is what they are told to have counted.
@@ -381,7 +381,7 @@ impl Ledger {
     }
 
     /// Reports what is new, thread by thread, and forgets threads that ended.
-    pub fn flush(&mut self, which: Which, into: &mut Readings) {
+    pub fn flush(&mut self, which: Which, into: &mut Samples) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
@@ -412,7 +412,7 @@ impl Ledger {
     }
 
     /// Reports the ends of roots that were not said yet: nothing more comes of them.
-    pub fn final_counts(&mut self, into: &mut Readings) {
+    pub fn final_counts(&mut self, into: &mut Samples) {
         let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
         roots.sort_unstable();
         for tid in roots {
@@ -427,7 +427,7 @@ impl Ledger {
         &self,
         at: Nanos,
         rest: impl Iterator<Item = ((CpuId, u32), Vec<u64>)>,
-        into: &mut Readings,
+        into: &mut Samples,
     ) {
         for ((cpu, set), counts) in rest {
             let core_type = self
@@ -439,8 +439,8 @@ impl Ledger {
             let enabled = time(0);
             let running = time(1);
             let present = self.present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
-            let blank = Reading::new(Owner::Rest, Some(cpu), core_type, set);
-            let reading = Reading {
+            let blank = Sample::new(Owner::Rest, Some(cpu), CoreTypeId(core_type), set);
+            let sample = Sample {
                 start: at,
                 end: at,
                 enabled,
@@ -449,7 +449,7 @@ impl Ledger {
                 last: true,
                 ..blank
             };
-            into.push(reading, counts.into_iter().skip(TIMES));
+            into.push(sample, counts.into_iter().skip(TIMES).map(|v| v as f64));
         }
     }
 

@@ -1,13 +1,15 @@
 //! The plan: which sets of events count when.
 //!
 //! Input: the sets that were asked for, in order. Output: for each, its columns; sets take turns, one per period, so that a
-//! set's counts are never an unmarked extrapolation: a reading names its set and says how long that counted.
+//! set's counts are never an unmarked extrapolation: a sample names its set and says how long that counted.
 
-use crate::sample::Event;
+use std::sync::Arc;
+
+use crate::sample::{Event, EventSet};
 use crate::units::Nanos;
 
-/// Events that one set can hold; a reading marks by a bit each which of them it has.
-const MAX_EVENTS: usize = 64;
+/// Events that one set can hold.
+const MAX_EVENTS: usize = EventSet::MOST;
 
 /// An event of a set.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +94,16 @@ impl Plan {
     #[must_use]
     pub fn after(&self, set: usize) -> usize {
         (set + 1) % self.sets.len().max(1)
+    }
+
+    /// What rows of samples go by, by set.
+    #[must_use]
+    pub fn event_sets(&self) -> Vec<Arc<EventSet>> {
+        let compile = |set: &PlannedSet| {
+            let events = set.events.iter().map(|planned| planned.event);
+            Arc::new(EventSet::new(events, self.sets.len() as u32))
+        };
+        self.sets.iter().map(compile).collect()
     }
 
     /// Every event once, in order of first appearance: set and position.

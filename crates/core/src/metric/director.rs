@@ -77,33 +77,25 @@ impl MetricSource for Literal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Counts, Sample};
+    use crate::sample::{Sample, Samples};
     use crate::testing;
     use crate::units::{CpuId, Nanos, ThreadId};
 
-    fn sample(core_type: u32, class: Option<f64>) -> Sample {
-        let mut counts = Counts::default();
-        class
-            .into_iter()
-            .for_each(|class| counts.set(Event::TdClass, class));
+    fn sample(core_type: u32, class: Option<f64>) -> Samples {
+        let counts = class.map(|class| (Event::TdClass, class));
         let ran = Nanos::from_millis(100);
-        Sample {
-            thread: ThreadId(3),
-            cpu: CpuId(0),
-            core_type: CoreTypeId(core_type),
-            at: ran,
-            set: 0,
-            sets: 1,
-            enabled: ran,
-            running: ran,
-            counts,
-        }
+        Samples::of(
+            Sample::of_thread(ThreadId(3), CpuId(0), CoreTypeId(core_type), ran, ran),
+            1,
+            counts.as_slice(),
+        )
     }
 
     #[test]
     fn a_class_is_valid_on_a_big_core_only() {
         let mut source = Literal(Director::new(&testing::topology(testing::SMT)));
-        let mut read = |core_type, class| source.read(&Round::of(&sample(core_type, class)));
+        let mut read =
+            |core_type, class| source.read(&Round::of(&sample(core_type, class)).unwrap());
         assert_eq!(read(0, Some(1.0)), Some(1.95));
         assert_eq!(read(0, Some(3.0)), Some(1.56));
         assert_eq!(read(0, Some(4.0)), Some(2.5), "there is no such class");

@@ -6,7 +6,7 @@
 use super::{MetricSource, Round};
 use crate::counters::{Dimension, Formula, Metric};
 use crate::events::{EVENTS, Source};
-use crate::sample::{Event, Sample};
+use crate::sample::{Event, Row};
 
 /// What a variable of a formula stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,14 +102,14 @@ impl MetricSource for Evaluated {
         let operands = self.computed.operands.iter();
         self.values.clear();
         self.values
-            .extend(operands.map(|operand| value(*operand, sample)));
+            .extend(operands.map(|operand| value(*operand, &sample)));
         self.computed
             .formula
             .evaluate(&self.values, &mut self.stack)
     }
 }
 
-fn value(operand: Operand, sample: &Sample) -> Option<f64> {
+fn value(operand: Operand, sample: &Row<'_>) -> Option<f64> {
     match operand {
         Operand::Event(event, factor) => Some(sample.counts.get(event)? * factor),
         Operand::Seconds => Some(sample.running.as_secs_f64()),

@@ -216,7 +216,7 @@ impl MetricSource for History {
         let fast = round.sample.core_type == self.fast;
         let estimate = self.estimate.read(round, fast);
         let signature = signature(round);
-        let known = self.threads.entry(round.sample.thread, Known::default);
+        let known = self.threads.entry(round.thread, Known::default);
         if fast {
             known.misses = 0;
             if let Some((signature, estimate)) = signature.zip(estimate) {
@@ -247,38 +247,31 @@ impl MetricSource for History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Counts, Sample};
+    use crate::sample::{Sample, Samples};
     use crate::testing;
     use crate::units::{CpuId, Nanos};
 
     /// A sample with branches and misses per 1,000 instructions.
-    fn sample(core_type: u32, branches: f64, misses: f64, class: Option<f64>) -> Sample {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 1e6);
-        counts.set(Event::Branches, branches * 1e3);
-        counts.set(Event::LlcMisses, misses * 1e3);
-        class
-            .into_iter()
-            .for_each(|class| counts.set(Event::TdClass, class));
+    fn sample(core_type: u32, branches: f64, misses: f64, class: Option<f64>) -> Samples {
+        let mut counts = vec![
+            (Event::Instructions, 1e6),
+            (Event::Branches, branches * 1e3),
+            (Event::LlcMisses, misses * 1e3),
+        ];
+        counts.extend(class.map(|class| (Event::TdClass, class)));
         let ran = Nanos::from_millis(100);
-        Sample {
-            thread: ThreadId(1),
-            cpu: CpuId(0),
-            core_type: CoreTypeId(core_type),
-            at: ran,
-            set: 0,
-            sets: 1,
-            enabled: ran,
-            running: ran,
-            counts,
-        }
+        Samples::of(
+            Sample::of_thread(ThreadId(1), CpuId(0), CoreTypeId(core_type), ran, ran),
+            1,
+            &counts,
+        )
     }
 
     /// Factors and misses after each sample.
-    fn shown(samples: &[Sample]) -> Vec<(Option<f64>, Option<f64>)> {
+    fn shown(samples: &[Samples]) -> Vec<(Option<f64>, Option<f64>)> {
         let topology = testing::topology(testing::SMT);
         let mut source = History::boxed(&topology, Estimate::director);
-        let mut read = |sample| (source.read(&Round::of(sample)), source.beside());
+        let mut read = |sample| (source.read(&Round::of(sample).unwrap()), source.beside());
         samples.iter().map(&mut read).collect()
     }
 
@@ -343,10 +336,10 @@ mod tests {
         assert!(events(1).len() < events(0).len());
         let mut source = History::boxed(&topology, Estimate::model);
         let mut busy = sample(0, 100.0, 1.0, None);
-        busy.counts.set(Event::Cycles, 4e5);
-        let factor = source.read(&Round::of(&busy)).unwrap();
+        busy.set(0, Event::Cycles, 4e5);
+        let factor = source.read(&Round::of(&busy).unwrap()).unwrap();
         assert!((1.0..4.0).contains(&factor), "{factor}");
-        busy.core_type = CoreTypeId(1);
-        assert_eq!(source.read(&Round::of(&busy)), Some(factor));
+        busy.rows_mut()[0].core_type = CoreTypeId(1);
+        assert_eq!(source.read(&Round::of(&busy).unwrap()), Some(factor));
     }
 }

@@ -1,6 +1,6 @@
 //! Metrics: what a policy asks for by name.
 //!
-//! Input: [`crate::sample::Sample`]s. Output: per thread, the latest value of each metric that was asked for. A metric is a formula over
+//! Input: [`crate::sample::Samples`]. Output: per thread, the latest value of each metric that was asked for. A metric is a formula over
 //! events, by name or spelled out, or a source of its own. A policy is architecture-independent; a metric source is not.
 //! Several sources run at once.
 
@@ -255,9 +255,9 @@ impl MetricBank {
     /// Takes in an observation: new samples update values, threads that are gone are forgotten.
     pub fn update(&mut self, observation: &Observation) {
         self.usage.update(observation);
-        for sample in &observation.samples {
-            let row = (self.values).entry(sample.thread, || vec![None; self.names.len()].into());
-            let round = self.rounds.add(sample);
+        for (thread, sample) in observation.samples.of_threads() {
+            let row = (self.values).entry(thread, || vec![None; self.names.len()].into());
+            let round = self.rounds.add(thread, sample);
             for reading in &mut self.readings {
                 let read = reading.source.read(&round);
                 if let Some(column) = reading.own {

@@ -13,42 +13,54 @@ use std::sync::Arc;
 use super::steps::{is_away, step_models};
 use crate::by_id::ByThread;
 use crate::model::FixedModel;
-use crate::sample::{Event, Sample};
+use crate::sample::{Event, Row, Samples};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
 /// A sample, and those of other sets that belong to the same round.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
-    pub sample: &'a Sample,
-    /// The round, oldest first, the newest sample included; empty where one set counts all the time.
-    parts: &'a [Sample],
+    pub thread: ThreadId,
+    pub sample: Row<'a>,
+    /// The round, oldest first, the newest sample included; none where one set counts all the time.
+    parts: Option<&'a Samples>,
 }
 
 impl<'a> Round<'a> {
-    /// A sample of a set that does not take turns.
+    /// The newest of these samples, if it is a thread's and by a set that is not multiplexed.
     #[must_use]
-    pub const fn of(sample: &'a Sample) -> Self {
-        Self { sample, parts: &[] }
+    pub fn of(samples: &'a Samples) -> Option<Self> {
+        let sample = samples.iter().next_back()?;
+        Some(Self::alone(sample.thread()?, sample))
+    }
+
+    const fn alone(thread: ThreadId, sample: Row<'a>) -> Self {
+        let parts = None;
+        Self {
+            thread,
+            sample,
+            parts,
+        }
     }
 
     /// Each set has been seen.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
-        self.parts.len() >= self.sample.sets as usize || self.sample.sets <= 1
+    pub fn is_whole(&self) -> bool {
+        let sets = self.sample.sets();
+        self.parts.map_or(0, Samples::len) >= sets as usize || sets <= 1
     }
 
     /// The newest sample that has all of these.
     #[must_use]
-    pub fn with(&self, events: &[Event]) -> Option<&'a Sample> {
-        let has = |sample: &&Sample| {
+    pub fn with(&self, events: &[Event]) -> Option<Row<'a>> {
+        let has = |sample: &Row<'_>| {
             events
                 .iter()
                 .all(|event| sample.counts.get(*event).is_some())
         };
         Some(self.sample)
             .filter(has)
-            .or_else(|| self.parts.iter().rev().find(has))
+            .or_else(|| self.parts?.iter().rev().find(has))
     }
 
     /// `numerator / denominator` in the newest sample that has both; none where nothing was counted of the denominator.
@@ -65,7 +77,7 @@ impl<'a> Round<'a> {
 struct Known {
     /// The ratio that its first sample had which had one.
     began_q20: Option<u64>,
-    parts: Vec<Sample>,
+    parts: Samples,
 }
 
 /// The rounds of all threads.
@@ -101,10 +113,10 @@ impl Rounds {
     }
 
     /// The round to which a sample belongs.
-    pub(super) fn add<'a>(&'a mut self, sample: &'a Sample) -> Round<'a> {
-        if sample.sets <= 1 {
-            self.threads.remove(sample.thread);
-            return Round::of(sample);
+    pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: Row<'a>) -> Round<'a> {
+        if sample.sets() <= 1 {
+            self.threads.remove(thread);
+            return Round::alone(thread, sample);
         }
         if self.models.is_empty() {
             self.models = step_models(&self.topology);
@@ -119,14 +131,11 @@ impl Rounds {
         });
         let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
         if tells.is_some() && ratio.is_none() {
-            return Round::of(sample);
+            return Round::alone(thread, sample);
         }
-        let of_thread = self.threads.entry(sample.thread, BTreeMap::new);
+        let of_thread = self.threads.entry(thread, BTreeMap::new);
         let known = of_thread.entry(sample.core_type).or_default();
-        let other_sets = known
-            .parts
-            .first()
-            .is_some_and(|part| part.sets != sample.sets);
+        let other_sets = (known.parts.row(0)).is_some_and(|part| part.sets() != sample.sets());
         let broken = !self.blind
             && ratio
                 .zip(known.began_q20)
@@ -136,10 +145,11 @@ impl Rounds {
         }
         known.began_q20 = known.began_q20.or(ratio);
         known.parts.retain(|part| part.set != sample.set);
-        known.parts.push(*sample);
+        known.parts.push_row(sample);
         Round {
+            thread,
             sample,
-            parts: &known.parts,
+            parts: Some(&known.parts),
         }
     }
 }
@@ -147,48 +157,39 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Counts;
+    use crate::sample::Sample;
     use crate::testing::{SMT, topology};
     use crate::units::{CpuId, Nanos};
 
     /// A sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.
-    fn sample(set: u32, core_type: u32, cycles: f64, rare: f64) -> Sample {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 1e6);
-        counts.set(Event::Cycles, cycles * 1e6);
-        counts.set(
-            if set == 0 {
-                Event::LlcMisses
-            } else {
-                Event::BranchMisses
-            },
-            rare,
-        );
-        let thread = ThreadId(7);
+    fn sample(set: u32, core_type: u32, cycles: f64, rare: f64) -> Samples {
+        of_sets(2, set, core_type, cycles, rare)
+    }
+
+    fn of_sets(sets: u32, set: u32, core_type: u32, cycles: f64, rare: f64) -> Samples {
+        let other = [Event::LlcMisses, Event::BranchMisses][usize::from(set != 0)];
+        let counts = [
+            (Event::Instructions, 1e6),
+            (Event::Cycles, cycles * 1e6),
+            (other, rare),
+        ];
+        counted(sets, set, core_type, &counts)
+    }
+
+    fn counted(sets: u32, set: u32, core_type: u32, counts: &[(Event, f64)]) -> Samples {
         let time = Nanos::from_millis(100);
-        let cpu = CpuId(0);
-        let core_type = CoreTypeId(core_type);
-        Sample {
-            thread,
-            cpu,
-            core_type,
-            at: time,
-            set,
-            sets: 2,
-            enabled: time,
-            running: time,
-            counts,
-        }
+        let head = Sample::of_thread(ThreadId(7), CpuId(0), CoreTypeId(core_type), time, time);
+        Samples::of(Sample { set, ..head }, sets, counts)
     }
 
     /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
-    fn told(samples: &[Sample]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+    fn told(samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
         told_by(Rounds::new(topology(SMT)), samples)
     }
 
-    fn told_by(mut rounds: Rounds, samples: &[Sample]) -> Vec<(bool, Option<f64>, Option<f64>)> {
-        let mut tell = |sample: &Sample| {
-            let round = rounds.add(sample);
+    fn told_by(mut rounds: Rounds, samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+        let mut tell = |sample: &Samples| {
+            let round = rounds.add(ThreadId(7), sample.row(0).unwrap());
             let per_mega = |event| {
                 round
                     .ratio(event, Event::Instructions)
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn who_did_nothing_neither_breaks_a_round_nor_belongs_to_it() {
         let mut idle = sample(1, 0, 0.0, 0.0);
-        idle.counts.set(Event::Instructions, 0.0);
+        idle.set(0, Event::Instructions, 0.0);
         let wholes = told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)])
             .iter()
             .map(|t| t.0)
@@ -280,26 +281,22 @@ mod tests {
 
     #[test]
     fn sets_that_cannot_tell_phases_belong_to_any() {
-        let mut blind = sample(1, 0, 0.0, 9.0);
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 1e6);
-        counts.set(Event::BranchMisses, 9.0);
-        blind.counts = counts;
-        let told = told(&[sample(0, 0, 1.0, 5.0), blind, sample(0, 0, 3.0, 6.0), blind]);
+        let counts = [(Event::Instructions, 1e6), (Event::BranchMisses, 9.0)];
+        let blind = || counted(2, 1, 0, &counts);
+        let told = told(&[
+            sample(0, 0, 1.0, 5.0),
+            blind(),
+            sample(0, 0, 3.0, 6.0),
+            blind(),
+        ]);
         assert_eq!(told[1], (true, Some(5.0), Some(9.0)));
         assert_eq!((told[2].0, told[3].0), (false, true));
     }
 
     #[test]
     fn other_sets_begin_anew() {
-        let alone = Sample {
-            sets: 1,
-            ..sample(0, 0, 1.0, 5.0)
-        };
-        let three = Sample {
-            sets: 3,
-            ..sample(1, 0, 1.0, 5.0)
-        };
+        let alone = of_sets(1, 0, 0, 1.0, 5.0);
+        let three = of_sets(3, 1, 0, 1.0, 5.0);
         let told = told(&[
             sample(0, 0, 1.0, 4.0),
             three,

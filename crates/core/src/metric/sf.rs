@@ -67,7 +67,7 @@ impl MetricSource for Sampled {
         let sample = round.sample;
         let seconds = sample.running.as_secs_f64();
         let types = self.topology.core_types.len();
-        let speeds = (self.speeds).entry(sample.thread, || vec![None; types].into());
+        let speeds = (self.speeds).entry(round.thread, || vec![None; types].into());
         if seconds > 0.0 {
             let ips = sample.counts.get(Event::Instructions).map(|i| i / seconds);
             let slot = &mut speeds[sample.core_type.index()];
@@ -316,13 +316,13 @@ impl Type {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
+    use crate::sample::{Sample, Samples};
     use crate::testing;
     use crate::units::{CpuId, Nanos};
 
     /// Cycles, references to and misses of the last-level cache, mispredictions, each per 1,000 instructions.
-    fn sample(core_type: u32, cycles: f64, references: f64, misses: f64, branches: f64) -> Sample {
-        let mut counts = crate::sample::Counts::default();
+    fn sample(core_type: u32, cycles: f64, references: f64, misses: f64, branches: f64) -> Samples {
+        let mut counts = Vec::new();
         for (event, value) in [
             (Event::Instructions, 1e3),
             (Event::Cycles, cycles),
@@ -330,22 +330,16 @@ mod tests {
             (Event::LlcMisses, misses),
             (Event::BranchMisses, branches),
         ] {
-            counts.set(event, value);
+            counts.push((event, value));
         }
         let thread = ThreadId(0);
         let length = Nanos::from_millis(1);
         let core_type = CoreTypeId(core_type);
-        Sample {
-            thread,
-            cpu: CpuId(0),
-            core_type,
-            at: length,
-            set: 0,
-            sets: 1,
-            enabled: length,
-            running: length,
-            counts,
-        }
+        Samples::of(
+            Sample::of_thread(thread, CpuId(0), core_type, length, length),
+            1,
+            &counts,
+        )
     }
 
     /// Two core types that differ in frequency alone: 3 and 1.5 GHz.
@@ -360,13 +354,13 @@ mod tests {
     fn without_misses_only_clocks_and_widths_count() {
         let mut model = Model::new(&two_clocks());
         let sf = model
-            .read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0)))
+            .read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0)).unwrap())
             .unwrap();
         assert!((sf - 2.0).abs() < 1e-9, "{sf}");
         // Full width on the big core: 4 wide at 3 GHz against 2 wide at 2 GHz.
         let mut model = Model::new(&testing::topology(testing::SMT));
         let sf = model
-            .read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0)))
+            .read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0)).unwrap())
             .unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
     }
@@ -378,7 +372,7 @@ mod tests {
         let mut model = Model::new(&topology);
         for core_type in [0, 1] {
             let sf = model
-                .read(&Round::of(&sample(core_type, 600.0, 0.0, 0.0, 0.0)))
+                .read(&Round::of(&sample(core_type, 600.0, 0.0, 0.0, 0.0)).unwrap())
                 .unwrap();
             assert!(sf > 2.5, "half the clock and in order: {sf}");
         }
@@ -396,7 +390,7 @@ mod tests {
         let truth = slow * 2.0 / fast;
         for (core_type, cycles) in [(0, fast), (1, slow)] {
             let sf = model
-                .read(&Round::of(&sample(core_type, cycles, 20.0, 20.0, 0.0)))
+                .read(&Round::of(&sample(core_type, cycles, 20.0, 20.0, 0.0)).unwrap())
                 .unwrap();
             assert!(
                 (sf / truth - 1.0).abs() < 0.01,
@@ -410,13 +404,7 @@ mod tests {
         let mut model = Model::new(&two_clocks());
         let sf = |misses: f64| {
             model
-                .read(&Round::of(&sample(
-                    0,
-                    500.0 + misses * 200.0,
-                    misses,
-                    misses,
-                    1.0,
-                )))
+                .read(&Round::of(&sample(0, 500.0 + misses * 200.0, misses, misses, 1.0)).unwrap())
                 .unwrap()
         };
         let factors: Vec<f64> = [0.0, 1.0, 5.0, 20.0, 50.0].map(sf).to_vec();
@@ -430,8 +418,11 @@ mod tests {
     #[test]
     fn a_sample_that_retired_nothing_tells_nothing() {
         let mut empty = sample(0, 100.0, 0.0, 0.0, 0.0);
-        empty.counts.set(Event::Instructions, 0.0);
-        assert_eq!(Model::new(&two_clocks()).read(&Round::of(&empty)), None);
+        empty.set(0, Event::Instructions, 0.0);
+        assert_eq!(
+            Model::new(&two_clocks()).read(&Round::of(&empty).unwrap()),
+            None
+        );
     }
 
     #[test]
@@ -439,13 +430,13 @@ mod tests {
         let topology = testing::topology(testing::SMT);
         let mut sampled = Sampled::new(&topology);
         let mut fast = sample(0, 500.0, 0.0, 0.0, 0.0);
-        fast.counts.set(Event::Instructions, 3e3);
-        assert_eq!(sampled.read(&Round::of(&fast)), None);
+        fast.set(0, Event::Instructions, 3e3);
+        assert_eq!(sampled.read(&Round::of(&fast).unwrap()), None);
         let sf = sampled
-            .read(&Round::of(&sample(1, 500.0, 0.0, 0.0, 0.0)))
+            .read(&Round::of(&sample(1, 500.0, 0.0, 0.0, 0.0)).unwrap())
             .unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
         sampled.forget(ThreadId(0));
-        assert_eq!(sampled.read(&Round::of(&fast)), None);
+        assert_eq!(sampled.read(&Round::of(&fast).unwrap()), None);
     }
 }

@@ -8,9 +8,9 @@
 use super::sf::Model;
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::model::{FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, StepFeature, StepModel};
-use crate::sample::{Counts, Event, Sample};
+use crate::sample::{Counts, Event, Sample, Samples};
 use crate::topology::Topology;
-use crate::units::{CoreTypeId, Nanos};
+use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub(super) const SF_STEPS: MetricDef = MetricDef {
     name: "sf_steps",
@@ -67,7 +67,7 @@ impl FixedFeature {
 
     /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
     #[must_use]
-    pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
+    pub fn ratio_q20(&self, counts: &Counts<'_>) -> Option<u64> {
         let above = counts.get(self.above)? as u64;
         let below = counts.get(self.below)? as u64;
         (above << FEATURE_BITS).checked_div(below)
@@ -151,28 +151,20 @@ fn grid_value(ratio: Ratio, nth: usize, of: usize) -> f64 {
 fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
     let mut model = Model::new(topology);
     let mut factor = |values: &[f64; GRID.len()]| {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, 1e9);
         let cycles = values[0] * 1e9;
-        counts.set(Event::Cycles, cycles);
-        // Misses are part of references.
-        counts.set(Event::LlcReferences, values[1].max(values[2]) * cycles);
-        counts.set(Event::LlcMisses, values[2] * cycles);
-        counts.set(Event::BranchMisses, values[3] * cycles);
+        let counts = [
+            (Event::Instructions, 1e9),
+            (Event::Cycles, cycles),
+            // Misses are part of references.
+            (Event::LlcReferences, values[1].max(values[2]) * cycles),
+            (Event::LlcMisses, values[2] * cycles),
+            (Event::BranchMisses, values[3] * cycles),
+        ];
         let time = Nanos::from_millis(1);
-        let (thread, cpu, at, set) = Default::default();
-        let sample = Sample {
-            thread,
-            cpu,
-            core_type,
-            at,
-            set,
-            sets: 1,
-            enabled: time,
-            running: time,
-            counts,
-        };
-        model.read(&Round::of(&sample)).unwrap_or(1.0)
+        let any = Sample::of_thread(ThreadId(0), CpuId(0), core_type, time, time);
+        let sample = Samples::of(any, 1, &counts);
+        let factor = Round::of(&sample).and_then(|round| model.read(&round));
+        factor.unwrap_or(1.0)
     };
     let mut mean_with = |fixed: Option<(usize, f64)>| {
         let free: Vec<usize> = (0..GRID.len())
@@ -224,28 +216,14 @@ mod tests {
     use crate::textfile::parse_toml;
     use rand::RngExt as _;
 
-    fn sample(values: &[(Event, f64)]) -> Sample {
-        let mut counts = Counts::default();
-        values
-            .iter()
-            .for_each(|(event, value)| counts.set(*event, *value));
-        let (thread, cpu, at, set) = Default::default();
+    fn sample(values: &[(Event, f64)]) -> Samples {
         let time = Nanos::from_millis(100);
-        Sample {
-            thread,
-            cpu,
-            core_type: CoreTypeId(0),
-            at,
-            set,
-            sets: 1,
-            enabled: time,
-            running: time,
-            counts,
-        }
+        let head = Sample::of_thread(ThreadId(0), CpuId(0), CoreTypeId(0), time, time);
+        Samples::of(head, 1, values)
     }
 
     fn factor_of(model: &FixedModel, values: &[(Event, f64)]) -> Option<u64> {
-        model.factor_q16(&Round::of(&sample(values)))
+        model.factor_q16(&Round::of(&sample(values)).unwrap())
     }
 
     fn toy() -> StepModel {
@@ -313,7 +291,7 @@ mod tests {
                 (Event::BranchMisses, 1e8 * 1e-4 * 100f64.powf(uniform())),
             ];
             let sample = sample(&read);
-            let round = Round::of(&sample);
+            let round = Round::of(&sample).unwrap();
             (
                 model.read(&round).unwrap(),
                 steps[0].factor_q16(&round).unwrap() as f64 / 65536.0,

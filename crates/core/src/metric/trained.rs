@@ -97,9 +97,9 @@ impl Factor {
             ips,
             predicted,
             deviation,
-            at: sample.at,
+            at: sample.end,
         };
-        let own = self.own.entry(sample.thread, Own::default);
+        let own = self.own.entry(round.thread, Own::default);
         own.see(end, seen, self.target.bounds());
         let (least, most) = self.target.bounds();
         Some((predicted * own.bias[end]?.log.exp()).clamp(least, most))

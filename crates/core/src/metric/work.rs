@@ -68,14 +68,14 @@ impl MetricSource for Worked {
         let sample = round.sample;
         let work = sample.counts.get(Event::Work)?;
         let types = self.topology.core_types.len();
-        let log = self.threads.entry(sample.thread).or_insert_with(|| Log {
+        let log = self.threads.entry(round.thread).or_insert_with(|| Log {
             rates: vec![(0.0, 0.0); types],
-            since: sample.at,
-            at: sample.at,
+            since: sample.end,
+            at: sample.end,
             open: None,
         });
-        if sample.at > log.at {
-            log.close(sample.at);
+        if sample.end > log.at {
+            log.close(sample.end);
             log.open = Some((sample.core_type, work));
         } else if log
             .open
@@ -96,30 +96,22 @@ impl MetricSource for Worked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Counts, Sample};
+    use crate::sample::{Sample, Samples};
     use crate::testing;
     use crate::units::CpuId;
 
-    fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Sample {
-        let mut counts = Counts::default();
-        work.into_iter()
-            .for_each(|work| counts.set(Event::Work, work));
+    fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Samples {
+        let counts: Vec<(Event, f64)> = work.map(|work| (Event::Work, work)).into_iter().collect();
         let at = Nanos::from_millis(at_ms);
         let ran = Nanos::from_millis(10);
         let thread = ThreadId(7);
         let cpu = CpuId(0);
         let core_type = CoreTypeId(core_type);
-        Sample {
-            thread,
-            cpu,
-            core_type,
-            at,
-            set: 0,
-            sets: 1,
-            enabled: ran,
-            running: ran,
-            counts,
-        }
+        Samples::of(
+            Sample::of_thread(thread, cpu, core_type, at, ran),
+            1,
+            &counts,
+        )
     }
 
     fn worked() -> Worked {
@@ -132,8 +124,9 @@ mod tests {
     #[test]
     fn sleep_counts_as_time_and_periods_on_both_types_do_not_count() {
         let mut source = worked();
-        let mut read =
-            |core_type, at_ms, work| source.read(&Round::of(&sample(core_type, at_ms, Some(work))));
+        let mut read = |core_type, at_ms, work| {
+            source.read(&Round::of(&sample(core_type, at_ms, Some(work))).unwrap())
+        };
         // 30 units a second on the fast type, though it ran for a tenth of the time only.
         read(0, 0, 5.0);
         read(0, 100, 3.0);
@@ -153,11 +146,11 @@ mod tests {
         let mut source = worked();
         for at_ms in (0..1000).step_by(100) {
             let silent = sample(u32::from(at_ms > 500), at_ms, None);
-            assert_eq!(source.read(&Round::of(&silent)), None);
+            assert_eq!(source.read(&Round::of(&silent).unwrap()), None);
         }
         for at_ms in (1000..2000).step_by(100) {
             let idle = sample(u32::from(at_ms > 1500), at_ms, Some(0.0));
-            assert_eq!(source.read(&Round::of(&idle)), None);
+            assert_eq!(source.read(&Round::of(&idle).unwrap()), None);
         }
     }
 
@@ -175,7 +168,7 @@ mod tests {
             } else {
                 4.0
             };
-            sf = source.read(&Round::of(&sample(u32::from(slow), step * 100, Some(work))));
+            sf = source.read(&Round::of(&sample(u32::from(slow), step * 100, Some(work))).unwrap());
         }
         let sf = sf.unwrap();
         assert!((3.8..4.0).contains(&sf), "{sf}");

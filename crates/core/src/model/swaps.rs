@@ -152,9 +152,9 @@ mod tests {
             ],
         };
         let inside = |ipc, misses| {
-            rule.contains(|side, metric| match (side, metric) {
-                (Side::Fast, "ipc") => ipc,
-                (Side::Slow, "llc_mpki") => misses,
+            rule.contains(|bound, side| match (bound, side) {
+                (0, Side::Fast) => ipc,
+                (1, Side::Slow) => misses,
                 _ => None,
             })
         };

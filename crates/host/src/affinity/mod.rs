@@ -22,13 +22,13 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Owner, Plan, Reading};
+use countersteer_core::counters::Plan;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Placement};
-use countersteer_core::sample::Sample;
+use countersteer_core::sample::{Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
@@ -84,7 +84,7 @@ pub struct AffinityEngine {
     /// Threads that were let go.
     ignored: Ignored,
     /// What former counters have read and nobody has seen yet.
-    read_before: Vec<Sample>,
+    read_before: Samples,
     /// When a thread was last born.
     born: Nanos,
     /// Records that the session has lost.
@@ -139,7 +139,7 @@ impl AffinityEngine {
         let ended = Vec::new();
         let last = Nanos::ZERO;
         let admission = None;
-        let read_before = Vec::new();
+        let read_before = Samples::default();
         let ignored = Ignored::default();
         let born = Nanos::ZERO;
         Ok(Self {
@@ -282,8 +282,8 @@ impl AffinityEngine {
         Ok(())
     }
 
-    /// The readings of the period as samples; who ran where.
-    fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, EngineError> {
+    /// The samples of the period by the topology's CPUs; which thread ran where.
+    fn read(&mut self, at: Nanos) -> Result<Samples, EngineError> {
         let Self {
             session,
             roster,
@@ -294,36 +294,27 @@ impl AffinityEngine {
         } = self;
         let origin = session.origin();
         let mut samples = std::mem::take(&mut self.read_before);
-        let before = samples.len();
-        session.turn(|readings, plan| {
-            samples.reserve(readings.rows().len());
-            for row in in_order(readings.rows()) {
-                let sample = readings
-                    .sample(row, plan)
-                    .filter(|s| !ignored.has(s.thread.0));
+        session.turn(|counted| {
+            for (thread, row) in counted.of_threads() {
                 // Ends are told otherwise.
-                let ran = |s: &Sample| s.enabled.0 > 0 || s.running.0 > 0;
-                let Some(mut sample) = sample.filter(ran) else {
+                if ignored.has(thread.0) || row.ran() == Nanos::ZERO {
+                    continue;
+                }
+                let Some(cpu) = row.cpu.and_then(|cpu| config.numbers.own(cpu)) else {
                     continue;
                 };
-                let Some(cpu) = config.numbers.own(sample.cpu) else {
-                    continue;
+                let sample = Sample {
+                    cpu: Some(cpu),
+                    core_type: config.topology.core_type_of(cpu),
+                    start: row.start.since(origin).min(at),
+                    end: row.end.since(origin).min(at),
+                    ..*row
                 };
-                (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
-                sample.at = sample.at.since(origin).min(at);
-                roster.ran(
-                    sample.thread.0,
-                    cpu,
-                    sample.running.max(sample.enabled),
-                    sample.at,
-                    events,
-                );
-                samples.push(sample);
+                roster.ran(thread.0, cpu, sample.ran(), sample.end, events);
+                samples.push_with(sample, row.counts);
             }
         })?;
-        if before > 0 {
-            samples.sort_by_key(|s| (s.thread, s.at));
-        }
+        samples.sort();
         Ok(samples)
     }
 }
@@ -440,38 +431,5 @@ impl Placer for AffinityEngine {
 
     fn blindness(&self) -> Option<&str> {
         self.blind.as_deref()
-    }
-}
-
-/// The places of readings, by thread, then time. Samples are ten times as large as what is sorted by.
-fn in_order(readings: &[Reading]) -> Vec<usize> {
-    let key = |(place, reading): (usize, &Reading)| match reading.owner {
-        Owner::Thread { tid, .. } => Some((tid, reading.end, place)),
-        _ => None,
-    };
-    let mut keys: Vec<(u32, Nanos, usize)> = readings.iter().enumerate().filter_map(key).collect();
-    keys.sort_unstable();
-    keys.into_iter().map(|(.., place)| place).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readings_are_taken_by_thread_then_time() {
-        let reading = |tid, end| Reading {
-            end: Nanos(end),
-            ..Reading::new(Owner::Thread { pid: 1, tid }, None, 0, 0)
-        };
-        let rest = Reading::new(Owner::Rest, None, 0, 0);
-        let readings = [
-            reading(7, 5),
-            reading(3, 9),
-            rest,
-            reading(7, 2),
-            reading(3, 9),
-        ];
-        assert_eq!(in_order(&readings), [1, 4, 3, 0]);
     }
 }

@@ -55,10 +55,10 @@ impl AffinityEngine {
         // Twice: final counts wait one flush for the exit.
         for _ in 0..2 {
             let samples = self.read(self.session.now())?;
-            self.read_before.extend(samples);
+            self.read_before = samples;
         }
         // What both have counted has been read by now.
-        (0..2).try_for_each(|_| session.turn(|_, _| {}))?;
+        (0..2).try_for_each(|_| session.turn(|_| {}))?;
         session.listen();
         for pid in self.processes().difference(&before) {
             if !session.knows(*pid)

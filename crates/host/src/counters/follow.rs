@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use countersteer_core::counters::{Cumulative, Ledger, Owner, Readings, Which};
+use countersteer_core::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
 use countersteer_core::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Follower {
     names: FxHashMap<u32, Arc<str>>,
     notes: Notes,
     /// What was read and not told yet.
-    pub(super) readings: Readings,
+    pub(super) readings: Samples,
     /// Every sample is a reading of its own.
     pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
@@ -55,12 +55,12 @@ pub enum Fate {
 }
 
 impl Follower {
-    pub(super) fn new(core_types: Vec<u32>, groups: &[GroupInfo]) -> Self {
+    pub(super) fn new(core_types: &[u32], groups: &[GroupInfo], plan: &Plan) -> Self {
         let mut follower = Self {
-            ledger: Ledger::new(core_types),
+            ledger: Ledger::new(core_types.to_vec()),
             names: FxHashMap::default(),
             notes: Notes::default(),
-            readings: Readings::default(),
+            readings: Samples::by_sets(plan.event_sets()),
             each_sample: false,
             scratch: Vec::new(),
             values: Vec::new(),

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 
-use countersteer_core::counters::{Readings, Which};
+use countersteer_core::counters::{Samples, Which};
 use countersteer_core::units::Nanos;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -22,7 +22,7 @@ pub struct Tick<'a> {
     pub at: Nanos,
     /// Number of the period, from 0.
     pub number: u64,
-    pub readings: &'a Readings,
+    pub readings: &'a Samples,
     pub last: bool,
     follower: &'a Follower,
 }

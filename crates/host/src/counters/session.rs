@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_core::counters::{Owner, Plan, Readings, Which};
+use countersteer_core::counters::{Owner, Samples, Which};
 use countersteer_core::units::Nanos;
 
 use super::CounterError;
@@ -110,7 +110,7 @@ impl Session {
 
     /// With threads that are followed inside the kernel.
     fn inside(request: &Request, followed: Followed) -> Open {
-        let follower = Follower::new(request.core_types.by_cpu.clone(), followed.groups());
+        let follower = Follower::new(&request.core_types.by_cpu, followed.groups(), &request.plan);
         (Box::new(followed), follower, None)
     }
 
@@ -135,7 +135,7 @@ impl Session {
             Whom::Total(_) => Some(Owner::Total),
             Whom::Cpus | Whom::Cgroup(_) => Some(Owner::Cpu),
         };
-        let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
+        let mut follower = Follower::new(&request.core_types.by_cpu, &opened.infos, &request.plan);
         follower.each_sample = request.every.is_some();
         Ok((Box::new(Perf::new(opened, awaited)?), follower, owner))
     }
@@ -307,13 +307,14 @@ impl Session {
         fates
     }
 
-    /// Ends a period: the readings of the time since the last end, and the next set's turn.
+    /// Ends a period: the samples of the time since the last end, by thread, then time, and the next set's turn.
     ///
     /// # Errors
     /// Counters cannot be switched any more.
-    pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
+    pub fn turn(&mut self, mut take: impl FnMut(&Samples)) -> Result<(), CounterError> {
         let over = self.end_period()?;
-        take(&self.follower.readings, &self.request.plan);
+        self.follower.readings.sort();
+        take(&self.follower.readings);
         self.reported();
         if !over.is_empty() {
             self.counters.detach(&over);

@@ -424,16 +424,6 @@ fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
     }
 }
 
-/// Adds what came to what there is; whether there was anything. Most of the time there is not, and nothing is copied.
-fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) -> bool {
-    if all.is_empty() {
-        *all = more;
-        return false;
-    }
-    all.append(&mut more);
-    true
-}
-
 impl Engine for LiveEngine {
     type Error = EngineError;
 
@@ -443,16 +433,19 @@ impl Engine for LiveEngine {
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError> {
         let mut seen = Observation::default();
-        let mut joined = false;
         loop {
             self.start()?;
             self.follow_watch(watch)?;
             let part = self.observe_threads(watch, until.min(self.crew.next_start()))?;
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
-            append(&mut seen.events, part.events);
-            append(&mut seen.ended, part.ended);
-            joined |= append(&mut seen.samples, part.samples);
+            seen.events.extend(part.events);
+            seen.ended.extend(part.ended);
+            if seen.samples.is_empty() {
+                seen.samples = part.samples;
+            } else {
+                seen.samples.append(&part.samples);
+            }
             seen.finished = self.crew.reap(part.at) | self.pass_signal();
             let requested = self.is_requested();
             if seen.finished
@@ -460,9 +453,7 @@ impl Engine for LiveEngine {
                 || self.now >= until
                 || (watch.events && !seen.events.is_empty())
             {
-                if joined {
-                    seen.samples.sort_by_key(|s| (s.thread, s.at));
-                }
+                seen.samples.sort();
                 if let Some(gauges) = &mut self.gauges {
                     gauges.read(&mut seen);
                 }

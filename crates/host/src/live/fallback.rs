@@ -94,7 +94,10 @@ pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
 pub(super) fn outward(mut seen: Observation, base: Nanos) -> Observation {
     if base > Nanos::ZERO {
         seen.at += base;
-        seen.samples.iter_mut().for_each(|s| s.at += base);
+        for sample in seen.samples.rows_mut() {
+            sample.start += base;
+            sample.end += base;
+        }
         seen.events.iter_mut().for_each(|e| e.at += base);
     }
     seen

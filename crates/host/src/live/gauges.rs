@@ -13,8 +13,7 @@ use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::engine::Observation;
 use countersteer_core::events::{EVENTS, Event, Source};
 use countersteer_core::metric::events_of;
-use countersteer_core::sample::Sample;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::ThreadId;
 
 use crate::virtuals::{Kind, Meters, Place, Unavailable, column_of};
 
@@ -116,11 +115,11 @@ impl Gauges {
         }
         self.followed = alive;
         let mut ran: BTreeMap<ThreadId, f64> = BTreeMap::new();
-        for sample in &seen.samples {
-            if let Some(cpu) = self.numbers.os(sample.cpu) {
-                meters.ran(sample.thread.0, cpu, time_of(sample));
+        for (thread, sample) in seen.samples.of_threads() {
+            if let Some(cpu) = sample.cpu.and_then(|cpu| self.numbers.os(cpu)) {
+                meters.ran(thread.0, cpu, sample.ran());
             }
-            *ran.entry(sample.thread).or_default() += time_of(sample).as_secs_f64();
+            *ran.entry(thread).or_default() += sample.ran().as_secs_f64();
         }
         let mut values: BTreeMap<ThreadId, Vec<(Gauge, Kind, f64)>> = BTreeMap::new();
         for value in meters.read() {
@@ -135,17 +134,18 @@ impl Gauges {
         }
         // Backwards: the last one of each thread comes first.
         let mut last_seen = BTreeSet::new();
-        for sample in seen.samples.iter_mut().rev() {
-            let is_last = last_seen.insert(sample.thread);
-            let all = ran.get(&sample.thread).copied().unwrap_or_default();
-            for (gauge, kind, value) in values.get(&sample.thread).into_iter().flatten() {
+        for row in (0..seen.samples.len()).rev() {
+            let sample = seen.samples.rows()[row];
+            let Some(thread) = sample.thread() else {
+                continue;
+            };
+            let is_last = last_seen.insert(thread);
+            let all = ran.get(&thread).copied().unwrap_or_default();
+            let share = sample.ran().as_secs_f64() / all;
+            for (gauge, kind, value) in values.get(&thread).into_iter().flatten() {
                 match kind {
-                    Kind::Level if is_last => sample.counts.set(gauge.event, *value),
-                    Kind::Since if all > 0.0 => {
-                        sample
-                            .counts
-                            .set(gauge.event, value * time_of(sample).as_secs_f64() / all);
-                    }
+                    Kind::Level if is_last => seen.samples.set(row, gauge.event, *value),
+                    Kind::Since if all > 0.0 => seen.samples.set(row, gauge.event, value * share),
                     _ => {}
                 }
             }
@@ -153,18 +153,13 @@ impl Gauges {
     }
 }
 
-/// For how long the thread ran.
-fn time_of(sample: &Sample) -> Nanos {
-    sample.running.max(sample.enabled)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use countersteer_core::engine::ThreadInfo;
-    use countersteer_core::sample::Counts;
-    use countersteer_core::units::{CoreTypeId, CpuId};
+    use countersteer_core::sample::{Sample, Samples};
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::virtuals::testing::write;
@@ -189,27 +184,16 @@ mod tests {
         }
     }
 
-    fn sample(id: u32, core_type: u32, ms: u64) -> Sample {
-        let thread = ThreadId(id);
-        let core_type = CoreTypeId(core_type);
-        let running = Nanos::from_millis(ms);
-        let counts = Counts::default();
-        Sample {
-            thread,
-            cpu: CpuId(0),
-            core_type,
-            at: Nanos(ms),
-            set: 0,
-            sets: 1,
-            enabled: running,
-            running,
-            counts,
-        }
+    fn sample(id: u32, core_type: u32, ms: u64) -> Samples {
+        let (thread, core_type, ran) =
+            (ThreadId(id), CoreTypeId(core_type), Nanos::from_millis(ms));
+        let sample = Sample::of_thread(thread, CpuId(0), core_type, Nanos(ms), ran);
+        Samples::of(sample, 1, &[])
     }
 
     /// Threads 7, which ran on two core types, and 8, which slept.
     fn observed() -> Observation {
-        let samples = vec![sample(7, 0, 30), sample(7, 1, 10)];
+        let samples = [sample(7, 0, 30), sample(7, 1, 10)].into_iter().collect();
         Observation {
             threads: vec![thread(7), thread(8)],
             samples,

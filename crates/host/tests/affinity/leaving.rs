@@ -121,7 +121,9 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
                 seen.threads
             );
             assert!(
-                seen.samples.iter().all(|s| s.thread.0 == stays.pid()),
+                seen.samples
+                    .of_threads()
+                    .all(|(thread, _)| thread.0 == stays.pid()),
                 "{:?}",
                 seen.samples
             );

@@ -36,8 +36,8 @@ fn other_counters_are_opened_while_threads_run_on() {
     let mut threads = std::collections::BTreeMap::new();
     until(&mut engine, |seen| {
         seen.samples
-            .iter()
-            .for_each(|s| *threads.entry(s.thread.0).or_insert(0) += 1);
+            .of_threads()
+            .for_each(|(thread, _)| *threads.entry(thread.0).or_insert(0) += 1);
         // The one that spins.
         threads.values().any(|samples| *samples > 5)
     });
@@ -60,7 +60,7 @@ fn other_counters_are_opened_while_threads_run_on() {
             .iter()
             .filter(|e| e.kind == ThreadEventKind::New)
             .count();
-        sampled.extend(seen.samples.iter().map(|s| s.thread.0));
+        sampled.extend(seen.samples.of_threads().map(|(thread, _)| thread.0));
         births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
     });
     let children: Vec<u32> = engine
@@ -105,8 +105,8 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
             assert!(Command::new("kill").args(stop).status().unwrap().success());
         }
         let seen = engine.observe(&WATCH, Nanos(period * PERIOD.0)).unwrap();
-        for sample in &seen.samples {
-            assert_eq!(sample.sets, 2);
+        for sample in seen.samples.iter() {
+            assert_eq!(sample.sets(), 2);
             told += sample.running.0;
             turns[sample.set as usize] += 1;
         }

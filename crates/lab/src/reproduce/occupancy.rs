@@ -32,11 +32,11 @@ struct Shares {
 impl Recorder for Shares {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         let mut of_program = BTreeMap::new();
-        for sample in &seen.samples {
-            let thread = seen.threads.iter().find(|t| t.id == sample.thread);
+        for (thread, sample) in seen.samples.of_threads() {
+            let info = seen.threads.iter().find(|t| t.id == thread);
             let held = sample.counts.get(Event::LlcOccupancyBytes);
-            if let (Some(thread), Some(held)) = (thread, held) {
-                *of_program.entry(Arc::clone(&thread.name)).or_insert(0.0) += held;
+            if let (Some(info), Some(held)) = (info, held) {
+                *of_program.entry(Arc::clone(&info.name)).or_insert(0.0) += held;
             }
         }
         self.readings.push((seen.at, of_program));

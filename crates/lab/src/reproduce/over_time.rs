@@ -28,10 +28,9 @@ struct Ipc(Vec<f64>);
 
 impl Recorder for Ipc {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        let ratio = |s: &countersteer_core::sample::Sample| {
-            s.counts.ratio(Event::Instructions, Event::Cycles)
-        };
-        self.0.extend(seen.samples.iter().filter_map(ratio));
+        let samples = seen.samples.iter();
+        let ratios = samples.filter_map(|s| s.counts.ratio(Event::Instructions, Event::Cycles));
+        self.0.extend(ratios);
     }
 
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}

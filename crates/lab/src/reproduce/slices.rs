@@ -107,9 +107,12 @@ impl Recorder for Slices {
         }
         // An observation ends its slice.
         let slice = (seen.at.as_secs_f64() / self.slice_s - 0.5).max(0.0) as usize;
-        for sample in &seen.samples {
+        for sample in seen.samples.iter() {
+            let Some(cpu) = sample.cpu else {
+                continue;
+            };
             let count = |event| sample.counts.get(event).unwrap_or(0.0);
-            let cell = self.cell(slice, sample.cpu.index());
+            let cell = self.cell(slice, cpu.index());
             cell.fp += count(Event::FpOperations) + count(Event::SimdOperations);
             cell.misses += count(Event::LlcMisses);
         }

@@ -73,7 +73,7 @@ struct Sums {
 
 impl Recorder for Sums {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        for sample in &seen.samples {
+        for sample in seen.samples.iter() {
             let counts = &sample.counts;
             let instructions = counts.get(Event::Instructions).unwrap_or(0.0);
             self.instructions += instructions;
@@ -82,7 +82,7 @@ impl Recorder for Sums {
                 self.misses += misses;
                 self.beside_misses += instructions;
             }
-            self.sets = self.sets.max(sample.sets);
+            self.sets = self.sets.max(sample.sets());
         }
     }
 
@@ -136,31 +136,22 @@ pub fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::sample::{Counts, Sample};
+    use countersteer_core::sample::{Sample, Samples};
     use countersteer_core::testing::{SMT, topology};
     use countersteer_core::units::{CoreTypeId, CpuId, ThreadId};
 
     #[test]
     fn misses_are_put_to_the_instructions_beside_which_they_were_counted() {
         let sample = |set, counted: &[(Event, f64)]| {
-            let mut counts = Counts::default();
-            counted.iter().for_each(|(e, n)| counts.set(*e, *n));
-            Sample {
-                thread: ThreadId(1),
-                cpu: CpuId(0),
-                core_type: CoreTypeId(0),
-                at: Nanos(0),
-                set,
-                sets: 2,
-                enabled: Nanos(1),
-                running: Nanos(1),
-                counts,
-            }
+            let head = Sample::of_thread(ThreadId(1), CpuId(0), CoreTypeId(0), Nanos(0), Nanos(1));
+            Samples::of(Sample { set, ..head }, 2, counted)
         };
         let both = [(Event::Instructions, 1e6), (Event::Cycles, 2e6)];
         let with_misses = [both.as_slice(), &[(Event::LlcMisses, 5e3)]].concat();
         let seen = Observation {
-            samples: vec![sample(0, &with_misses), sample(1, &both)],
+            samples: [sample(0, &with_misses), sample(1, &both)]
+                .into_iter()
+                .collect(),
             ..Observation::default()
         };
         let topology = topology(SMT);

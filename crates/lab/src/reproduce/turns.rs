@@ -61,9 +61,9 @@ impl Said {
 impl Recorder for Said {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         self.banks.iter_mut().for_each(|bank| bank.update(seen));
-        for sample in &seen.samples {
-            self.sets = self.sets.max(sample.sets);
-            let said = [0, 1].map(|arm: usize| self.banks[arm].get(sample.thread, METRIC));
+        for (thread, sample) in seen.samples.of_threads() {
+            self.sets = self.sets.max(sample.sets());
+            let said = [0, 1].map(|arm: usize| self.banks[arm].get(thread, METRIC));
             self.samples.push((said, sample.counts.get(Event::SfTrue)));
         }
     }

@@ -29,7 +29,7 @@ struct Readings(Vec<[f64; 3]>);
 
 impl Recorder for Readings {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        for sample in &seen.samples {
+        for sample in seen.samples.iter() {
             let last = self.0.last().copied().unwrap_or_default();
             let count = |event| sample.counts.get(event).unwrap_or(0.0);
             self.0.push([

@@ -13,7 +13,7 @@ use countersteer_core::engine::{
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Target};
 use countersteer_core::policy::PolicyRng;
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
@@ -144,9 +144,9 @@ impl Toy {
     }
 
     /// Everybody runs for a while.
-    fn pass(&mut self, length: Nanos) -> Vec<Sample> {
+    fn pass(&mut self, length: Nanos) -> Samples {
         let seconds = length.as_secs_f64();
-        let mut samples = Vec::new();
+        let mut samples = Samples::default();
         for row in 0..self.threads.len() {
             let thread = &self.threads[row];
             if !thread.info.runnable || seconds == 0.0 {
@@ -156,7 +156,7 @@ impl Toy {
             let instructions = self.ips(thread, cpu) * share * seconds;
             let core_type = self.topology.core_type_of(cpu);
             let freq = self.topology.core_types[core_type.index()].freq_ghz * 1e9;
-            let mut counts = Counts::default();
+            let mut counts = Vec::new();
             let thread = &mut self.threads[row];
             for (event, value) in [
                 (Event::Instructions, instructions),
@@ -167,22 +167,13 @@ impl Toy {
                 (Event::LlcOccupancyBytes, thread.occupancy),
                 (Event::SfTrue, thread.sf),
             ] {
-                counts.set(event, value * (0.98 + 0.04 * self.rng.random::<f64>()));
+                counts.push((event, value * (0.98 + 0.04 * self.rng.random::<f64>())));
             }
             thread.retired += instructions;
             let running = Nanos::from_secs_f64(seconds * share);
             let at = self.now;
-            samples.push(Sample {
-                thread: thread.info.id,
-                cpu,
-                core_type,
-                at,
-                set: 0,
-                sets: 1,
-                enabled: running,
-                running,
-                counts,
-            });
+            let sample = Sample::of_thread(thread.info.id, cpu, core_type, at, running);
+            samples.add(sample, 1, &counts);
         }
         samples
     }
@@ -206,13 +197,12 @@ impl Engine for Toy {
         let until = Nanos(until.0.saturating_sub(early)).max(self.now);
         let length = until.since(self.now);
         self.now = until;
-        let samples = self.pass(length);
+        let mut samples = self.pass(length);
         if self.life.changes && length > Nanos::ZERO {
             self.change();
         }
         let threads: Vec<ThreadInfo> = self.threads.iter().map(|t| t.info.clone()).collect();
-        let alive = |s: &Sample| threads.iter().any(|t| t.id == s.thread);
-        let samples = samples.into_iter().filter(alive).collect();
+        samples.retain(|s| threads.iter().any(|t| Some(t.id) == s.thread()));
         let events = std::mem::take(&mut self.events);
         // The next placement comes too late for this one.
         let vanishes = self.life.changes && self.rng.random::<f64>() < 0.1;

@@ -97,15 +97,13 @@ fn held(
     let cache_of = |cpu| groups.iter().position(|g| g.cpus.contains(cpu));
     let mut latest: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
     let mut bins = vec![vec![vec![0.0; names.len()]; BINS + 1]; groups.len()];
-    let mut samples = record.samples.iter().map(|s| &s.sample).peekable();
+    let mut samples = record.samples.samples.of_threads().peekable();
     for bin in 0..=BINS {
         let until = (end_ns as f64 * bin as f64 / BINS as f64).round() as u64;
-        while let Some(sample) = samples.next_if(|s| s.at.0 <= until) {
-            if let (Some(cache), Some(bytes)) = (
-                cache_of(sample.cpu),
-                sample.counts.get(Event::LlcOccupancyBytes),
-            ) {
-                latest.insert(sample.thread.0, (cache, bytes));
+        while let Some((thread, sample)) = samples.next_if(|(_, s)| s.end.0 <= until) {
+            let bytes = sample.counts.get(Event::LlcOccupancyBytes);
+            if let Some((cache, bytes)) = sample.cpu.and_then(cache_of).zip(bytes) {
+                latest.insert(thread.0, (cache, bytes));
             }
         }
         if until > record.end().0 {
@@ -220,29 +218,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::record::{Manifest, SampleRow, StepRow, ThreadRow};
-    use countersteer_core::sample::{Counts, Sample};
+    use crate::record::{Manifest, StepRow, ThreadRow};
+    use countersteer_core::sample::{Sample, Samples};
     use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
     const CACHE: f64 = 4.0 * (1 << 20) as f64;
 
     /// What a thread on CPU 0 held at a time.
-    fn sampled(thread: u32, at: u64, bytes: f64) -> SampleRow {
-        let mut counts = Counts::default();
-        counts.set(Event::LlcOccupancyBytes, bytes);
-        let sample = Sample {
-            thread: ThreadId(thread),
-            cpu: CpuId(0),
-            core_type: CoreTypeId(0),
-            at: Nanos(at),
-            set: 0,
-            sets: 1,
-            enabled: Nanos(1),
-            running: Nanos(1),
-            counts,
-        };
-        SampleRow { step: 0, sample }
+    fn sampled(thread: u32, at: u64, bytes: f64) -> Samples {
+        let of = ThreadId(thread);
+        let sample = Sample::of_thread(of, CpuId(0), CoreTypeId(0), Nanos(at), Nanos(1));
+        Samples::of(sample, 1, &[(Event::LlcOccupancyBytes, bytes)])
     }
 
     fn thread(thread: u32, name: &str) -> ThreadRow {
@@ -278,7 +265,8 @@ mod tests {
         });
         record.threads = vec![thread(1, "a"), thread(2, "b")];
         // Each was alone in the cache when it was sampled: what they held adds up to half as much again as there is.
-        record.samples = vec![sampled(1, 100, CACHE), sampled(2, 500, CACHE / 2.0)];
+        let samples = [sampled(1, 100, CACHE), sampled(2, 500, CACHE / 2.0)];
+        record.samples.extend(0, &samples.into_iter().collect());
         let topology = record.topology().unwrap();
         let bins = held(&record, &topology, &["a".into(), "b".into()], 1000);
         let mut sums = bins[0].iter().map(|held| held.iter().sum::<f64>());

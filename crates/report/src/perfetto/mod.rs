@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::Event;
+use countersteer_core::sample::{Event, Row};
 use countersteer_core::topology::Topology;
+use countersteer_core::units::ThreadId;
 use prost::Message;
 use proto::{
     CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace,
@@ -58,7 +59,7 @@ pub fn export(record: &Record) -> Vec<u8> {
     if counted {
         events.extend(measures.iter().zip(MEASURE..).flat_map(values));
     } else {
-        events.extend(record.samples.iter().flat_map(|s| counters(&s.sample)));
+        events.extend(record.samples.samples.of_threads().flat_map(counters));
     }
     // Stable: of events at one time, a slice's end comes before the next one's beginning.
     events.sort_by_key(|(at, _)| *at);
@@ -322,7 +323,7 @@ fn values((measure, kind): (&Measure, u64)) -> Vec<Timed> {
     values.collect()
 }
 
-fn counters(sample: &countersteer_core::sample::Sample) -> Vec<Timed> {
+fn counters((thread, sample): (ThreadId, Row<'_>)) -> Vec<Timed> {
     let ipc = sample
         .counts
         .ratio(Event::Instructions, Event::Cycles)
@@ -332,9 +333,9 @@ fn counters(sample: &countersteer_core::sample::Sample) -> Vec<Timed> {
         .get(Event::LlcOccupancyBytes)
         .map(|v| (OCCUPANCY, v));
     let event = |(kind, value): (u64, f64)| {
-        let event = event(event_type::COUNTER, track(kind, sample.thread.0));
+        let event = event(event_type::COUNTER, track(kind, thread.0));
         (
-            sample.at.0,
+            sample.end.0,
             TrackEvent {
                 double_counter_value: Some(value),
                 ..event

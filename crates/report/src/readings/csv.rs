@@ -1,4 +1,4 @@
-//! Readings as comma-separated values.
+//! Samples as comma-separated values.
 
 use std::io::Write;
 
@@ -47,7 +47,7 @@ pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, in
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
-    let r = row.reading;
+    let r = row.sample;
     time(row.end, into);
     into.push(b',');
     time(row.start, into);

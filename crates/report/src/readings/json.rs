@@ -1,4 +1,4 @@
-//! Readings as JSON lines: an object per reading; what was not counted is absent.
+//! Samples as JSON lines: an object per sample; what was not counted is absent.
 
 use countersteer_core::units::Nanos;
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
-    let r = row.reading;
+    let r = row.sample;
     let line = Line {
         kind: "reading",
         time_s: seconds(row.end),

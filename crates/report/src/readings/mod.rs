@@ -1,15 +1,14 @@
-//! Readings of counters as text: a table that grows, CSV, JSON lines.
+//! Samples of counters as text: a table that grows, CSV, JSON lines.
 //!
-//! Input: [`Readings`] as they come, with the plan they were counted by. Output: text as bytes, a line per reading. Counts are
+//! Input: [`Samples`] as they come, with the plan they were counted by. Output: text as bytes, a line per sample. Counts are
 //! raw; extrapolated ones appear only when asked for, and are marked.
 
 mod csv;
 mod json;
 mod table;
 
-use countersteer_core::counters::{
-    BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Reading, Readings,
-};
+use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Samples};
+use countersteer_core::sample;
 use countersteer_core::units::Nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub enum Style {
     Json,
 }
 
-/// What of the readings of one session is written.
+/// What of the samples of one session is written.
 pub struct Form<'a> {
     pub style: Style,
     pub plan: &'a Plan,
@@ -38,7 +37,7 @@ pub struct Form<'a> {
     pub room: Option<usize>,
 }
 
-/// Writes readings of one session.
+/// Writes samples of one session.
 pub struct Writer<'a> {
     form: Form<'a>,
     /// Times are given since then.
@@ -63,9 +62,9 @@ pub struct VirtualValue<'a> {
     pub value: f64,
 }
 
-/// A reading with everything that is shown of it.
+/// A sample with everything that is shown of it.
 struct Row<'a> {
-    reading: &'a Reading,
+    sample: sample::Row<'a>,
     start: Nanos,
     end: Nanos,
     pid: Option<u32>,
@@ -76,17 +75,15 @@ struct Row<'a> {
     part: Option<f64>,
     /// By column of the plan, which of the values it shows.
     shown: &'a [Option<usize>],
-    values: &'a [u64],
     metrics: &'a [Option<f64>],
 }
 
 impl Row<'_> {
     /// What was counted, by column of the plan.
     fn counts(&self) -> impl Iterator<Item = Option<u64>> {
-        let counted = |event: &usize| self.reading.present >> event & 1 == 1;
-        self.shown
-            .iter()
-            .map(move |event| self.values.get(event.filter(counted)?).copied())
+        let counts = self.sample.counts;
+        let shown = self.shown.iter();
+        shown.map(move |place| counts.at((*place)?).map(|count| count as u64))
     }
 }
 
@@ -129,44 +126,43 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A line per reading; `outside` has the virtual counters that metrics name.
+    /// A line per sample; `outside` has the virtual counters that metrics name.
     pub fn lines<'n>(
         &self,
-        readings: &Readings,
+        samples: &Samples,
         name: impl Fn(u32) -> &'n str,
         outside: &Outside<'_>,
         into: &mut Vec<u8>,
     ) {
         let form = &self.form;
         let mut metrics = Vec::with_capacity(form.metrics.len());
-        for (index, reading) in readings.rows().iter().enumerate() {
-            let (pid, tid) = numbers(reading.owner);
+        for (index, sample) in samples.iter().enumerate() {
+            let (pid, tid) = numbers(sample.owner);
             metrics.clear();
             metrics.extend(
                 form.metrics
                     .iter()
-                    .map(|m| m.value(readings, index, outside)),
+                    .map(|m| m.value(samples, index, outside)),
             );
             let row = Row {
-                reading,
-                start: reading.start.since(self.origin),
-                end: reading.end.since(self.origin),
+                sample,
+                start: sample.start.since(self.origin),
+                end: sample.end.since(self.origin),
                 pid,
                 tid,
-                name: tid.or(pid).map_or(whole(reading.owner), &name),
+                name: tid.or(pid).map_or(whole(sample.owner), &name),
                 core_type: form
                     .core_types
-                    .get(reading.core_type as usize)
+                    .get(sample.core_type.index())
                     .map_or("", String::as_str),
                 part: form
                     .scale
-                    .then(|| reading.share())
+                    .then(|| sample.share())
                     .filter(|share| *share > 0.0 && *share < 1.0),
                 shown: self
                     .shown
-                    .get(reading.set as usize)
+                    .get(sample.set as usize)
                     .map_or(&[], Vec::as_slice),
-                values: readings.values(index),
                 metrics: &metrics,
             };
             match form.style {
@@ -225,7 +221,8 @@ mod narrow;
 #[cfg(test)]
 mod tests {
     use countersteer_core::counters::{PlannedEvent, PlannedSet};
-    use countersteer_core::units::CpuId;
+    use countersteer_core::sample::Sample;
+    use countersteer_core::units::{CoreTypeId, CpuId};
 
     use super::*;
 
@@ -278,12 +275,17 @@ mod tests {
             ..form
         });
         writer.since(Nanos(1_000));
-        let mut readings = Readings::default();
-        let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
+        let mut samples = Samples::default();
+        let thread = Sample::new(
+            Owner::Thread { pid: 7, tid: 8 },
+            Some(CpuId(3)),
+            CoreTypeId(0),
+            0,
+        );
         let start = Nanos(1_000);
         let end = Nanos(100_001_000);
-        readings.push(
-            Reading {
+        samples.push(
+            Sample {
                 start,
                 end,
                 enabled: Nanos(50),
@@ -291,11 +293,11 @@ mod tests {
                 present: 3,
                 ..thread
             },
-            [1_500_000, 4],
+            [1_500_000.0, 4.0],
         );
-        let half = Reading {
+        let half = Sample {
             set: 1,
-            core_type: 1,
+            core_type: CoreTypeId(1),
             start,
             end,
             enabled: Nanos(50),
@@ -304,10 +306,10 @@ mod tests {
             last: true,
             ..thread
         };
-        readings.push(half, [1_000, 9]);
+        samples.push(half, [1_000.0, 9.0]);
         let mut text = Vec::new();
         writer.head(&mut text);
-        writer.lines(&readings, |_| "a,b", &|_, _| None, &mut text);
+        writer.lines(&samples, |_| "a,b", &|_, _| None, &mut text);
         let energy = VirtualValue {
             name: "energy_j",
             unit: "J",
@@ -344,12 +346,12 @@ mod tests {
         .unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
-        let mut readings = Readings::default();
-        for (pid, count, seconds) in [(7, 1, 1), (123_456_789, u64::MAX, 10_000_000)] {
+        let mut samples = Samples::default();
+        for (pid, count, seconds) in [(7, 1.0, 1), (123_456_789, u64::MAX as f64, 10_000_000)] {
             let end = Nanos(seconds * 1_000_000_000);
-            let process = Reading::new(Owner::Process { pid }, None, 0, 0);
-            readings.push(
-                Reading {
+            let process = Sample::new(Owner::Process { pid }, None, CoreTypeId(0), 0);
+            samples.push(
+                Sample {
                     end,
                     present: 1,
                     ..process
@@ -359,7 +361,7 @@ mod tests {
         }
         let mut text = Vec::new();
         writer.lines(
-            &readings,
+            &samples,
             |pid| {
                 if pid == 7 {
                     "größer"
@@ -386,18 +388,18 @@ mod tests {
         .unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Thread, &plan, &core_types));
-        let line = |pid, name: &str, count| {
-            let mut readings = Readings::default();
-            let thread = Reading::new(Owner::Thread { pid, tid: 8 }, None, 0, 0);
-            readings.push(
-                Reading {
+        let line = |pid, name: &str, count: u32| {
+            let mut samples = Samples::default();
+            let thread = Sample::new(Owner::Thread { pid, tid: 8 }, None, CoreTypeId(0), 0);
+            samples.push(
+                Sample {
                     present: 1,
                     ..thread
                 },
-                [count],
+                [f64::from(count)],
             );
             let mut text = Vec::new();
-            writer.lines(&readings, |_| name, &|_, _| None, &mut text);
+            writer.lines(&samples, |_| name, &|_, _| None, &mut text);
             String::from_utf8(text).unwrap()
         };
         for _ in 0..2 {
@@ -434,18 +436,18 @@ mod tests {
         let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
-        for value in (0..20).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {
+        for value in (0..16).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {
             let pid = value.min(u32::MAX.into()) as u32;
-            let mut readings = Readings::default();
-            readings.push(
-                Reading {
+            let mut samples = Samples::default();
+            samples.push(
+                Sample {
                     present: 3,
-                    ..Reading::new(Owner::Process { pid }, None, 0, 0)
+                    ..Sample::new(Owner::Process { pid }, None, CoreTypeId(0), 0)
                 },
-                [value, value],
+                [value as f64, value as f64],
             );
             let mut text = Vec::new();
-            writer.lines(&readings, |_| "", &|_, _| None, &mut text);
+            writer.lines(&samples, |_| "", &|_, _| None, &mut text);
             let microseconds = value / 1_000 + u64::from(value % 1_000 > 499);
             let count = crate::format::count(value);
             let milliseconds = format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000);

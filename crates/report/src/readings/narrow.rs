@@ -1,7 +1,7 @@
 //! Tables on narrow terminals, tested.
 
-use countersteer_core::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Reading, Readings};
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_core::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Sample, Samples};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 
 use super::{Form, Style, Writer};
 
@@ -37,16 +37,16 @@ fn what_is_counted_unless_asked_fits_eighty_columns() {
             room,
         });
         writer.since(Nanos::ZERO);
-        let mut readings = Readings::default();
+        let mut samples = Samples::default();
         let thread = Owner::Thread { pid: 7, tid: 8 };
-        let row = Reading {
+        let row = Sample {
             present: 15,
-            ..Reading::new(thread, Some(CpuId(3)), 0, 0)
+            ..Sample::new(thread, Some(CpuId(3)), CoreTypeId(0), 0)
         };
-        readings.push(row, [21_116_000, 7, 0, 31]);
+        samples.push(row, [21_116_000.0, 7.0, 0.0, 31.0]);
         let mut text = Vec::new();
         writer.head(&mut text);
-        writer.lines(&readings, |_| "a-long-name-of1", &|_, _| None, &mut text);
+        writer.lines(&samples, |_| "a-long-name-of1", &|_, _| None, &mut text);
         String::from_utf8(text).unwrap()
     };
     let widest = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap();

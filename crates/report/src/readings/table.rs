@@ -1,4 +1,4 @@
-//! Readings for people: columns of fixed width, so that rows can be printed as they come. What is too wide moves what is behind it.
+//! Samples for people: columns of fixed width, so that rows can be printed as they come. What is too wide moves what is behind it.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -224,9 +224,9 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
                 let room = width - GAP;
                 let _ = write!(into, " {:<room$.room$}", printable(row.name));
             }
-            Key::Cpu => cell(*width, row.reading.cpu.map(|cpu| cpu.0), into),
+            Key::Cpu => cell(*width, row.sample.cpu.map(|cpu| cpu.0), into),
             Key::CoreType => cell(*width, Some(row.core_type), into),
-            Key::Set => cell(*width, Some(row.reading.set), into),
+            Key::Set => cell(*width, Some(row.sample.set), into),
         }
     }
     for (column, count) in layout.counts.iter().zip(row.counts()) {
@@ -236,7 +236,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     for ((_, width), value) in layout.metrics.iter().zip(row.metrics) {
         cell(*width, value.map(|value| format::number(value, 4)), into);
     }
-    let percent = (row.reading.share() * 100.0).round();
+    let percent = (row.sample.share() * 100.0).round();
     cell(last_gap(layout.narrow) + COUNTED, Some(percent), into);
     into.extend_from_slice(b"%\n");
 }

@@ -15,8 +15,8 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, SampleRow, ShareRow, SpanRow,
-    StepRow, ThreadRow, ToldRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow,
+    ThreadRow, ToldRow,
 };
 use super::{Detail, Manifest, Record};
 
@@ -207,13 +207,13 @@ impl Collector {
         let width = names.len();
         // Values change only where a sample came in; threads have theirs side by side.
         let mut last = None;
-        for sample in &seen.samples {
-            if last.replace(sample.thread) == Some(sample.thread) {
+        for (thread, _) in seen.samples.of_threads() {
+            if last.replace(thread) == Some(thread) {
                 continue;
             }
-            if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
+            if let Some(values) = bank.row(thread).filter(|row| !row.is_empty()) {
                 let at_ns = seen.at.0;
-                let thread = sample.thread.0;
+                let thread = thread.0;
                 let mut row = vec![None; width];
                 columns
                     .iter()
@@ -273,9 +273,7 @@ impl Recorder for Collector {
             kind: e.kind,
         };
         self.record.events.extend(seen.events.iter().map(event));
-        self.record
-            .samples
-            .extend(seen.samples.iter().map(|s| SampleRow { step, sample: *s }));
+        self.record.samples.extend(step, &seen.samples);
         if self.detail == Detail::Everything {
             self.record.spans.extend(seen.spans.iter().map(|s| SpanRow {
                 step,

@@ -1,23 +1,24 @@
-//! Recording readings: what a counting session tells becomes a record like any other.
+//! Recording samples: what a counting session tells becomes a record like any other.
 //!
-//! Input: readings per period. Output: a record with steps, threads, samples of portable events, and everything that was
+//! Input: samples per period. Output: a record with steps, threads, samples of portable events, and everything that was
 //! counted under its own name in the table of readings; on disk while the run goes on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::{BoundMetric, Outside, Owner, Plan, Readings};
+use countersteer_core::counters::{BoundMetric, Outside, Owner, Plan};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::sample::{Row, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::blocks::Blocks;
 use super::collector::{MOST_WORDS, Words};
 use super::parts::Parts;
-use super::rows::{EventRow, ReadingRow, SampleRow, StepRow, ThreadRow, VirtualRow};
+use super::rows::{EventRow, ReadingRow, StepRow, ThreadRow, VirtualRow};
 use super::{Manifest, Record};
 use crate::error::ReportError;
 use crate::readings::VirtualValue;
@@ -84,14 +85,14 @@ impl CountingRecorder {
         })
     }
 
-    /// Takes in the readings of a period; their times are since `origin` on. `outside` has the virtual counters that metrics
+    /// Takes in the samples of a period; their times are since `origin` on. `outside` has the virtual counters that metrics
     /// name.
     pub fn period<'n>(
         &mut self,
         origin: Nanos,
         at: Nanos,
         last: bool,
-        readings: &Readings,
+        samples: &Samples,
         name: impl Fn(u32) -> &'n str,
         outside: &Outside<'_>,
     ) {
@@ -102,12 +103,12 @@ impl CountingRecorder {
             ..StepRow::default()
         });
         let places = self.plan.places();
-        for index in 0..readings.rows().len() {
-            let row = self.reading((readings, index), &places, origin, &name, outside);
+        for (index, sample) in samples.iter().enumerate() {
+            let row = self.reading((samples, index), &places, origin, &name, outside);
             let cpu = row.cpu.map(CpuId);
             if let (Some(pid), Some(tid), Some(cpu)) = (row.pid, row.thread, cpu) {
                 self.thread(&row, (pid, tid), cpu, at_ns);
-                self.sample(readings, index, cpu, origin);
+                self.sample(sample, cpu, origin);
             }
             self.rows.readings.push(row);
         }
@@ -116,14 +117,14 @@ impl CountingRecorder {
 
     fn reading<'n>(
         &mut self,
-        (readings, index): (&Readings, usize),
+        (samples, index): (&Samples, usize),
         places: &[Vec<usize>],
         origin: Nanos,
         name: impl Fn(u32) -> &'n str,
         outside: &Outside<'_>,
     ) -> ReadingRow {
-        let reading = &readings.rows()[index];
-        let (pid, thread, whole) = match reading.owner {
+        let sample = samples.rows()[index];
+        let (pid, thread, whole) = match sample.owner {
             Owner::Thread { pid, tid } => (Some(pid), Some(tid), ""),
             Owner::Process { pid } => (Some(pid), None, ""),
             Owner::Rest => (None, None, "(rest)"),
@@ -133,35 +134,35 @@ impl CountingRecorder {
         let name = self.words.text(thread.or(pid).map_or(whole, &name));
         let mut counts = vec![None; self.rows.reading_counts.len()];
         for (event, column) in places
-            .get(reading.set as usize)
+            .get(sample.set as usize)
             .into_iter()
             .flatten()
             .enumerate()
         {
-            counts[*column] = readings.value(index, event);
+            counts[*column] = samples.value(index, event).map(|count| count as u64);
         }
         let core_type = self
             .core_types
-            .get(reading.core_type as usize)
+            .get(sample.core_type.index())
             .map_or("", String::as_str);
         ReadingRow {
             step: self.step,
-            start_ns: reading.start.since(origin).0,
-            at_ns: reading.end.since(origin).0,
+            start_ns: sample.start.since(origin).0,
+            at_ns: sample.end.since(origin).0,
             pid,
             thread,
             name,
-            cpu: reading.cpu.and_then(|c| self.cpus.own(c)).map(|c| c.0),
+            cpu: sample.cpu.and_then(|c| self.cpus.own(c)).map(|c| c.0),
             core_type: self.words.text(core_type),
-            set: reading.set,
-            enabled_ns: reading.enabled.0,
-            running_ns: reading.running.0,
-            last: reading.last,
+            set: sample.set,
+            enabled_ns: sample.enabled.0,
+            running_ns: sample.running.0,
+            last: sample.last,
             counts: counts.into(),
             metrics: self
                 .metrics
                 .iter()
-                .map(|m| m.value(readings, index, outside))
+                .map(|m| m.value(samples, index, outside))
                 .collect(),
         }
     }
@@ -224,16 +225,15 @@ impl CountingRecorder {
         }
     }
 
-    fn sample(&mut self, readings: &Readings, index: usize, cpu: CpuId, origin: Nanos) {
-        let Some(mut sample) = readings.sample(index, &self.plan) else {
-            return;
+    fn sample(&mut self, row: Row<'_>, cpu: CpuId, origin: Nanos) {
+        let sample = Sample {
+            start: row.start.since(origin),
+            end: row.end.since(origin),
+            cpu: Some(cpu),
+            core_type: self.topology.core_type_of(cpu),
+            ..*row
         };
-        sample.at = Nanos(sample.at.since(origin).0);
-        (sample.cpu, sample.core_type) = (cpu, self.topology.core_type_of(cpu));
-        self.rows.samples.push(SampleRow {
-            step: self.step,
-            sample,
-        });
+        self.rows.samples.push(self.step, sample, row.counts);
     }
 
     /// Adds something that was found out to the options of the manifest.

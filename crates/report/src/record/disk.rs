@@ -146,7 +146,7 @@ fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
         ),
         ("told", record.told.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
-        ("samples", record.samples.iter().map(|r| r.step).collect()),
+        ("samples", record.samples.steps.clone()),
         ("metrics", record.metrics.iter().map(|r| r.step).collect()),
         (
             "decisions",

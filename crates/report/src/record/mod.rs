@@ -34,7 +34,7 @@ pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRow, ShareRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
     SpanRow, StepRow, ThreadRow, ToldRow, VirtualRow,
 };
 
@@ -53,7 +53,7 @@ pub struct Record {
     /// What programs told about their threads, as far as they did.
     pub told: Vec<ToldRow>,
     pub events: Vec<EventRow>,
-    pub samples: Vec<SampleRow>,
+    pub samples: SampleRows,
     pub metric_names: Vec<Arc<str>>,
     /// Metrics that the policy saw, a row whenever a thread was sampled.
     pub metrics: Vec<MetricRow>,
@@ -90,7 +90,7 @@ impl Record {
             programs: Vec::new(),
             told: Vec::new(),
             events: Vec::new(),
-            samples: Vec::new(),
+            samples: SampleRows::default(),
             metric_names: Vec::new(),
             metrics: Vec::new(),
             decisions: Vec::new(),

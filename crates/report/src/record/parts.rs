@@ -191,7 +191,7 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
     record.programs.retain(|r| r.step < steps);
     record.told.retain(|r| r.step < steps);
     record.events.retain(|r| r.step < steps);
-    record.samples.retain(|r| r.step < steps);
+    record.samples.keep_steps(steps);
     record.metrics.retain(|r| r.step < steps);
     record.decisions.retain(|r| r.step < steps);
     record.shares.retain(|r| r.step < steps);
@@ -208,14 +208,14 @@ mod tests {
 
     use countersteer_core::cpuset::CpuSet;
     use countersteer_core::engine::{ProgramInfo, ThreadEventKind};
-    use countersteer_core::sample::{Counts, Sample};
+    use countersteer_core::sample::{Sample, Samples};
     use countersteer_core::told::Told;
     use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
     use super::*;
     use crate::record::{
-        DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRow, ShareRow, SpanRow,
-        StepRow, ThreadRow, ToldRow, VirtualRow,
+        DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, ShareRow, SpanRow, StepRow,
+        ThreadRow, ToldRow, VirtualRow,
     };
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
@@ -301,20 +301,9 @@ mod tests {
             thread,
             kind: ThreadEventKind::New,
         });
-        rows.samples.push(SampleRow {
-            step,
-            sample: Sample {
-                thread: ThreadId(thread),
-                cpu: CpuId(0),
-                core_type: CoreTypeId(0),
-                at: Nanos(at_ns),
-                set: 0,
-                sets: 1,
-                enabled: Nanos(5),
-                running: Nanos(5),
-                counts: Counts::default(),
-            },
-        });
+        let (id, end, ran) = (ThreadId(thread), Nanos(at_ns), Nanos(5));
+        let sample = Sample::of_thread(id, CpuId(0), CoreTypeId(0), end, ran);
+        rows.samples.extend(step, &Samples::of(sample, 1, &[]));
         rows.metrics.push(MetricRow {
             step,
             at_ns,

@@ -10,6 +10,7 @@ use countersteer_core::engine::{
     Applied, Engine, Observation, ProgramInfo, Span, ThreadEvent, ThreadInfo, Watch,
 };
 use countersteer_core::placement::Placement;
+use countersteer_core::sample::Samples;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
@@ -114,7 +115,15 @@ impl Engine for ReplayEngine<'_> {
         let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
         let told = take(&record.told, &mut self.cursors.told, step, |r| r.step);
         let events = take(&record.events, &mut self.cursors.events, step, |r| r.step);
-        let samples = take(&record.samples, &mut self.cursors.samples, step, |r| r.step);
+        let steps = take(
+            &record.samples.steps,
+            &mut self.cursors.samples,
+            step,
+            |s| *s,
+        );
+        let rows = self.cursors.samples - steps.len()..self.cursors.samples;
+        let mut samples = Samples::default();
+        (record.samples.range(rows)).for_each(|row| samples.push_row(row));
         let spans = take(&record.spans, &mut self.cursors.spans, step, |r| r.step);
         let cursor = &mut self.cursors.programs;
         for row in take(&record.programs, cursor, step, |r| r.step) {
@@ -135,7 +144,7 @@ impl Engine for ReplayEngine<'_> {
                 .collect(),
             // No policy sees it, so records are without.
             ended: Vec::new(),
-            samples: samples.iter().map(|s| s.sample).collect(),
+            samples,
             spans: spans.iter().map(span).collect(),
             // A run that was stopped by its time limit ends here too.
             finished: row.finished || (self.next == record.steps.len() && !row.decided),

@@ -3,11 +3,12 @@
 //! `step` is the observation a row belongs to, as its position in the table of steps. Names and CPU lists are shared: a long
 //! run repeats few of them millions of times.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ProgramInfo;
-use countersteer_core::sample::Sample;
+use countersteer_core::sample::{Counts, Row, Sample, Samples};
 use countersteer_core::told::Told;
 
 /// An observation and what was applied after it.
@@ -77,10 +78,55 @@ pub struct EventRow {
     pub kind: countersteer_core::engine::ThreadEventKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SampleRow {
-    pub step: u32,
-    pub sample: Sample,
+/// Samples of threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampleRows {
+    /// By sample, the row of steps: the observation that told of it.
+    pub steps: Vec<u32>,
+    pub samples: Samples,
+}
+
+impl SampleRows {
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Samples that came with this step, which is none before the last one.
+    pub fn extend(&mut self, step: u32, samples: &Samples) {
+        self.samples.append(samples);
+        self.steps.resize(self.samples.len(), step);
+    }
+
+    /// Adds a sample with the counts of another.
+    pub(super) fn push(&mut self, step: u32, sample: Sample, counts: Counts<'_>) {
+        self.steps.push(step);
+        self.samples.push_with(sample, counts);
+    }
+
+    /// Adds all rows of others, leaving none there.
+    pub(super) fn append(&mut self, other: &mut Self) {
+        self.steps.append(&mut other.steps);
+        self.samples.append(&other.samples);
+        other.samples.clear();
+    }
+
+    /// Keeps rows of the first so many steps.
+    pub fn keep_steps(&mut self, steps: u32) {
+        let rows = self.steps.partition_point(|step| *step < steps);
+        self.steps.truncate(rows);
+        self.samples.truncate(rows);
+    }
+
+    /// Some of the samples.
+    pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> {
+        rows.filter_map(|row| self.samples.row(row))
+    }
 }
 
 /// Metrics of a thread after a sample.

@@ -1,6 +1,8 @@
 //! Finding threads, places and metrics in a record.
 
 use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::sample::Row;
+use countersteer_core::units::ThreadId;
 
 use super::State;
 use super::answer::{Figure, NextMove};
@@ -161,16 +163,16 @@ pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) ->
 
 fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
     use countersteer_core::sample::Event::{Cycles, Instructions};
-    let of = |s: &&crate::record::SampleRow| {
-        s.sample.thread.0 == thread && (s.sample.at.0 <= at_ns) == before
+    let of = |sample: &Row<'_>| {
+        sample.thread() == Some(ThreadId(thread)) && (sample.end.0 <= at_ns) == before
     };
-    let mut samples = record.samples.iter().filter(of);
+    let mut samples = record.samples.samples.iter().filter(of);
     let sample = if before {
         samples.next_back()
     } else {
         samples.next()
     };
-    sample?.sample.counts.ratio(Instructions, Cycles)
+    sample?.counts.ratio(Instructions, Cycles)
 }
 
 /// Where the thread went next.

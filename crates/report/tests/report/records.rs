@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet, Reading, Readings};
+use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet, Sample, Samples};
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::engine::ThreadEventKind;
 use countersteer_core::machine::Machine;
@@ -14,7 +14,7 @@ use countersteer_core::placement::{
 use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::sample::Event;
 use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CpuId, Nanos, ProgramId};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
     Collector, CountingRecorder, Detail, Differences, LiveCollector, Record, ReplayEngine,
@@ -58,7 +58,7 @@ fn a_record_comes_back_from_disk_as_it_was() {
     let mut record = sample_record();
     // An event that only one processor has is kept under the string that encodes it.
     let own = Event::named("uops_retired.slots").unwrap();
-    record.samples[0].sample.counts.set(own, 3.0);
+    record.samples.samples.set(0, own, 3.0);
     let dir = scratch.0.join("run.rec");
     record.save(&dir).unwrap();
     let mut back = Record::load(&dir).unwrap();
@@ -344,7 +344,7 @@ fn rows_out_of_order_or_of_no_observation_are_damage() {
     let changes: [Change; 6] = [
         ("threads", |r, step| r.threads[0].step = step),
         ("events", |r, step| r.events[0].step = step),
-        ("samples", |r, step| r.samples[0].step = step),
+        ("samples", |r, step| r.samples.steps[0] = step),
         ("metrics", |r, step| r.metrics[0].step = step),
         ("decisions", |r, step| r.decisions[0].step = step),
         ("spans", |r, step| r.spans[0].step = step),
@@ -372,7 +372,8 @@ fn a_table_with_fewer_or_more_rows_than_the_manifest_says_is_damage() {
     let scratch = Scratch::new("short");
     let dir = saved(&scratch);
     let mut shorter = sample_record();
-    shorter.samples.pop();
+    let last = *shorter.samples.steps.last().unwrap();
+    shorter.samples.keep_steps(last);
     let other = scratch.0.join("shorter.rec");
     shorter.save(&other).unwrap();
     let (long, short) = (dir.join("samples.parquet"), other.join("samples.parquet"));
@@ -545,6 +546,7 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
         None,
     )
     .unwrap();
+    let sets = plan.event_sets();
     let manifest = sample_record().manifest;
     let core_types = vec!["any".to_owned()];
     let mut recorder = CountingRecorder::begin(
@@ -557,24 +559,24 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
     .unwrap();
     let owner = Owner::Thread { pid: 41, tid: 42 };
     for period in 1..=2u64 {
-        let mut readings = Readings::default();
-        let row = Reading {
+        let mut samples = Samples::by_sets(sets.clone());
+        let row = Sample {
             start: Nanos::from_millis(period * 100 - 100),
             end: Nanos::from_millis(period * 100),
             enabled: Nanos::from_millis(50),
             running: Nanos::from_millis(50),
             present: 1,
             last: period == 2,
-            ..Reading::new(owner, Some(CpuId(1)), 0, 0)
+            ..Sample::new(owner, Some(CpuId(1)), CoreTypeId(0), 0)
         };
-        readings.push(row, [period * 1_000]);
+        samples.push(row, [(period * 1_000) as f64]);
         let at = Nanos::from_millis(period * 100);
-        let outside = |_: &str, _: &Reading| None;
+        let outside = |_: &str, _: &Sample| None;
         recorder.period(
             Nanos::ZERO,
             at,
             period == 2,
-            &readings,
+            &samples,
             |_| "sorter",
             &outside,
         );
@@ -590,9 +592,7 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
         kinds,
         [(0, ThreadEventKind::New), (1, ThreadEventKind::Exit)]
     );
-    let samples = record.samples.iter();
-    let instructions: Vec<_> = samples
-        .map(|s| s.sample.counts.get(Event::Instructions))
-        .collect();
+    let samples = record.samples.samples.iter();
+    let instructions: Vec<_> = samples.map(|s| s.counts.get(Event::Instructions)).collect();
     assert_eq!(instructions, [Some(1e3), Some(2e3)]);
 }

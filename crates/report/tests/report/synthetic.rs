@@ -15,7 +15,7 @@ use countersteer_core::engine::{
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Sample, Samples};
 use countersteer_core::score::{Outcome, ProgramOutcome};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
@@ -258,32 +258,26 @@ impl Room {
         }
     }
 
-    fn sample(&mut self, i: usize) -> Option<Sample> {
+    fn sample(&mut self, i: usize, into: &mut Samples) {
         let at = Nanos(self.now);
         let core_type = self.topology.core_type_of(self.threads[i].cpu);
         let noise = 1.0 + 0.02 * (self.rng.random::<f64>() - 0.5);
         let t = &mut self.threads[i];
         let (instructions, cycles, running) = std::mem::take(&mut t.sampled);
-        (running > 0).then_some(())?;
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, (instructions * noise).round());
-        counts.set(Event::Cycles, cycles);
-        counts.set(Event::LlcMisses, (instructions * t.kind.3 * 1e-3).round());
-        counts.set(Event::LlcOccupancyBytes, t.occupancy.round());
-        counts.set(Event::EnergyNj, (instructions * 1.1).round());
-        counts.set(Event::SfTrue, t.kind.1 / t.kind.2);
-        let running = Nanos(running);
-        Some(Sample {
-            thread: ThreadId(i as u32),
-            cpu: t.cpu,
-            core_type,
-            at,
-            set: 0,
-            sets: 1,
-            enabled: running,
-            running,
-            counts,
-        })
+        if running == 0 {
+            return;
+        }
+        let counts = [
+            (Event::Instructions, (instructions * noise).round()),
+            (Event::Cycles, cycles),
+            (Event::LlcMisses, (instructions * t.kind.3 * 1e-3).round()),
+            (Event::LlcOccupancyBytes, t.occupancy.round()),
+            (Event::EnergyNj, (instructions * 1.1).round()),
+            (Event::SfTrue, t.kind.1 / t.kind.2),
+        ];
+        let thread = ThreadId(i as u32);
+        let sample = Sample::of_thread(thread, t.cpu, core_type, at, Nanos(running));
+        into.add(sample, 1, &counts);
     }
 }
 
@@ -299,9 +293,8 @@ impl Engine for Room {
         while self.now < until.0 && !finished(self) {
             self.quantum();
         }
-        let samples = (0..self.threads.len())
-            .filter_map(|i| self.sample(i))
-            .collect();
+        let mut samples = Samples::default();
+        (0..self.threads.len()).for_each(|i| self.sample(i, &mut samples));
         let info = |(i, t): (usize, &Thread)| ThreadInfo {
             id: ThreadId(i as u32),
             program: ProgramId(i as u32),

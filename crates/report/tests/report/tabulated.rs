@@ -14,12 +14,8 @@ fn figures_are_those_of_the_samples_and_survive_a_file() {
     let profile = tabulate(&record, &program.name).unwrap();
     let topology = record.topology().unwrap();
     let mut ran_on = std::collections::BTreeMap::new();
-    for sample in record
-        .samples
-        .iter()
-        .map(|s| s.sample)
-        .filter(|s| s.thread == program.id)
-    {
+    let samples = record.samples.samples.of_threads();
+    for (_, sample) in samples.filter(|(thread, _)| *thread == program.id) {
         let count = |event| sample.counts.get(event).unwrap();
         let sums: &mut (f64, f64) = ran_on.entry(sample.core_type).or_default();
         sums.0 += count(Event::Instructions);
@@ -50,7 +46,7 @@ fn what_is_lacking_is_said() {
         error.contains("`nobody`") && error.contains(&*name),
         "{error}"
     );
-    record.samples.clear();
+    record.samples.keep_steps(0);
     let error = tabulate(&record, &name).unwrap_err().to_string();
     assert!(error.contains("-e instructions,cycles"), "{error}");
 }

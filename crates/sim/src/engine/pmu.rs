@@ -1,15 +1,17 @@
 //! The simulated PMU: what counters would show of the progress model's truth.
 //!
-//! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have. Only what a
+//! Input: cumulative counters at the ends of intervals. Output: [`Samples`] with the noise that real readings have. Only what a
 //! policy reads is counted, beside instructions and cycles, and it is multiplexed where a core type has too few counters: each
 //! core type has event sets of its own. Energy, occupancy and what programs report take no counter and are always there. So does
 //! Thread Director's class, once it is read: it is there on the fastest core type, and drawn for each phase of each program.
+
+use std::sync::Arc;
 
 use countersteer_core::counters::divide;
 use countersteer_core::events::Event;
 use countersteer_core::machine::CoreType;
 use countersteer_core::metric;
-use countersteer_core::sample::{Counts, Sample};
+use countersteer_core::sample::{EventSet, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
@@ -22,6 +24,8 @@ const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
 /// Virtual counters that are read with every set.
 const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
+/// What is known without a counter and without noise.
+const KNOWN: [Event; 4] = [Event::SfTrue, Event::EfTrue, Event::TdClass, Event::Work];
 
 /// The events of real machines that these metrics need and that the model cannot tell, whatever profiles say.
 #[must_use]
@@ -56,7 +60,7 @@ fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
     let fits = |set: &[Event]| {
         let programmable = set.iter().filter(|event| !fixed.contains(event)).count();
-        programmable <= core_type.counters as usize && set.len() + VIRTUAL.len() + 4 <= Counts::MOST
+        programmable <= core_type.counters as usize
     };
     let exists = |event: &&Event| core_type.counts(**event);
     let existing = |group: &Vec<Event>| group.iter().filter(exists).copied().collect();
@@ -70,17 +74,25 @@ pub(super) struct Pmu {
     /// By event: the noise of one does not depend on which others are counted.
     rngs: Vec<rand_pcg::Pcg64>,
     threads: Vec<State>,
-    samples: Vec<Sample>,
+    samples: Samples,
     /// By core type, its event sets.
-    sets: Vec<Vec<Vec<Event>>>,
+    sets: Vec<Vec<CountedSet>>,
     /// Counted whatever is read.
     always: Vec<Event>,
     /// True efficiency factors are read.
     wants_ef: bool,
+    /// Of the sample that is made.
+    values: Vec<Option<f64>>,
     period: usize,
     /// Core type on which threads have classes, while somebody reads them; what these are drawn by.
     classes_on: Option<CoreTypeId>,
     seed: u64,
+}
+
+/// An event set: what it counts, and what rows of its samples go by.
+struct CountedSet {
+    counted: Vec<Event>,
+    all: Arc<EventSet>,
 }
 
 /// What only a simulator knows of a thread's current phase.
@@ -93,6 +105,8 @@ pub(super) struct Truth {
 #[derive(Clone, Copy, Default)]
 struct State {
     last: Counters,
+    /// When that was read.
+    read_at: Nanos,
     /// Occupancy at switch-outs of this interval: sum and count (CMPSched$im samples capacity then, section 4.2).
     occupancy_sum: f64,
     occupancy_count: u32,
@@ -108,10 +122,11 @@ impl Pmu {
             noise,
             rngs: (0..Event::ALL.len()).map(rng).collect(),
             threads: Vec::new(),
-            samples: Vec::new(),
+            samples: Samples::default(),
             sets: Vec::new(),
             always: Vec::new(),
             wants_ef: false,
+            values: Vec::new(),
             period: 0,
             classes_on: None,
             seed,
@@ -143,7 +158,14 @@ impl Pmu {
                     is_offered(*event) && !without_counter(event) && !BASE.contains(event)
                 });
             }
-            sets_of(core_type, &groups)
+            let sets = sets_of(core_type, &groups);
+            let of = sets.len() as u32;
+            let compile = |counted: Vec<Event>| {
+                let all = counted.iter().chain(&VIRTUAL).chain(&KNOWN);
+                let all = Arc::new(EventSet::new(all.copied().map(Some), of));
+                CountedSet { counted, all }
+            };
+            sets.into_iter().map(compile).collect()
         };
         self.sets = topology.core_types.iter().enumerate().map(sets).collect();
         self.period = 0;
@@ -192,6 +214,7 @@ impl Pmu {
     ) {
         let state = &mut self.threads[thread.index()];
         let last = std::mem::replace(&mut state.last, *now);
+        let start = std::mem::replace(&mut state.read_at, at);
         let ran = Nanos((now.run_ns - last.run_ns).round().max(0.0) as u64);
         if ran == Nanos::ZERO {
             return;
@@ -206,8 +229,8 @@ impl Pmu {
         let occupancy = lines * LINE_BYTES as f64;
         let sets = &self.sets[core_type.index()];
         let set = self.period % sets.len();
-        let mut counts = Counts::default();
-        for event in sets[set].iter().chain(&VIRTUAL).copied() {
+        self.values.clear();
+        for event in sets[set].counted.iter().chain(&VIRTUAL).copied() {
             let exact = if event == Event::LlcOccupancyBytes {
                 Some(occupancy)
             } else {
@@ -219,37 +242,30 @@ impl Pmu {
             } else {
                 1.0
             };
-            if let Some(exact) = exact {
-                counts.set(event, (exact * factor).max(0.0));
-            }
+            self.values.push(exact.map(|e| (e * factor).max(0.0)));
         }
-        counts.set(Event::SfTrue, truth.sf);
-        if let Some(ef) = truth.ef {
-            counts.set(Event::EfTrue, ef);
-        }
-        if self.classes_on == Some(core_type) {
-            let class = class_of(self.seed, truth.sf);
-            counts.set(Event::TdClass, f64::from(class));
-        }
-        counts.set(Event::Work, now.instructions - last.instructions);
-        self.samples.push(Sample {
-            thread,
-            cpu,
-            core_type,
-            at,
+        let class = || f64::from(class_of(self.seed, truth.sf));
+        let known = [
+            Some(truth.sf),
+            truth.ef,
+            (self.classes_on == Some(core_type)).then(class),
+            Some(now.instructions - last.instructions),
+        ];
+        self.values.extend(known);
+        let sample = Sample {
             set: set as u32,
-            sets: sets.len() as u32,
-            enabled: ran,
-            running: ran,
-            counts,
-        });
+            start,
+            present: EventSet::present(self.values.iter().copied()),
+            ..Sample::of_thread(thread, cpu, core_type, at, ran)
+        };
+        let values = self.values.iter().map(|value| value.unwrap_or(0.0));
+        self.samples.push_by(sample, &sets[set].all, values);
     }
 
     /// The samples since the last call, by thread, then time.
-    pub fn take_samples(&mut self) -> Vec<Sample> {
-        let mut samples = std::mem::take(&mut self.samples);
-        samples.sort_by_key(|s| (s.thread, s.at));
-        samples
+    pub fn take_samples(&mut self) -> Samples {
+        self.samples.sort();
+        self.samples.take()
     }
 }
 

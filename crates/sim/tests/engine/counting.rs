@@ -41,8 +41,8 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     let seen = simulation
         .observe(&Watch::default(), Nanos::from_millis(200))
         .unwrap();
-    for sample in &seen.samples {
-        assert_eq!(sample.thread, thread);
+    for (of, sample) in seen.samples.of_threads() {
+        assert_eq!(of, thread);
         types.push(sample.core_type.0);
         assert!(sample.counts.get(Event::Instructions).unwrap() > 0.0);
     }
@@ -79,7 +79,7 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
         let seen = simulation
             .observe(&watch, Nanos::from_millis(at * 100))
             .unwrap();
-        for sample in &seen.samples {
+        for sample in seen.samples.iter() {
             let counted = rare
                 .iter()
                 .filter(|event| sample.counts.get(**event).is_some())
@@ -87,7 +87,7 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
             assert!(
                 counted <= counters as usize && sample.counts.get(Event::Instructions).is_some()
             );
-            sets = sample.sets;
+            sets = sample.sets();
         }
         bank.update(&seen);
         threads = seen.threads;
@@ -175,9 +175,13 @@ fn each_core_type_counts_what_it_has_counters_for_in_sets_of_its_own() {
         let observed = simulation
             .observe(&Watch::default(), Nanos::from_millis(at * 100))
             .unwrap();
-        for sample in &observed.samples {
+        for sample in observed.samples.iter() {
             let core_type = &topology.core_types[sample.core_type.index()];
-            assert_eq!(sample.sets, [1, 3][sample.core_type.index()], "{sample:?}");
+            assert_eq!(
+                sample.sets(),
+                [1, 3][sample.core_type.index()],
+                "{sample:?}"
+            );
             let get = |event| sample.counts.get(event);
             assert!(get(Event::DtlbLoadMisses).is_none());
             assert!(get(Event::Instructions).is_some() && get(Event::EnergyNj).is_some());

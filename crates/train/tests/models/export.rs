@@ -1,7 +1,7 @@
 use countersteer_core::metric::Round;
 use countersteer_core::model::{Judged, Model, ModelFile, Target};
-use countersteer_core::sample::{Counts, Event, Sample as Counted};
-use countersteer_core::units::{CoreTypeId, Nanos};
+use countersteer_core::sample::{Event, Sample, Samples};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::data::Data;
 use countersteer_train::judge::judge;
 use countersteer_train::train::{Trained, train};
@@ -40,12 +40,13 @@ fn additive_with_noise(r: &crate::Ratios, rng: &mut rand_pcg::Pcg64) -> f64 {
 }
 
 /// Counts with these ratios of the model's features, all of which are by instructions or cycles.
-fn counted(made: &Made, logarithms: &[f64]) -> Counted {
-    let mut counts = Counts::default();
+fn counted(made: &Made, logarithms: &[f64]) -> Samples {
     let instructions = 1e12;
-    counts.set(Event::Instructions, instructions);
     let cycles = instructions * logarithms[0].exp();
-    counts.set(Event::Cycles, cycles.round());
+    let mut counts = vec![
+        (Event::Instructions, instructions),
+        (Event::Cycles, cycles.round()),
+    ];
     for (nth, x) in made.trained.factor.features.iter().zip(logarithms).skip(1) {
         let feature = &made.data.features[*nth];
         let below = if feature.below == Event::Cycles {
@@ -53,20 +54,14 @@ fn counted(made: &Made, logarithms: &[f64]) -> Counted {
         } else {
             instructions
         };
-        counts.set(feature.above, (below * x.exp()).round());
+        counts.push((feature.above, (below * x.exp()).round()));
     }
-    let (thread, cpu, at, set) = Default::default();
-    Counted {
-        thread,
-        cpu,
-        core_type: CoreTypeId::from_index(0),
-        at,
-        set,
-        sets: 1,
-        enabled: Nanos(1),
-        running: Nanos(1),
-        counts,
-    }
+    sample(&counts)
+}
+
+fn sample(counts: &[(Event, f64)]) -> Samples {
+    let head = Sample::of_thread(ThreadId(0), CpuId(0), CoreTypeId(0), Nanos(1), Nanos(1));
+    Samples::of(head, 1, counts)
 }
 
 #[test]
@@ -102,10 +97,12 @@ fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
             let (low, high) = made.data.features[sum.features[nth]].range;
             for step in 0..40 {
                 let middle = low + (high - low) / 40.0 * (f64::from(step) + 0.5);
-                let mut counts = Counts::default();
-                counts.set(feature.below, 1e12);
-                counts.set(feature.above, (1e12 * middle.exp()).round());
-                let ratio = feature.ratio_q20(&counts).unwrap();
+                let counts = [
+                    (feature.below, 1e12),
+                    (feature.above, (1e12 * middle.exp()).round()),
+                ];
+                let sample = sample(&counts);
+                let ratio = feature.ratio_q20(&sample.row(0).unwrap().counts).unwrap();
                 let reached = feature.steps.partition_point(|(least, _)| *least <= ratio);
                 let adds = feature.steps[reached - 1].1 as f64 * bit;
                 let wanted = times * sum.adds(&made.data, nth, middle);
@@ -134,7 +131,7 @@ fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
     for row in &made.data.rows {
         let logarithms: Vec<f64> = features.iter().map(|f| row.logarithms[*f]).collect();
         let told = model
-            .predict(&Round::of(&counted(&made, &logarithms)))
+            .predict(&Round::of(&counted(&made, &logarithms)).unwrap())
             .unwrap();
         let wanted = made.trained.factor.of(&made.data, row);
         assert!(
@@ -159,24 +156,23 @@ fn what_was_never_seen_is_in_doubt() {
             f64::midpoint(low, high)
         })
         .collect();
-    let told = model.predict(&Round::of(&counted(&made, &inside))).unwrap();
+    let told = model
+        .predict(&Round::of(&counted(&made, &inside)).unwrap())
+        .unwrap();
     assert!(told.doubt < 1.0 && told.confident().is_some());
     let mut outside = inside.clone();
     outside[0] = made.data.features[0].range.1 + 1.0;
     let told = model
-        .predict(&Round::of(&counted(&made, &outside)))
+        .predict(&Round::of(&counted(&made, &outside)).unwrap())
         .unwrap();
     assert!(told.doubt > 1.0 && told.confident().is_none());
     // What is not counted is not known.
-    let mut lacking = counted(&made, &inside);
-    let (cycles, instructions) = (Event::Cycles, Event::Instructions);
-    let kept = [cycles, instructions].map(|e| (e, lacking.counts.get(e).unwrap()));
-    lacking.counts = Counts::default();
-    kept.into_iter()
-        .for_each(|(e, value)| lacking.counts.set(e, value));
+    let all = counted(&made, &inside);
+    let kept = |event| (event, all.row(0).unwrap().counts.get(event).unwrap());
+    let lacking = sample(&[Event::Cycles, Event::Instructions].map(kept));
     assert!(
         model
-            .predict(&Round::of(&lacking))
+            .predict(&Round::of(&lacking).unwrap())
             .unwrap()
             .confident()
             .is_none()
@@ -206,7 +202,7 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     for row in &made.data.rows {
         let of = &made.trained.factor.features;
         let logarithms: Vec<f64> = of.iter().map(|f| row.logarithms[*f]).collect();
-        let told = model.predict(&Round::of(&counted(&made, &logarithms)));
+        let told = model.predict(&Round::of(&counted(&made, &logarithms)).unwrap());
         let told = told.unwrap();
         assert!((told.factor - made.file.constant.factor).abs() < 1e-4);
         assert!((told.width - made.file.constant.width).abs() < 1e-4);

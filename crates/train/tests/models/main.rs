@@ -7,11 +7,11 @@ mod fit;
 mod judge;
 mod records;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use countersteer_core::events::Event;
 use countersteer_core::machine::Machine;
-use countersteer_core::sample::Counts;
 use countersteer_core::topology::Topology;
 use countersteer_train::sample::{Counted, Sample};
 use rand::{RngExt, SeedableRng};
@@ -29,11 +29,12 @@ pub const INSTRUCTIONS: f64 = 1e8;
 /// A stretch by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
 pub fn stretch(family: &str, events: &[(Event, f64)], factor: f64, energy: [f64; 2]) -> Sample {
     let counted = |slower: f64, energy: f64| {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, INSTRUCTIONS);
-        counts.set(Event::EnergyNj, energy * INSTRUCTIONS);
+        let mut counts = BTreeMap::from([
+            (Event::Instructions, INSTRUCTIONS),
+            (Event::EnergyNj, energy * INSTRUCTIONS),
+        ]);
         for (event, per_instruction) in events {
-            counts.set(*event, (per_instruction * INSTRUCTIONS).round());
+            counts.insert(*event, (per_instruction * INSTRUCTIONS).round());
         }
         Counted {
             counts,

@@ -1,14 +1,14 @@
 use countersteer_core::events::Event;
-use countersteer_core::sample::{Counts, Sample as Reading};
+use countersteer_core::sample::{Row, Sample, Samples};
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::records::{Lack, Pass, pair};
 use countersteer_train::sample::WINDOW;
 
 use crate::topology;
 
-/// Readings of 10 ms, one speed (instructions per ns) for so many windows after the other.
+/// Samples of 10 ms, one speed (instructions per ns) for so many windows after the other.
 fn pass(core_type: usize, stretches: &[(f64, f64)], branches: f64) -> Pass {
-    let mut readings = Vec::new();
+    let mut samples = Samples::default();
     let mut at = Nanos::ZERO;
     for (speed, windows) in stretches {
         let mut left = windows * WINDOW;
@@ -17,30 +17,30 @@ fn pass(core_type: usize, stretches: &[(f64, f64)], branches: f64) -> Pass {
             let time = Nanos((instructions / speed) as u64);
             at += time;
             left -= instructions;
-            let mut counts = Counts::default();
-            counts.set(Event::Instructions, instructions);
-            counts.set(Event::Cycles, instructions * 0.5);
-            counts.set(Event::Branches, instructions * branches);
-            readings.push(Reading {
-                thread: ThreadId(0),
-                cpu: CpuId(0),
-                core_type: CoreTypeId::from_index(core_type),
-                at,
-                set: 0,
-                sets: 1,
-                enabled: time,
-                running: time,
-                counts,
-            });
+            let counts = [
+                (Event::Instructions, instructions),
+                (Event::Cycles, instructions * 0.5),
+                (Event::Branches, instructions * branches),
+            ];
+            let core_type = CoreTypeId::from_index(core_type);
+            let sample = Sample::of_thread(ThreadId(0), CpuId(0), core_type, at, time);
+            samples.add(sample, 1, &counts);
         }
     }
     Pass {
         program: "made-up".into(),
         family: "made-up".into(),
         core_type,
-        readings,
+        samples,
         whole: true,
     }
+}
+
+/// The samples that something makes of these.
+fn changed(samples: &Samples, change: impl Fn(Row<'_>, &mut Samples)) -> Samples {
+    let mut other = Samples::default();
+    samples.iter().for_each(|row| change(row, &mut other));
+    other
 }
 
 #[test]
@@ -65,13 +65,11 @@ fn passes_with_other_events_are_aligned_by_window() {
     let fast = pass(0, &[(4.0, 2.0)], 0.1);
     let slow = pass(1, &[(2.0, 2.0)], 0.1);
     let mut second = pass(0, &[(4.0, 2.0)], 0.1);
-    for reading in &mut second.readings {
-        let instructions = reading.counts.get(Event::Instructions).unwrap();
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, instructions);
-        counts.set(Event::LlcMisses, instructions * 0.003);
-        reading.counts = counts;
-    }
+    second.samples = changed(&second.samples, |sample, into| {
+        let instructions = sample.counts.get(Event::Instructions).unwrap();
+        let misses = (Event::LlcMisses, instructions * 0.003);
+        into.add(*sample, 1, &[(Event::Instructions, instructions), misses]);
+    });
     let paired = pair(&topology(), &[fast, second, slow]).unwrap();
     let misses = paired.samples[0].ratio(0, Event::LlcMisses, Event::Instructions);
     assert!((misses.unwrap() - 0.003).abs() < 1e-9);
@@ -82,15 +80,11 @@ fn passes_with_other_events_are_aligned_by_window() {
 fn a_set_that_had_its_turn_half_of_the_time_saw_half_of_the_instructions() {
     let fast = pass(0, &[(4.0, 4.0)], 0.1);
     let mut slow = pass(1, &[(2.0, 4.0)], 0.1);
-    for reading in &mut slow.readings {
-        let mut counts = Counts::default();
-        reading
-            .counts
-            .iter()
-            .for_each(|(event, value)| counts.set(event, value / 2.0));
-        reading.counts = counts;
-        reading.running = Nanos(reading.enabled.0 / 2);
-    }
+    slow.samples = changed(&slow.samples, |sample, into| {
+        let half = sample.counts.iter().map(|(event, n)| (event, n / 2.0));
+        let running = Nanos(sample.enabled.0 / 2);
+        into.add(Sample { running, ..*sample }, 1, &half.collect::<Vec<_>>());
+    });
     let paired = pair(&topology(), &[fast, slow]).unwrap();
     assert_eq!(paired.windows, 4);
     assert!((paired.samples[0].speed_up() - 2.0).abs() < 1e-6);
@@ -101,11 +95,12 @@ fn windows_whose_branches_differ_are_left_out() {
     let fast = pass(0, &[(4.0, 3.0)], 0.1);
     let mut slow = pass(1, &[(2.0, 3.0)], 0.1);
     let mut seen = 0.0;
-    for reading in &mut slow.readings {
-        seen += reading.counts.get(Event::Instructions).unwrap();
+    for row in 0..slow.samples.len() {
+        let counts = slow.samples.row(row).unwrap().counts;
+        seen += counts.get(Event::Instructions).unwrap();
+        let branches = counts.get(Event::Branches).unwrap();
         if seen > 2.0 * WINDOW {
-            let branches = reading.counts.get(Event::Branches).unwrap();
-            reading.counts.set(Event::Branches, branches * 1.2);
+            slow.samples.set(row, Event::Branches, branches * 1.2);
         }
     }
     let paired = pair(&topology(), &[fast, slow]).unwrap();
@@ -136,11 +131,10 @@ fn what_is_lacking_is_named() {
         "no program ran on both golden-cove and gracemont:\n  made-up: it has no run on gracemont"
     );
     let mut slow = pass(1, &[(2.0, 3.0)], 0.1);
-    for reading in &mut slow.readings {
-        let instructions = reading.counts.get(Event::Instructions).unwrap();
-        reading.counts = Counts::default();
-        reading.counts.set(Event::Instructions, instructions);
-    }
+    slow.samples = changed(&slow.samples, |sample, into| {
+        let instructions = sample.counts.get(Event::Instructions).unwrap();
+        into.add(*sample, 1, &[(Event::Instructions, instructions)]);
+    });
     let error = pair(&topology(), &[fast, slow]).unwrap_err().to_string();
     assert_eq!(
         error,

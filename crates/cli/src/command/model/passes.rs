@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Event, Row, Sample, Samples};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, Nanos, ThreadId};
 use countersteer_report::record::Record;
@@ -54,11 +54,11 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
             let name = base_name(&run.name);
             match run.alone() {
                 Ok(core_type) => passes.extend(run.passes(&record).into_iter().map(
-                    |(readings, whole)| Pass {
+                    |(samples, whole)| Pass {
                         program: name.to_owned(),
                         family: families.get(name).map_or(name, String::as_str).to_owned(),
                         core_type: core_type.index(),
-                        readings,
+                        samples,
                         whole,
                     },
                 )),
@@ -108,16 +108,21 @@ fn base_name(name: &str) -> &str {
 /// A program of a record.
 struct Run {
     name: Arc<str>,
-    /// Readings of the thread that did most, in order; that thread; the program's instructions in all.
-    readings: Vec<Sample>,
+    /// Samples of the thread that did most, in order; that thread; the program's instructions in all.
+    samples: Samples,
     thread: ThreadId,
     instructions: f64,
     /// Others that ran at the same time.
     beside: BTreeSet<Arc<str>>,
 }
 
-fn retired(sample: &Sample) -> f64 {
+fn retired(sample: &Row<'_>) -> f64 {
     sample.counts.get(Event::Instructions).unwrap_or(0.0)
+}
+
+/// Instructions of all of these.
+fn sum(samples: &Samples) -> f64 {
+    samples.iter().map(|s| retired(&s)).sum()
 }
 
 /// The programs of a record that retired instructions.
@@ -127,39 +132,37 @@ fn runs(record: &Record) -> Vec<Run> {
     for row in &record.threads {
         owners.insert(row.thread, (row.program, Arc::clone(&row.name)));
     }
-    let mut threads: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
-    for row in &record.samples {
-        let sample = row.sample;
-        threads.entry(sample.thread.0).or_default().push(sample);
+    let mut threads: BTreeMap<u32, Samples> = BTreeMap::new();
+    for (thread, sample) in record.samples.samples.of_threads() {
+        threads.entry(thread.0).or_default().push_row(sample);
     }
     let mut programs: BTreeMap<u32, Run> = BTreeMap::new();
-    let sum = |readings: &[Sample]| readings.iter().map(retired).sum::<f64>();
-    for (thread, readings) in threads {
-        let own = sum(&readings);
+    for (thread, samples) in threads {
+        let own = sum(&samples);
         let Some((program, name)) = owners.get(&thread).filter(|_| own > 0.0) else {
             continue;
         };
         let run = programs.entry(*program).or_insert_with(|| Run {
             name: Arc::clone(name),
-            readings: Vec::new(),
+            samples: Samples::default(),
             thread: ThreadId(thread),
             instructions: 0.0,
             beside: BTreeSet::new(),
         });
         run.instructions += own;
-        if own > sum(&run.readings) {
+        if own > sum(&run.samples) {
             run.name = Arc::clone(name);
             run.thread = ThreadId(thread);
-            run.readings = readings;
+            run.samples = samples;
         }
     }
     let mut runs: Vec<Run> = programs.into_values().collect();
     let spans: Vec<(Arc<str>, Nanos, Nanos)> = runs
         .iter()
         .filter_map(|r| {
-            let (first, last) = (r.readings.first()?, r.readings.last()?);
-            let begin = Nanos(first.at.0.saturating_sub(first.enabled.0));
-            Some((Arc::clone(&r.name), begin, last.at))
+            let (first, last) = (r.samples.rows().first()?, r.samples.rows().last()?);
+            let begin = first.end.since(first.enabled);
+            Some((Arc::clone(&r.name), begin, last.end))
         })
         .collect();
     for (row, run) in runs.iter_mut().enumerate() {
@@ -178,13 +181,13 @@ impl Run {
             let others: Vec<&str> = self.beside.iter().map(|n| &**n).collect();
             return Err(format!("it ran beside {}", others.join(", ")));
         }
-        let own: f64 = self.readings.iter().map(retired).sum();
+        let own = sum(&self.samples);
         if own < NEARLY_ALL * self.instructions {
             return Err("several threads did its work: models are trained on one".into());
         }
         let mut by_type: BTreeMap<CoreTypeId, f64> = BTreeMap::new();
-        for reading in &self.readings {
-            *by_type.entry(reading.core_type).or_default() += retired(reading);
+        for sample in self.samples.iter() {
+            *by_type.entry(sample.core_type).or_default() += retired(&sample);
         }
         by_type
             .into_iter()
@@ -193,8 +196,8 @@ impl Run {
             .ok_or_else(|| "it ran on several core types: pin it to one".into())
     }
 
-    /// Readings of each of its runs, and whether the run went to its end.
-    fn passes(&self, record: &Record) -> Vec<(Vec<Sample>, bool)> {
+    /// Samples of each of its runs, and whether the run went to its end.
+    fn passes(&self, record: &Record) -> Vec<(Samples, bool)> {
         let exits = |e: &&countersteer_report::record::EventRow| {
             e.thread == self.thread.0 && e.kind == ThreadEventKind::Exit
         };
@@ -203,7 +206,7 @@ impl Run {
         let own = programs.iter().find(|p| *p.name == *self.name);
         let lengths: &[f64] = own.map_or(&[], |p| &p.completions_s);
         if lengths.is_empty() {
-            return vec![(self.readings.clone(), ended)];
+            return vec![(self.samples.clone(), ended)];
         }
         let mut ends = Vec::new();
         let mut at = 0.0;
@@ -211,44 +214,41 @@ impl Run {
             at += length;
             ends.push(Nanos::from_secs_f64(at));
         }
-        let mut parts = split(&self.readings, &ends);
+        let mut parts = split(&self.samples, &ends);
         // What began after the last run that ended.
         parts.truncate(ends.len());
         parts.into_iter().map(|part| (part, true)).collect()
     }
 }
 
-/// Readings cut at times; what reaches beyond one is shared out evenly.
-fn split(readings: &[Sample], ends: &[Nanos]) -> Vec<Vec<Sample>> {
-    let mut parts = vec![Vec::new(); ends.len() + 1];
+/// Samples cut at times; what reaches beyond one is shared out evenly.
+fn split(samples: &Samples, ends: &[Nanos]) -> Vec<Samples> {
+    let mut parts = vec![Samples::default(); ends.len() + 1];
     let mut begin = Nanos::ZERO;
-    for reading in readings {
-        let whole = reading.at.since(begin).0.max(1) as f64;
+    for sample in samples.iter() {
+        let whole = sample.end.since(begin).0.max(1) as f64;
         let mut from = begin;
         for (row, part) in parts.iter_mut().enumerate() {
-            let to = ends.get(row).map_or(reading.at, |end| reading.at.min(*end));
+            let to = ends.get(row).map_or(sample.end, |end| sample.end.min(*end));
             if to > from {
-                part.push(share_of(reading, to.since(from).0 as f64 / whole));
+                add_share(part, &sample, to.since(from).0 as f64 / whole);
                 from = to;
             }
         }
-        begin = reading.at;
+        begin = sample.end;
     }
     parts
 }
 
-fn share_of(reading: &Sample, share: f64) -> Sample {
-    let mut counts = Counts::default();
-    for (event, value) in reading.counts.iter() {
-        counts.set(event, value * share);
-    }
+fn add_share(into: &mut Samples, sample: &Row<'_>, share: f64) {
     let part = |time: Nanos| Nanos((time.0 as f64 * share) as u64);
-    Sample {
-        enabled: part(reading.enabled),
-        running: part(reading.running),
-        counts,
-        ..*reading
-    }
+    let head = Sample {
+        enabled: part(sample.enabled),
+        running: part(sample.running),
+        ..**sample
+    };
+    let values = sample.counts.values().iter().map(|value| value * share);
+    into.push_by(head, sample.counts.event_set(), values);
 }
 
 #[cfg(test)]
@@ -256,30 +256,21 @@ mod tests {
     use super::*;
     use countersteer_core::units::CpuId;
 
-    fn reading(at_ms: u64, instructions: f64) -> Sample {
-        let mut counts = Counts::default();
-        counts.set(Event::Instructions, instructions);
-        Sample {
-            thread: ThreadId(1),
-            cpu: CpuId(0),
-            core_type: CoreTypeId::from_index(0),
-            at: Nanos::from_millis(at_ms),
-            set: 0,
-            sets: 1,
-            enabled: Nanos::from_millis(10),
-            running: Nanos::from_millis(10),
-            counts,
-        }
+    fn sample(at_ms: u64, instructions: f64) -> Samples {
+        let end = Nanos::from_millis(at_ms);
+        let ran = Nanos::from_millis(10);
+        let core_type = CoreTypeId::from_index(0);
+        let head = Sample::of_thread(ThreadId(1), CpuId(0), core_type, end, ran);
+        Samples::of(head, 1, &[(Event::Instructions, instructions)])
     }
 
     #[test]
-    fn a_reading_that_reaches_beyond_the_end_of_a_run_is_shared_out() {
-        let readings = [reading(10, 100.0), reading(20, 200.0), reading(30, 100.0)];
-        let parts = split(&readings, &[Nanos::from_millis(15)]);
-        let sums = |part: &[Sample]| -> f64 { part.iter().map(retired).sum() };
+    fn a_sample_that_reaches_beyond_the_end_of_a_run_is_shared_out() {
+        let samples = [sample(10, 100.0), sample(20, 200.0), sample(30, 100.0)];
+        let parts = split(&samples.into_iter().collect(), &[Nanos::from_millis(15)]);
         assert_eq!(parts.len(), 2);
-        assert!((sums(&parts[0]) - 200.0).abs() < 1e-9);
-        assert!((sums(&parts[1]) - 200.0).abs() < 1e-9);
-        assert_eq!(parts[1][0].running, Nanos::from_millis(5));
+        assert!((sum(&parts[0]) - 200.0).abs() < 1e-9);
+        assert!((sum(&parts[1]) - 200.0).abs() < 1e-9);
+        assert_eq!(parts[1].rows()[0].running, Nanos::from_millis(5));
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_core::counters::{Fold, Per, Readings};
+use countersteer_core::counters::{Fold, Per, Samples};
 use countersteer_host::counters::{CoreTypes, Ending, Request, Session, Summary};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};
@@ -82,13 +82,13 @@ fn put(quantities: &mut Vec<Quantity>, run: usize, (name, unit, value): (String,
 
 /// Events, then metrics, of one run; by core type where there are several.
 fn values_of(
-    sums: &Readings,
+    sums: &Samples,
     counted: &Counted,
     core_types: &CoreTypes,
 ) -> Vec<(String, String, f64)> {
     let mut values = Vec::new();
     let on = |row: usize, name: &str| {
-        let core_type = sums.rows().get(row).map_or(0, |r| r.core_type as usize);
+        let core_type = sums.rows().get(row).map_or(0, |r| r.core_type.index());
         match core_types.names.get(core_type) {
             Some(core_type) if core_types.names.len() > 1 => format!("{name} on {core_type}"),
             _ => name.to_owned(),
@@ -103,11 +103,7 @@ fn values_of(
                 unit => (unit, planned.scale),
             };
             if let Some(value) = sums.value(row, event) {
-                values.push((
-                    on(row, &planned.name),
-                    unit.to_owned(),
-                    value as f64 * factor,
-                ));
+                values.push((on(row, &planned.name), unit.to_owned(), value * factor));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use countersteer_core::counters::{Fold, Owner, Per, Readings};
+use countersteer_core::counters::{Fold, Owner, Per, Samples};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Summary, Tick};
 use countersteer_report::readings::{Form, Style, Writer};
@@ -98,7 +98,7 @@ impl<'a> Screen<'a> {
         if tick.number == 0 || self.live.is_some() {
             self.writer.head(&mut self.text);
         }
-        let rows: &Readings = if self.single {
+        let rows: &Samples = if self.single {
             tick.readings
         } else {
             self.fold.fold(tick.readings)

@@ -1,7 +1,7 @@
 //! Threads that end before or after their samples.
 
 use countersteer_core::engine::{ThreadEvent, ThreadInfo};
-use countersteer_core::sample::{Counts, Sample};
+use countersteer_core::sample::{Sample, Samples};
 use countersteer_core::units::{CoreTypeId, CpuId, ProgramId};
 
 use super::*;
@@ -14,22 +14,10 @@ fn event(thread: ThreadId, kind: ThreadEventKind) -> ThreadEvent {
     }
 }
 
-fn sample(thread: ThreadId) -> Sample {
-    let cpu = CpuId(0);
-    let core_type = CoreTypeId(0);
+fn sample(thread: ThreadId) -> Samples {
     let time = Nanos::from_millis(250);
-    let counts = Counts::default();
-    Sample {
-        thread,
-        cpu,
-        core_type,
-        at: time,
-        set: 0,
-        sets: 1,
-        enabled: time,
-        running: time,
-        counts,
-    }
+    let sample = Sample::of_thread(thread, CpuId(0), CoreTypeId(0), time, time);
+    Samples::of(sample, 1, &[])
 }
 
 #[test]
@@ -62,12 +50,12 @@ fn what_is_told_late_of_threads_that_have_ended_is_their_programs() {
         Observation {
             events: vec![born(short), ends(short), ends(long)],
             ended: vec![of(short), of(long)],
-            samples: vec![sample(short)],
+            samples: sample(short),
             ..Observation::default()
         },
         Observation {
             ended: vec![of(long)],
-            samples: vec![sample(long), sample(strange)],
+            samples: [sample(long), sample(strange)].into_iter().collect(),
             ..Observation::default()
         },
     ];

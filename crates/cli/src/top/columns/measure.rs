@@ -1,6 +1,6 @@
 //! What a column's values are computed from.
 
-use countersteer_core::counters::{BoundMetric, Outside, Readings};
+use countersteer_core::counters::{BoundMetric, Outside, Samples};
 use countersteer_host::virtuals;
 
 use crate::top::tails::Tail;
@@ -55,12 +55,10 @@ impl Measure {
     }
 
     /// Its value for a row of its set.
-    pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
+    pub fn value(&self, readings: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
             What::Metric(metric) => metric.value(readings, row, outside),
-            What::Event { place, scale, .. } => {
-                readings.value(row, *place).map(|v| v as f64 * scale)
-            }
+            What::Event { place, scale, .. } => readings.value(row, *place).map(|v| v * scale),
             What::Virtual { column, .. } => outside(column.name, readings.rows().get(row)?),
             What::Tail(tail) => outside(tail.name(), readings.rows().get(row)?),
         }

@@ -23,16 +23,11 @@ fn rows(ledger: &mut Ledger) -> Vec<(Owner, u64, bool)> {
 }
 
 fn rows_of(ledger: &mut Ledger, which: Which) -> Vec<(Owner, u64, bool)> {
-    let mut readings = Readings::default();
-    ledger.flush(which, &mut readings);
-    (0..readings.rows().len())
-        .map(|i| {
-            (
-                readings.rows()[i].owner,
-                readings.values(i)[0],
-                readings.rows()[i].last,
-            )
-        })
+    let mut samples = Samples::default();
+    ledger.flush(which, &mut samples);
+    samples
+        .iter()
+        .map(|row| (row.owner, row.counts.values()[0] as u64, row.last))
         .collect()
 }
 
@@ -55,7 +50,7 @@ fn a_thread_is_reported_from_birth_to_death() {
 }
 
 #[test]
-fn an_end_is_told_even_if_nothing_was_counted_since_the_last_reading() {
+fn an_end_is_told_even_if_nothing_was_counted_since_the_last_sample() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for tid in [1, 2] {
@@ -68,7 +63,7 @@ fn an_end_is_told_even_if_nothing_was_counted_since_the_last_reading() {
     ledger.exit(2);
     ledger.exit(1);
     assert_eq!(rows(&mut ledger), [(thread(2), 0, true)]);
-    let mut roots = Readings::default();
+    let mut roots = Samples::default();
     (0..2).for_each(|_| ledger.final_counts(&mut roots));
     let ends: Vec<(Owner, bool)> = roots.rows().iter().map(|r| (r.owner, r.last)).collect();
     assert_eq!(
@@ -110,10 +105,10 @@ fn nobody_counts_for_longer_than_it_ran() {
         values: &[1],
     };
     let mut times = |told: Cumulative<'_>| {
-        let mut readings = Readings::default();
+        let mut samples = Samples::default();
         ledger.tell(thread(2), tree, CPU, 0, &told);
-        ledger.flush(Which::All, &mut readings);
-        readings.rows().first().map(|r| (r.enabled.0, r.running.0))
+        ledger.flush(Which::All, &mut samples);
+        samples.rows().first().map(|r| (r.enabled.0, r.running.0))
     };
     let told = [part(5, 0), part(0, 8), part(7, 0), part(10, 0)].map(&mut times);
     assert_eq!(told, [Some((5, 0)), Some((3, 8)), None, Some((2, 0))]);
@@ -152,12 +147,10 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
         ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5 + round]));
         ledger.exit(2);
     }
-    let mut readings = Readings::default();
-    ledger.flush(Which::Ended, &mut readings);
-    let values: Vec<u64> = (0..readings.rows().len())
-        .map(|i| readings.values(i)[0])
-        .collect();
-    assert_eq!(values, [5, 6, 7]);
+    let mut samples = Samples::default();
+    ledger.flush(Which::Ended, &mut samples);
+    let values: Vec<f64> = samples.iter().map(|row| row.counts.values()[0]).collect();
+    assert_eq!(values, [5.0, 6.0, 7.0]);
 }
 
 #[test]
@@ -288,9 +281,9 @@ fn a_number_used_again_is_another_thread() {
 }
 
 proptest! {
-    /// Threads count, are sampled or not, end or not; whatever happens, readings add up to the tree's total.
+    /// Threads count, are sampled or not, end or not; whatever happens, samples add up to the tree's total.
     #[test]
-    fn readings_add_up_to_the_total(steps in prop::collection::vec((1..6u32, 0..100u64, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)) {
+    fn samples_add_up_to_the_total(steps in prop::collection::vec((1..6u32, 0..100u64, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)) {
         let mut ledger = Ledger::new(vec![0]);
         let tree = ledger.root(1, 1, Nanos::ZERO);
         let mut counts = [0u64; 6];

@@ -1,7 +1,7 @@
 //! What one thread has counted, on each CPU and by each set, as told and as reported.
 
-use super::super::reading::{Owner, Reading, Readings};
-use crate::units::{CpuId, Nanos};
+use crate::sample::{Owner, Sample, Samples};
+use crate::units::{CoreTypeId, CpuId, Nanos};
 
 /// Counts of one thread on one CPU by one set.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub(super) struct Thread {
     pub(super) leaving: bool,
     /// It counted before its birth was told.
     pub(super) unannounced: bool,
-    /// A reading has said that it ended.
+    /// A sample has said that it ended.
     pub(super) farewelled: bool,
     /// It has something to report, and is in the list of those.
     pub(super) dirty: bool,
@@ -82,7 +82,7 @@ impl Thread {
 
     /// Reports what is new.
     #[inline]
-    pub(super) fn report(&mut self, into: &mut Readings) {
+    pub(super) fn report(&mut self, into: &mut Samples) {
         self.dirty = false;
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
             slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
@@ -90,8 +90,8 @@ impl Thread {
         }
     }
 
-    /// Says that it ended, where no reading has: it has counted nothing since its last one.
-    pub(super) fn final_counts(&mut self, into: &mut Readings) {
+    /// Says that it ended, where no sample has: it has counted nothing since its last one.
+    pub(super) fn final_counts(&mut self, into: &mut Samples) {
         if self.farewelled {
             return;
         }
@@ -125,17 +125,17 @@ impl Slot {
     }
 
     #[inline]
-    pub(super) fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
+    pub(super) fn report(&mut self, owner: Owner, last: bool, into: &mut Samples) {
         let half = self.counts.len() / 2;
         let (told, reported) = self.counts.split_at_mut(half);
         let (times, values) = told.split_at(TIMES);
         let (reported_times, reported_values) = reported.split_at_mut(TIMES);
         let [enabled, running] =
             [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
-        let reading = Reading {
+        let sample = Sample {
             owner,
             cpu: Some(self.seen_on),
-            core_type: self.core_type,
+            core_type: CoreTypeId(self.core_type),
             set: self.set,
             start: self.reported_at,
             end: self.at,
@@ -145,11 +145,11 @@ impl Slot {
             last,
         };
         into.push(
-            reading,
+            sample,
             values
                 .iter()
                 .zip(reported_values)
-                .map(|(told, reported)| news(told, reported)),
+                .map(|(told, reported)| news(told, reported) as f64),
         );
         (self.reported_at, self.dirty) = (self.at, false);
     }

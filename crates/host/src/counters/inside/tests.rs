@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading, Which};
+use countersteer_core::counters::{PlannedEvent, PlannedSet, Which};
+use countersteer_core::sample::{Row, Sample};
+use countersteer_core::units::CoreTypeId;
 
 use super::super::follow::{Fate, Follower};
 use super::super::request::SPARING_NS;
@@ -93,7 +95,7 @@ fn backend(looks: Vec<Vec<(u64, u32, Heard<'static>)>>) -> (Followed, Follower) 
         switched: Vec::new(),
     };
     let backend = Followed::new(Box::new(script), &plan, vec![1], Vec::new()).unwrap();
-    let mut follower = Follower::new(vec![0, 0, 0, 0, 1], backend.groups());
+    let mut follower = Follower::new(&[0, 0, 0, 0, 1], backend.groups(), &plan);
     follower.root(1, 1, Nanos::ZERO);
     (backend, follower)
 }
@@ -118,16 +120,10 @@ const fn counted(
     }
 }
 
-fn rows(follower: &mut Follower) -> Vec<(Reading, Vec<u64>)> {
-    let readings = &follower.readings;
-    let rows = readings
-        .rows()
-        .iter()
-        .enumerate()
-        .map(|(i, row)| (*row, readings.values(i).to_vec()))
-        .collect();
-    follower.readings.clear();
-    rows
+fn rows(follower: &mut Follower) -> Vec<(Sample, Vec<u64>)> {
+    let rows = follower.readings.take();
+    let values = |row: &Row<'_>| row.counts.values().iter().map(|v| *v as u64).collect();
+    rows.iter().map(|row| (*row, values(&row))).collect()
 }
 
 #[test]
@@ -193,7 +189,7 @@ fn what_is_heard_becomes_readings_of_the_time_since_the_last() {
     let root = seen.iter().find(|(row, _)| row.owner == thread(1)).unwrap();
     assert_eq!(
         (root.0.cpu, root.0.core_type, root.0.present),
-        (Some(CpuId(2)), 0, 3),
+        (Some(CpuId(2)), CoreTypeId(0), 3),
         "where it ran last"
     );
     assert_eq!(
@@ -203,7 +199,7 @@ fn what_is_heard_becomes_readings_of_the_time_since_the_last() {
     let worker = seen.iter().find(|(row, _)| row.owner == thread(2)).unwrap();
     assert_eq!(
         (worker.0.core_type, worker.0.present, worker.0.start),
-        (1, 1, Nanos(10))
+        (CoreTypeId(1), 1, Nanos(10))
     );
     assert_eq!(
         (follower.name(2), follower.born, follower.lost()),

@@ -104,7 +104,7 @@ impl Session {
 
     /// Without any counter; only ends of processes are noticed.
     fn nothing(request: &Request) -> Result<Open, CounterError> {
-        let follower = Follower::new(request.core_types.by_cpu.clone(), &[]);
+        let follower = Follower::new(&request.core_types.by_cpu, &[], &request.plan);
         let perf = Perf::new(Opened::default(), Vec::new())?;
         Ok((Box::new(perf), follower, None))
     }

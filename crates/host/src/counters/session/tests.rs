@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use countersteer_core::counters::Ledger;
+use countersteer_core::counters::{Ledger, Plan};
 use countersteer_core::units::CpuId;
 
 use super::super::attention::{Attention, Wake};
@@ -117,7 +117,7 @@ type Seen = Vec<(u64, u32, u32, Vec<u64>)>;
 
 fn run(request: Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Switched, Session) {
     let infos: Vec<GroupInfo> = (0..totals.len() as u32).map(info).collect();
-    let follower = Follower::new(vec![0], &infos);
+    let follower = Follower::new(&[0], &infos, &Plan::nothing());
     run_with(follower, request, steps, totals, infos)
 }
 
@@ -141,18 +141,10 @@ fn run_with(
     let mut session = Session::over(request, SPARING_NS, (Box::new(fake), follower, None));
     let mut seen = Seen::new();
     let mut sink = |tick: &Tick<'_>| {
-        for (i, row) in tick.readings.rows().iter().enumerate() {
-            let tid = if let Owner::Thread { tid, .. } = row.owner {
-                tid
-            } else {
-                0
-            };
-            seen.push((
-                tick.at.0 / MS,
-                tid,
-                row.set,
-                tick.readings.values(i).to_vec(),
-            ));
+        for row in tick.readings.iter() {
+            let tid = row.thread().map_or(0, |thread| thread.0);
+            let values = row.counts.values().iter().map(|v| *v as u64);
+            seen.push((tick.at.0 / MS, tid, row.set, values.collect()));
         }
         ControlFlow::Continue(())
     };
@@ -307,7 +299,7 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
         end,
     ];
     let infos = vec![info(0)];
-    let mut follower = Follower::new(vec![0], &infos);
+    let mut follower = Follower::new(&[0], &infos, &Plan::nothing());
     follower.each_sample = true;
     let (seen, ..) = run_with(follower, request, steps, vec![vec![47, 31]], infos);
     let faults: Vec<u64> = seen.iter().map(|s| s.3[1]).collect();

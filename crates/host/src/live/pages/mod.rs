@@ -16,7 +16,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Observation, ThreadEventKind, ThreadInfo};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
-use countersteer_core::sample::{Event, Sample};
+use countersteer_core::sample::{Event, Samples};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -120,9 +120,8 @@ impl Pages {
             return;
         }
         let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
-        for sample in &seen.samples {
-            let sum = ran.entry(sample.thread).or_default();
-            *sum += sample.enabled.max(sample.running);
+        for (thread, sample) in seen.samples.of_threads() {
+            *ran.entry(thread).or_default() += sample.ran();
         }
         let period = seen
             .at
@@ -143,19 +142,23 @@ impl Pages {
     }
 
     /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
-    fn work(&mut self, samples: &mut [Sample], ran: &BTreeMap<ThreadId, Nanos>) {
+    fn work(&mut self, samples: &mut Samples, ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();
-        for sample in samples {
-            let Some(known) = self.threads.get_mut(&sample.thread) else {
+        for row in 0..samples.len() {
+            let sample = samples.rows()[row];
+            let Some(thread) = sample.thread() else {
+                continue;
+            };
+            let Some(known) = self.threads.get_mut(&thread) else {
                 continue;
             };
             let new = *done
-                .entry(sample.thread)
+                .entry(thread)
                 .or_insert_with(|| known.work(self.processes.get(&known.pid)));
-            let all = ran.get(&sample.thread).map_or(0.0, |ran| ran.as_secs_f64());
+            let all = ran.get(&thread).map_or(0.0, |ran| ran.as_secs_f64());
             if let Some(new) = new.filter(|_| all > 0.0) {
-                let part = sample.enabled.max(sample.running).as_secs_f64() / all;
-                sample.counts.set(Event::Work, new as f64 * part);
+                let part = sample.ran().as_secs_f64() / all;
+                samples.set(row, Event::Work, new as f64 * part);
             }
         }
     }

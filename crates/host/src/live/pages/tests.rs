@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::sample::Counts;
+use countersteer_core::sample::Sample;
 use countersteer_core::told::Phase;
 use countersteer_core::topology::GroupBy;
 use countersteer_core::units::{CoreTypeId, CpuId, ProgramId};
@@ -336,16 +336,12 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         let mut observe = |ran: &[(u32, u64)]| {
             at += 100;
             let at = Nanos::from_millis(at);
-            let sample = |&(core_type, ms): &(u32, u64)| Sample {
-                thread: ThreadId(tid),
-                cpu: CpuId(2 * core_type),
-                core_type: CoreTypeId(core_type),
-                at,
-                set: 0,
-                sets: 1,
-                enabled: Nanos::from_millis(ms),
-                running: Nanos::ZERO,
-                counts: Counts::default(),
+            let sample = |&(core_type, ms): &(u32, u64)| {
+                let cpu = CpuId(2 * core_type);
+                let ran = Nanos::from_millis(ms);
+                let head = Sample::of_thread(ThreadId(tid), cpu, CoreTypeId(core_type), at, ran);
+                let running = Nanos::ZERO;
+                Samples::of(Sample { running, ..head }, 1, &[])
             };
             let threads = vec![info(&topology, tid, 0)];
             let samples = ran.iter().map(sample).collect();

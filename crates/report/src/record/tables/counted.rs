@@ -1,10 +1,11 @@
 //! Tables of what was counted, and of what programs do: samples and metrics, readings, virtual counters, profiles.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use countersteer_core::events::Event;
-use countersteer_core::sample::{Counts, Events, Sample};
+use countersteer_core::sample::{EventSet, Row, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
@@ -12,44 +13,37 @@ use super::Batch;
 use crate::record::Record;
 use crate::record::collector::Words;
 use crate::record::columns::{BatchBuilder, Columns, maybe};
-use crate::record::rows::{MetricRow, ReadingRow, SampleRow, VirtualRow};
+use crate::record::rows::{MetricRow, ReadingRow, VirtualRow};
 
 pub(super) fn encode_samples(
     record: &Record,
     topology: &Topology,
     range: std::ops::Range<usize>,
 ) -> Batch {
-    let rows = &record.samples[range];
-    let type_name = |r: &SampleRow| {
+    let rows = || record.samples.range(range.clone());
+    let type_name = |r: Row<'_>| {
         topology
             .core_types
-            .get(r.sample.core_type.index())
+            .get(r.core_type.index())
             .map_or("", |t| t.name.as_str())
     };
+    let steps = &record.samples.steps[range.clone()];
     let mut batch = BatchBuilder::default()
-        .u32("step", rows.iter().map(|r| r.step))
-        .u64("at_ns", rows.iter().map(|r| r.sample.at.0))
-        .u32("thread", rows.iter().map(|r| r.sample.thread.0))
-        .u32("cpu", rows.iter().map(|r| r.sample.cpu.0))
-        .u32("core_type_id", rows.iter().map(|r| r.sample.core_type.0))
-        .text("core_type", rows.iter().map(type_name))
-        .u32("set", rows.iter().map(|r| r.sample.set))
-        .u32("sets", rows.iter().map(|r| r.sample.sets))
-        .u64("enabled_ns", rows.iter().map(|r| r.sample.enabled.0))
-        .u64("running_ns", rows.iter().map(|r| r.sample.running.0));
+        .u32("step", steps.iter().copied())
+        .u64("at_ns", rows().map(|r| r.end.0))
+        .u32("thread", rows().map(|r| r.thread().unwrap_or_default().0))
+        .u32("cpu", rows().map(|r| r.cpu.unwrap_or_default().0))
+        .u32("core_type_id", rows().map(|r| r.core_type.0))
+        .text("core_type", rows().map(type_name))
+        .u32("set", rows().map(|r| r.set))
+        .u32("sets", rows().map(|r| r.sets()))
+        .u64("enabled_ns", rows().map(|r| r.enabled.0))
+        .u64("running_ns", rows().map(|r| r.running.0));
     // An event that no sample of the record has gets no column.
-    let mut events = Events::default();
-    record
-        .samples
-        .iter()
-        .for_each(|row| events.add(&row.sample.counts));
-    for event in Event::ALL.iter().filter(|event| events.has(**event)) {
-        batch = batch.maybe_f64(
-            event.def().name,
-            rows.iter().map(|r| r.sample.counts.get(*event)),
-        );
+    for event in record.samples.samples.events() {
+        batch = batch.maybe_f64(event.def().name, rows().map(|r| r.counts.get(event)));
     }
-    batch.build(rows.len())
+    batch.build(range.len())
 }
 
 pub(super) fn decode_samples(
@@ -75,28 +69,30 @@ pub(super) fn decode_samples(
         .iter()
         .filter_map(|field| Some((Event::named(field.name())?, c.f64(field.name()).ok()?)))
         .collect();
+    // All columns are places of one event set, however many samples have each.
+    let mut compiled: BTreeMap<u32, Arc<EventSet>> = BTreeMap::new();
     for i in 0..batch.num_rows() {
-        let mut counts = Counts::default();
-        for (event, column) in &events {
-            if let Some(value) = maybe(column, i) {
-                counts.set(*event, value);
-            }
-        }
-        let sample = Sample {
-            thread: ThreadId(thread.value(i)),
-            cpu: CpuId(cpu.value(i)),
-            core_type: CoreTypeId(core_type.value(i)),
-            at: Nanos(at.value(i)),
-            set: set.value(i),
-            sets: sets.map_or(1, |sets| sets.value(i)),
-            enabled: Nanos(enabled.value(i)),
-            running: Nanos(running.value(i)),
-            counts,
-        };
-        record.samples.push(SampleRow {
-            step: step.value(i),
-            sample,
+        let sets = sets.map_or(1, |sets| sets.value(i));
+        let all = compiled.entry(sets).or_insert_with(|| {
+            let events = events.iter().map(|(event, _)| Some(*event));
+            Arc::new(EventSet::new(events, sets))
         });
+        let counted = || events.iter().map(|(_, column)| maybe(column, i));
+        let end = Nanos(at.value(i));
+        let running = Nanos(running.value(i));
+        let core_type = CoreTypeId(core_type.value(i));
+        let thread = ThreadId(thread.value(i));
+        let enabled = Nanos(enabled.value(i));
+        let sample = Sample {
+            set: set.value(i),
+            start: end.since(enabled),
+            enabled,
+            present: EventSet::present(counted()),
+            ..Sample::of_thread(thread, CpuId(cpu.value(i)), core_type, end, running)
+        };
+        let values = counted().map(Option::unwrap_or_default);
+        record.samples.steps.push(step.value(i));
+        record.samples.samples.push_by(sample, all, values);
     }
     Ok(())
 }
