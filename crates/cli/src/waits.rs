@@ -223,13 +223,6 @@ fn row(pid: Option<u32>, tid: Option<u32>, name: &str, waits: &Waits) -> Option<
     })
 }
 
-/// The process of a thread that is alive.
-pub fn process_of(tid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok()
-}
-
 /// Rows that a table for people has at most, besides that of all together.
 const SHOWN: usize = 20;
 
@@ -441,7 +434,6 @@ mod tests {
         let table = text(&rows, By::Thread);
         assert!(table.contains("mean") && !table.contains('%'), "{table}");
         let json = json_lines(&rows, false).unwrap();
-        assert_eq!(process_of(std::process::id()), Some(std::process::id()));
         assert!(
             !json.contains("p99_ms") && json.contains("\"mean_ms\":2.0"),
             "{json}"

@@ -8,6 +8,7 @@ pub mod live;
 pub mod online;
 pub mod own;
 pub mod page;
+pub mod procfs;
 pub mod record_run;
 mod resctrl;
 mod resources;

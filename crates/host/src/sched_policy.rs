@@ -7,7 +7,7 @@ use std::io;
 
 use libc::{SCHED_BATCH, SCHED_OTHER, c_int, pid_t};
 
-use crate::task;
+use crate::procfs::PROC;
 use crate::undo::attribute::{self, Scope};
 use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
@@ -80,7 +80,7 @@ pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalErro
 /// The journal cannot be written.
 pub fn forked(journal: &mut Journal, pid: u32) -> Result<(), JournalError> {
     let changed = &journal.changes().sched_policy;
-    let (Ok(now), Some(stat)) = (SchedPolicy::of(pid), task::stat(pid, pid)) else {
+    let (Ok(now), Some(stat)) = (SchedPolicy::of(pid), PROC.stat(pid, pid)) else {
         return Ok(());
     };
     if !changed.set.contains(&now) {
@@ -97,7 +97,7 @@ fn write(
     (pid, tid): (u32, u32),
     value: SchedPolicy,
 ) -> Result<bool, JournalError> {
-    let Some(stat) = task::stat(pid, tid) else {
+    let Some(stat) = PROC.stat(pid, tid) else {
         return Ok(false);
     };
     journal.write(Entry::SchedPolicy(Touched {
@@ -112,7 +112,7 @@ fn write(
 
 /// A thread has exited. The first thread of a process stands for those that it has started, as long as there are any.
 pub fn exited(journal: &mut Journal, pid: u32, tid: u32) {
-    if tid != pid || task::threads(pid).iter().all(|other| *other == pid) {
+    if tid != pid || PROC.threads(pid).iter().all(|other| *other == pid) {
         journal.forget(tid);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::mem::{MaybeUninit, size_of};
 
+use countersteer_host::procfs::PROC;
 use countersteer_host::waits::{Histogram, Measured, Source, ThreadWaits, Waits, Whose};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags};
@@ -139,7 +140,7 @@ impl Latency {
         (times > 0 || row.ended).then(|| ThreadWaits {
             pid,
             tid,
-            name: row.name.unwrap_or_else(|| name_of(tid)),
+            name: row.name.or_else(|| PROC.name(tid)).unwrap_or_default(),
             ended: row.ended,
             waits,
         })
@@ -181,11 +182,6 @@ impl Seen {
             name: ended.then(|| String::from_utf8_lossy(&name).into_owned()),
         })
     }
-}
-
-fn name_of(tid: u32) -> String {
-    let comm = std::fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&comm).trim_end().to_owned()
 }
 
 impl Source for Latency {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use countersteer_host::live::Root;
+use countersteer_host::procfs::PROC;
+use countersteer_host::sched_policy;
 use countersteer_host::undo::Journal;
-use countersteer_host::{sched_policy, task};
 
 use crate::ScxError;
 use crate::config::Mode;
@@ -35,7 +36,8 @@ impl ScxEngine {
         let mut done = BTreeSet::new();
         loop {
             // A thread that is born meanwhile is followed already if its parent was.
-            let new: Vec<u32> = task::threads(root.pid)
+            let new: Vec<u32> = PROC
+                .threads(root.pid)
                 .into_iter()
                 .filter(|t| done.insert(*t))
                 .collect();

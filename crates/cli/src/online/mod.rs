@@ -21,6 +21,7 @@ use countersteer_host::online::duty::{Brake, Duty};
 use countersteer_host::online::ways::Ways;
 use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
 use countersteer_host::own;
+use countersteer_host::procfs::PROC;
 use countersteer_host::undo::{Temporary, journal_folder, restore};
 use countersteer_host::virtuals::Meters;
 use countersteer_report::{table, write_atomically};
@@ -84,8 +85,7 @@ impl Program {
     }
 
     fn running(pid: u32) -> anyhow::Result<Self> {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let comm = comm.map_err(|_| {
+        let name = PROC.name(pid).ok_or_else(|| {
             told(
                 Kind::Missing,
                 format!("there is no process {pid}; see `ps`"),
@@ -94,28 +94,20 @@ impl Program {
         Ok(Self {
             pid,
             child: None,
-            name: comm.trim().to_owned(),
+            name,
         })
     }
 
     fn threads(&self) -> Vec<u32> {
-        threads_of(self.pid)
+        PROC.threads(self.pid)
     }
 
     fn runs(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
-            None => Path::new(&format!("/proc/{}", self.pid)).exists(),
+            None => PROC.has(self.pid),
         }
     }
-}
-
-fn threads_of(pid: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let entries = entries.into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
 }
 
 /// Co-runners, ended when dropped.
@@ -384,7 +376,10 @@ fn duty(
             .into_iter()
             .for_each(|tid| meters.follow(tid));
     }
-    let threads: Vec<u32> = co_runners.iter().flat_map(|pid| threads_of(*pid)).collect();
+    let threads: Vec<u32> = co_runners
+        .iter()
+        .flat_map(|pid| PROC.threads(*pid))
+        .collect();
     Ok(Duty::new(
         brakes,
         OfProcess::open(&threads, events)?,

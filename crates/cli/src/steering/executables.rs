@@ -8,6 +8,7 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
+use countersteer_host::procfs::PROC;
 
 /// Names that the kernel has for threads (`/proc/TID/comm`), where they differ from their program's.
 #[derive(Debug, Default)]
@@ -45,14 +46,13 @@ impl Recorder for Executables {
             if *seen > ASKED && !seen.is_power_of_two() {
                 continue;
             }
-            let Ok(name) = std::fs::read_to_string(format!("/proc/{}/comm", thread.id.0)) else {
+            let Some(name) = PROC.name(thread.id.0) else {
                 continue;
             };
-            let name = name.trim_end();
             if *name == *thread.name {
                 self.found.remove(&thread.id.0);
             } else {
-                self.found.insert(thread.id.0, name.to_owned());
+                self.found.insert(thread.id.0, name);
             }
         }
     }

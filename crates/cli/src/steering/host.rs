@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use countersteer_core::rules::{Process, Rules};
 use countersteer_core::units::ProgramId;
 use countersteer_host::live::Root;
+use countersteer_host::procfs::PROC;
 
 /// How often a process is looked at again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ impl Host {
 
     /// Whether somebody may be there who was not when /proc was read last, or it was long ago.
     fn is_due(&mut self, now: Instant) -> bool {
-        let newest = newest();
+        let newest = PROC.newest();
         let born = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
         let settled = std::mem::replace(&mut self.settled, !born);
         let due = born
@@ -73,7 +74,7 @@ impl Host {
     }
 
     fn look_around(&mut self, now: Instant) {
-        let pids = pids();
+        let pids = PROC.processes();
         self.known.retain(|pid, _| pids.binary_search(pid).is_ok());
         for pid in pids {
             let known = self.known.get(&pid);
@@ -91,25 +92,12 @@ impl Host {
         if pid == 1 || pid == std::process::id() {
             return None;
         }
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-        // Whoever names a process may choose any bytes; that hides nobody.
-        let comm = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
-        let name = String::from_utf8_lossy(&comm).trim_end().to_owned();
+        let name = PROC.name(pid)?;
         // Threads of the kernel have no memory of their own.
-        let status = read("status").filter(|s| s.contains("VmSize:"))?;
-        let field = |key, nth| {
-            status
-                .lines()
-                .find_map(|l| l.strip_prefix(key))?
-                .split_whitespace()
-                .nth(nth)?
-                .parse()
-                .ok()
-        };
-        let parent: u32 = field("PPid:", 0)?;
-        let uid: u32 = field("Uid:", 1)?;
+        let status = PROC.status(pid).filter(|status| status.has_memory)?;
+        let uid = status.users.get(1).copied()?;
         // Its guardian.
-        if parent == std::process::id() {
+        if status.parent == std::process::id() {
             return None;
         }
         let users = self
@@ -119,13 +107,7 @@ impl Host {
             .into_iter()
             .chain([uid.to_string()])
             .collect();
-        let cgroups = read("cgroup").unwrap_or_default();
-        // The unified hierarchy's line begins with `0::`.
-        let cgroup = cgroups
-            .lines()
-            .find_map(|l| l.strip_prefix("0::"))
-            .unwrap_or("/")
-            .to_owned();
+        let cgroup = PROC.control_group(pid).unwrap_or_else(|| "/".into());
         let process = Process {
             name: name.clone(),
             users,
@@ -141,25 +123,6 @@ impl Host {
             name: format!("{name}#{pid}").into(),
         })
     }
-}
-
-/// The number that the kernel gave last to a thread, which is the last word of this file.
-fn newest() -> Option<u32> {
-    std::fs::read_to_string("/proc/loadavg")
-        .ok()?
-        .split_whitespace()
-        .last()?
-        .parse()
-        .ok()
-}
-
-fn pids() -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = entries
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
 }
 
 /// Names by number, as /etc/passwd has them.

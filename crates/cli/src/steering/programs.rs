@@ -8,6 +8,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::live::{Crew, Root, Start};
+use countersteer_host::procfs::{PROC, Status};
 
 use crate::error::{Kind, told};
 use crate::library;
@@ -208,30 +209,16 @@ fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
 
 /// The user of a process whose affinity this process may not set; none where it may.
 fn foreign_user(pid: u32) -> Option<u32> {
-    let status = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
-    foreign(&status("self")?, &status(&pid.to_string())?)
+    foreign(&PROC.status(std::process::id())?, &PROC.status(pid)?)
 }
 
-/// The same from two status files of /proc. The kernel wants the effective user to be one of the process's, or the capability.
-fn foreign(own: &str, of: &str) -> Option<u32> {
+/// The same from what both are. The kernel wants the effective user to be one of the process's, or the capability.
+fn foreign(own: &Status, of: &Status) -> Option<u32> {
     const CAP_SYS_NICE: u32 = 23;
-    let field = |text: &str, key: &str| {
-        text.lines()
-            .find_map(|l| l.strip_prefix(key))
-            .map(str::to_owned)
-    };
-    let users = |text: &str| -> Vec<u32> {
-        let line = field(text, "Uid:").unwrap_or_default();
-        line.split_whitespace()
-            .filter_map(|id| id.parse().ok())
-            .collect()
-    };
-    let capable = field(own, "CapEff:")
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .is_some_and(|bits| bits >> CAP_SYS_NICE & 1 == 1);
-    let (me, them) = (*users(own).get(1)?, users(of));
-    let first = them.first().copied()?;
-    (!capable && !them.iter().take(2).any(|user| *user == me)).then_some(first)
+    let capable = own.capabilities >> CAP_SYS_NICE & 1 == 1;
+    let me = *own.users.get(1)?;
+    let first = of.users.first().copied()?;
+    (!capable && !of.users.iter().take(2).any(|user| *user == me)).then_some(first)
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
@@ -282,8 +269,7 @@ fn members(folder: &PathBuf, pids: &mut Vec<u32>) {
 }
 
 fn root(pid: u32, row: usize) -> Root {
-    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let comm = comm.trim();
+    let comm = PROC.name(pid).unwrap_or_default();
     let name = if comm.is_empty() {
         format!("#{pid}")
     } else {
@@ -298,16 +284,21 @@ fn root(pid: u32, row: usize) -> Root {
 
 #[cfg(test)]
 mod tests {
-    use super::foreign;
+    use super::{Status, foreign};
 
     #[test]
     fn a_process_of_another_user_is_not_to_be_steered_without_the_capability() {
-        let nobody = "Uid:\t65534\t65534\t65534\t65534\nCapEff:\t0000000000000000\n";
-        let init = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
-        let nice = "Uid:\t65534\t65534\t65534\t65534\nCapEff:\t0000000000800000\n";
-        assert_eq!(foreign(nobody, init), Some(0));
-        assert_eq!(foreign(nobody, nobody), None);
-        assert_eq!(foreign(init, nobody), None);
-        assert_eq!(foreign(nice, init), None);
+        let of = |user, capabilities| Status {
+            users: vec![user; 4],
+            capabilities,
+            ..Status::default()
+        };
+        let nobody = of(65534, 0);
+        let init = of(0, 0x01ff_ffff_ffff);
+        let nice = of(65534, 0x0080_0000);
+        assert_eq!(foreign(&nobody, &init), Some(0));
+        assert_eq!(foreign(&nobody, &nobody), None);
+        assert_eq!(foreign(&init, &nobody), None);
+        assert_eq!(foreign(&nice, &init), None);
     }
 }

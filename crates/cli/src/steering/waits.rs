@@ -12,10 +12,11 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
+use countersteer_host::procfs::PROC;
 use countersteer_host::waits::{self as host, Source, Sums, ThreadWaits};
 
 use super::contest::Contest;
-use crate::waits::{Recorded, Wait, process_of};
+use crate::waits::{Recorded, Wait};
 
 /// Reads waits while threads are steered.
 #[derive(Default)]
@@ -124,7 +125,7 @@ impl Waits {
             let new = names
                 .insert(thread.id.0, Arc::clone(&thread.name))
                 .is_none();
-            if new && let Some(pid) = process_of(thread.id.0) {
+            if new && let Some(pid) = PROC.process_of(thread.id.0) {
                 source.follow(pid);
                 names.entry(pid).or_insert_with(|| Arc::clone(&thread.name));
             }

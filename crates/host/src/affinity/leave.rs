@@ -11,7 +11,7 @@ use countersteer_core::units::ThreadId;
 use super::AffinityEngine;
 use crate::counters::Fate;
 use crate::live::Root;
-use crate::task;
+use crate::procfs::PROC;
 use crate::uclamp;
 use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
@@ -86,7 +86,7 @@ impl AffinityEngine {
         let pids: BTreeSet<u32> = gone.into_values().chain([root.pid]).collect();
         for pid in pids {
             self.scan.forget(pid);
-            for tid in task::threads(pid) {
+            for tid in PROC.threads(pid) {
                 self.forget(pid, tid, journal);
             }
         }

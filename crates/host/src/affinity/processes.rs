@@ -8,7 +8,7 @@ use countersteer_core::units::ThreadId;
 use super::AffinityEngine;
 use crate::counters::CounterError;
 use crate::live::{EngineError, Root};
-use crate::task;
+use crate::procfs::PROC;
 use crate::undo::Journal;
 
 impl AffinityEngine {
@@ -41,7 +41,7 @@ impl AffinityEngine {
                 }
             };
         let at = self.session.now();
-        let tids = task::threads(root.pid);
+        let tids = PROC.threads(root.pid);
         if tids.is_empty() {
             return Err(CounterError::Gone {
                 what: "process",

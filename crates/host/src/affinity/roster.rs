@@ -10,6 +10,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
+use crate::procfs::PROC;
 use crate::task;
 use crate::undo::entry::{Entry, Touched};
 
@@ -120,7 +121,8 @@ impl Roster {
         own: Option<(&CpuSet, i8)>,
         is_ours: impl Fn(&CpuSet) -> bool,
     ) -> Option<&Member> {
-        let found = task::stat(pid, tid)
+        let found = PROC
+            .stat(pid, tid)
             .filter(|s| !s.kernel)
             .zip(task::mask(tid).ok());
         let Some((stat, mask)) = found else {
@@ -271,7 +273,7 @@ impl Roster {
             if doubted.binary_search(tid).is_err() {
                 member.runnable = ran.0 >= busy.max(1);
             } else {
-                let stat = task::stat(member.before.pid, *tid);
+                let stat = PROC.stat(member.before.pid, *tid);
                 member.runnable = stat.is_some_and(|s| s.runnable);
                 if let Some(cpu) = stat.and_then(|s| self.numbers.own(s.cpu)) {
                     member.seen_on(cpu, at, events);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use countersteer_core::units::Nanos;
 
 use crate::counters::Fate;
-use crate::task;
+use crate::procfs::{FileId, PROC};
 
 /// A process as it was seen last.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ struct Process {
     threads: BTreeSet<u32>,
     /// Its parent, where that is followed too.
     parent: Option<u32>,
-    executable: Option<task::FileId>,
+    executable: Option<FileId>,
 }
 
 /// Processes that were seen last.
@@ -39,7 +39,7 @@ impl Scan {
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
         self.left.remove(&pid);
         let found = || Process {
-            executable: task::executable(pid),
+            executable: PROC.executable_id(pid),
             ..Process::default()
         };
         let process = self.known.entry(pid).or_insert_with(found);
@@ -63,7 +63,7 @@ impl Scan {
         }
         self.find_children();
         self.known.retain(|pid, known| {
-            let now: BTreeSet<u32> = task::threads(*pid).into_iter().collect();
+            let now: BTreeSet<u32> = PROC.threads(*pid).into_iter().collect();
             let ended = known.threads.difference(&now);
             fates.extend(ended.map(|tid| (at, *tid, Fate::Ended)));
             let born = now.difference(&known.threads);
@@ -73,7 +73,7 @@ impl Scan {
             };
             fates.extend(born.map(|tid| (at, *tid, birth)));
             // One that has just been born has executed what it does when it is looked at.
-            let executable = task::executable(*pid);
+            let executable = PROC.executable_id(*pid);
             if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
                 fates.push((at, *pid, Fate::Exec));
             }
@@ -85,7 +85,7 @@ impl Scan {
 
     /// Processes whose parents are followed.
     fn find_children(&mut self) {
-        let processes = task::processes();
+        let processes = PROC.processes();
         self.left.retain(|pid| processes.binary_search(pid).is_ok());
         let before = std::mem::take(&mut self.strangers);
         let before = if self.looks.is_multiple_of(ASKED_AGAIN) {
@@ -98,7 +98,7 @@ impl Scan {
             before
                 .get(&pid)
                 .copied()
-                .or_else(|| Some(task::stat(pid, pid)?.parent))
+                .or_else(|| Some(PROC.stat(pid, pid)?.parent))
         };
         let unknown = processes
             .into_iter()

@@ -6,10 +6,11 @@
 use countersteer_core::cpuset::CpuSet;
 
 use super::catalog::TASK_CLOCK;
+use super::limits;
 use super::open::files_per_thread;
 use super::resolve::Resolved;
 use super::sys::{self, Attr, Scope, abi};
-use super::{limits, tasks};
+use crate::procfs::PROC;
 
 /// Counters opened at most: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;
@@ -90,7 +91,7 @@ fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
 
 fn candidates() -> Vec<Candidate> {
     let own = std::process::id();
-    tasks::processes()
+    PROC.processes()
         .into_iter()
         .filter(|pid| *pid != own)
         .filter_map(|pid| {

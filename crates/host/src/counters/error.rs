@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use countersteer_core::counters::{PlanError, SpecError};
 
-use crate::task;
+use crate::procfs::PROC;
 
 use super::limits::permission;
 use super::vendor::VendorError;
@@ -124,7 +124,7 @@ impl CounterError {
         let Self::Refused { source, .. } = self else {
             return false;
         };
-        source.raw_os_error() == Some(libc::ESRCH) || task::stat(tid, tid).is_none()
+        source.raw_os_error() == Some(libc::ESRCH) || PROC.stat(tid, tid).is_none()
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let own = std::process::id();
         let ended = child.id();
-        while task::stat(ended, ended).is_some() {
+        while PROC.stat(ended, ended).is_some() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert!(refused(libc::ENODEV).is_of_end(ended) && refused(libc::ESRCH).is_of_end(own));

@@ -12,8 +12,8 @@ use super::CounterError;
 use super::notes::{Note, Notes, What};
 use super::open::{GroupInfo, Says};
 use super::task_counters::TaskCounters;
-use super::tasks;
 use super::trees::Trees;
+use crate::procfs::PROC;
 
 /// Everything that is known of the threads that are looked at.
 #[derive(Debug)]
@@ -377,5 +377,5 @@ const fn cumulative<'a>(
 }
 
 fn name_of(tid: u32) -> Arc<str> {
-    tasks::name(tid).unwrap_or_else(|| "?".into()).into()
+    PROC.name(tid).unwrap_or_else(|| "?".into()).into()
 }

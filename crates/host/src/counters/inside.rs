@@ -18,7 +18,7 @@ use super::request::{Request, Target, sample_ns};
 use super::sys;
 use super::task_counters::TaskCounters;
 use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
-use super::tasks;
+use crate::procfs::PROC;
 
 /// How often is looked whether there is room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -228,7 +228,7 @@ impl TaskCounters for Followed {
     fn hear_out(&mut self) {
         let until = self.now() + PATIENCE;
         let mut ending = self.follow.living();
-        ending.retain(|(pid, tid)| self.pids.contains(pid) || tasks::has_ended(*tid));
+        ending.retain(|(pid, tid)| self.pids.contains(pid) || PROC.has_exited(*tid));
         while !ending.is_empty() && self.now() < until {
             std::thread::sleep(PAUSE);
             let living = self.follow.living();

@@ -58,5 +58,4 @@ pub use run::{Stopper, Summary, Tick};
 pub use session::Session;
 pub(crate) use sys::{pidfd, send_signal};
 pub use task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
-pub use tasks::process_of;
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

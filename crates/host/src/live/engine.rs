@@ -27,7 +27,8 @@ use super::programs::Programs;
 use super::requests::Requests;
 use super::{Crew, DecisionRequest, EngineError, Gauges, Placer, Recount, Root, Stealing};
 use crate::affinity::{AffinityConfig, AffinityEngine};
-use crate::counters::{CounterError, pidfd, process_of};
+use crate::counters::{CounterError, pidfd};
+use crate::procfs::PROC;
 use crate::resources::{ResourceConfig, Resources};
 use crate::signals::Signals;
 use crate::undo::{Journal, restore};
@@ -198,9 +199,8 @@ impl LiveEngine {
     /// # Errors
     /// The placer lost its threads.
     pub fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
-        let is_of = |t: &ThreadInfo| {
-            t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid)
-        };
+        let is_of =
+            |t: &ThreadInfo| t.program == root.program || PROC.process_of(t.id.0) == Some(root.pid);
         let threads = std::mem::take(&mut self.threads);
         let (gone, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(is_of);
         self.threads = rest;

@@ -12,7 +12,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 
 use super::{EngineError, Placer, Root};
 use crate::affinity::{AffinityConfig, AffinityEngine};
-use crate::counters::process_of;
+use crate::procfs::PROC;
 use crate::undo::Journal;
 
 /// What the affinity engine needs to take over.
@@ -57,7 +57,7 @@ impl Fallback {
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in threads {
             // The scheduler does not know their processes any more.
-            let Ok(pid) = process_of(thread.id.0) else {
+            let Some(pid) = PROC.process_of(thread.id.0) else {
                 continue;
             };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use countersteer_core::engine::{Observation, ProgramInfo, ThreadEventKind};
 use countersteer_core::units::{ProgramId, ThreadId};
 
+use crate::procfs::PROC;
+
 /// Programs that have threads.
 #[derive(Default)]
 pub(super) struct Programs(BTreeMap<ProgramId, ProgramInfo>);
@@ -39,7 +41,7 @@ impl Programs {
 
 /// The executable file of a thread's process; none of one that has exited, or of another user's.
 fn executable(thread: ThreadId) -> Option<Arc<str>> {
-    let path = std::fs::read_link(format!("/proc/{}/exe", thread.0)).ok()?;
+    let path = PROC.executable(thread.0)?;
     Some(path.to_string_lossy().into())
 }
 

@@ -9,8 +9,7 @@ use countersteer_core::placement::Clamp;
 use countersteer_core::units::CpuId;
 
 use super::{Hint, Resources, preferences};
-use crate::counters::process_of;
-use crate::task;
+use crate::procfs::PROC;
 use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 
@@ -104,8 +103,8 @@ impl Resources {
 
     /// A thread as it was before it was touched; one that was born to a hinted one inherited that hint.
     fn before(&self, tid: u32, found: Clamp, journal: &Journal) -> Option<Touched<Clamp>> {
-        let pid = process_of(tid).ok()?;
-        let stat = task::stat(pid, tid)?;
+        let pid = PROC.process_of(tid)?;
+        let stat = PROC.stat(pid, tid)?;
         let relative = || {
             self.hints
                 .values()

@@ -11,6 +11,7 @@ use countersteer_core::placement::Clamp;
 
 use super::changes::Changed;
 use super::entry::Touched;
+use crate::procfs::PROC;
 use crate::sched_policy::SchedPolicy;
 use crate::task;
 use crate::uclamp::Clamps;
@@ -48,7 +49,7 @@ impl Attribute for Nice {
     type Value = i8;
 
     fn get(&self, pid: u32, tid: u32) -> Option<i8> {
-        task::stat(pid, tid).map(|stat| stat.nice)
+        PROC.stat(pid, tid).map(|stat| stat.nice)
     }
 
     fn set(&self, tid: u32, nice: &i8) -> io::Result<()> {
@@ -171,7 +172,8 @@ fn restore_touched<A: Attribute>(
 
 /// Whether a number still means the thread that was touched.
 fn is_same<V>(touched: &Touched<V>) -> bool {
-    task::stat(touched.pid, touched.tid).is_some_and(|now| now.started == touched.started)
+    PROC.stat(touched.pid, touched.tid)
+        .is_some_and(|now| now.started == touched.started)
 }
 
 /// Touched threads that are to be restored, and their relatives: by process, parent or session.
@@ -202,8 +204,8 @@ impl<'a, V> Family<'a, V> {
     /// Threads in no journal that were started since the engine began and have a relative, each with the relative's own value.
     fn forked(&self) -> Vec<(u32, u32, &'a V)> {
         let mut found = Vec::new();
-        for pid in task::processes() {
-            let Some(stat) = task::stat(pid, pid).filter(|stat| !stat.kernel) else {
+        for pid in PROC.processes() {
+            let Some(stat) = PROC.stat(pid, pid).filter(|stat| !stat.kernel) else {
                 continue;
             };
             let is_new = stat.started >= self.scope.since;
@@ -215,7 +217,8 @@ impl<'a, V> Family<'a, V> {
                 .of_process(pid)
                 .or_else(|| is_new.then(by_others).flatten());
             let Some(relative) = relative else { continue };
-            let unlisted = task::threads(pid)
+            let unlisted = PROC
+                .threads(pid)
                 .into_iter()
                 .filter(|tid| !self.changed.before.contains_key(tid));
             let new = unlisted.filter(|tid| is_new || self.is_new(pid, *tid));
@@ -225,7 +228,8 @@ impl<'a, V> Family<'a, V> {
     }
 
     fn is_new(&self, pid: u32, tid: u32) -> bool {
-        task::stat(pid, tid).is_some_and(|stat| stat.started >= self.scope.since)
+        PROC.stat(pid, tid)
+            .is_some_and(|stat| stat.started >= self.scope.since)
     }
 }
 
@@ -255,7 +259,7 @@ mod tests {
         }
 
         fn started(&self) -> u64 {
-            task::stat(std::process::id(), self.tid).unwrap().started
+            PROC.stat(std::process::id(), self.tid).unwrap().started
         }
 
         fn mask(&self) -> CpuSet {

@@ -14,8 +14,8 @@ use nix::unistd::Pid;
 use super::changes::{Changes, Line};
 use super::entry::Process;
 use super::restored::Restored;
+use crate::procfs::PROC;
 use crate::resctrl::{Groups, PREFIX};
-use crate::task;
 
 /// A process that has just been ended is in its control group for a moment longer: so often a removal is tried again.
 const TRIES: u32 = 50;
@@ -29,7 +29,10 @@ pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut
     ];
     for (processes, signal) in signals {
         for Process { pid, started } in processes {
-            if task::stat(*pid, *pid).is_some_and(|now| now.started == *started) {
+            if PROC
+                .stat(*pid, *pid)
+                .is_some_and(|now| now.started == *started)
+            {
                 // One that has ended is not missed.
                 let _ = kill(Pid::from_raw(*pid as i32), signal);
             }
@@ -148,7 +151,7 @@ mod tests {
         let mut command = Command::new("sleep");
         let mut helper = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = helper.id();
-        let started = task::stat(pid, pid).unwrap().started;
+        let started = PROC.stat(pid, pid).unwrap().started;
         let of = |started| changes([Entry::Helper(Process { pid, started })]);
         undone(&of(started + 1));
         assert!(helper.try_wait().unwrap().is_none());

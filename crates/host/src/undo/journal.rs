@@ -17,7 +17,7 @@ use super::JournalError;
 use super::changes::Changes;
 use super::entry::Entry;
 use super::folder::make_folder;
-use crate::task;
+use crate::procfs::PROC;
 
 const FORMAT: &str = "countersteer-journal/2";
 /// Size at which a journal is written anew for the first time.
@@ -147,11 +147,11 @@ impl Journal {
 /// When this process was started, in clock ticks since the machine started.
 fn began() -> u64 {
     let own = std::process::id();
-    task::stat(own, own).map_or(0, |stat| stat.started)
+    PROC.stat(own, own).map_or(0, |stat| stat.started)
 }
 
 fn head() -> String {
-    format!("{FORMAT} {} {}", task::boot_id(), began())
+    format!("{FORMAT} {} {}", PROC.boot_id(), began())
 }
 
 /// A new file that is locked.
@@ -238,7 +238,7 @@ mod tests {
         let mut expected = known;
         expected.take(Entry::NiceSet(5));
         assert_eq!(found[0].2, expected);
-        assert_eq!(read(&cut, &task::boot_id()), expected);
+        assert_eq!(read(&cut, &PROC.boot_id()), expected);
         assert_eq!(read(&cut, "another"), Changes::default());
     }
 
@@ -271,7 +271,7 @@ mod tests {
         }
         assert!(largest < 2 * COMPACT_BYTES as u64, "{largest}");
         let text = std::fs::read_to_string(&journal.path).unwrap();
-        let found = read(&text, &task::boot_id()).affinity;
+        let found = read(&text, &PROC.boot_id()).affinity;
         assert!(found.before.contains_key(&100_000) && found.before.len() < 100_000);
         assert_eq!(found.set.len(), 1);
     }

@@ -13,6 +13,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
+use crate::procfs::PROC;
+
 /// How long somebody else may hold a folder, in tries that are [`TRY`] apart.
 const TRIES: u32 = 200;
 const TRY: Duration = Duration::from_millis(10);
@@ -70,7 +72,7 @@ fn author(path: &Path) -> Option<u32> {
 }
 
 fn is_gone(pid: u32) -> bool {
-    !Path::new(&format!("/proc/{pid}")).exists()
+    !PROC.has(pid)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::changes::Changes;
 use super::folder::is_own;
 use super::journal::read;
-use crate::task;
+use crate::procfs::PROC;
 
 /// A journal whose engine is gone, locked against whoever else wants to undo it.
 pub(super) type Orphan = (PathBuf, Flock<File>, Changes);
@@ -51,7 +51,7 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
         match take(&path, ended)? {
             Taken::Orphan(file) => {
                 let text = std::fs::read_to_string(&path)?;
-                orphans.push((path, file, read(&text, &task::boot_id())));
+                orphans.push((path, file, read(&text, &PROC.boot_id())));
             }
             Taken::Living => living += 1,
             Taken::Gone => {}
@@ -109,7 +109,8 @@ fn has_engine(path: &Path, text: &str) -> bool {
     let (Some(pid), Some(began)) = (pid, began) else {
         return true;
     };
-    task::stat(pid, pid).is_some_and(|stat| stat.started == began)
+    PROC.stat(pid, pid)
+        .is_some_and(|stat| stat.started == began)
 }
 
 /// What this process's own journals say.
@@ -123,7 +124,7 @@ pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Changes)> {
     let changes = |p: PathBuf| {
         Some((
             p.clone(),
-            read(&std::fs::read_to_string(p).ok()?, &task::boot_id()),
+            read(&std::fs::read_to_string(p).ok()?, &PROC.boot_id()),
         ))
     };
     entries.filter(is_own).filter_map(changes).collect()

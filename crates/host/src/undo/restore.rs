@@ -124,6 +124,7 @@ mod tests {
 
     use super::super::entry::{Entry, Touched};
     use super::*;
+    use crate::procfs::PROC;
     use crate::task;
 
     type Before = Touched<CpuSet>;
@@ -141,7 +142,7 @@ mod tests {
                 .stdout(Stdio::null());
             let program = Self(command.spawn().unwrap());
             let pid = program.0.id();
-            while task::stat(pid, pid).is_some_and(|s| s.session != pid) {
+            while PROC.stat(pid, pid).is_some_and(|s| s.session != pid) {
                 std::thread::yield_now();
             }
             program
@@ -150,7 +151,7 @@ mod tests {
         /// As it is now.
         fn before(&self) -> Before {
             let pid = self.0.id();
-            let stat = task::stat(pid, pid).unwrap();
+            let stat = PROC.stat(pid, pid).unwrap();
             Before {
                 pid,
                 tid: pid,
@@ -219,9 +220,11 @@ mod tests {
         let program = Program::start("sleep 60 & wait");
         let before = program.before();
         let child = loop {
-            let is_child =
-                |pid: &u32| task::stat(*pid, *pid).is_some_and(|s| s.parent == before.pid);
-            if let Some(child) = task::processes().into_iter().find(is_child) {
+            let is_child = |pid: &u32| {
+                PROC.stat(*pid, *pid)
+                    .is_some_and(|s| s.parent == before.pid)
+            };
+            if let Some(child) = PROC.processes().into_iter().find(is_child) {
                 break child;
             }
             std::thread::yield_now();

@@ -7,7 +7,8 @@ use super::JournalError;
 use super::entry::{Entry, Process};
 use super::journal::Journal;
 use super::restore::close;
-use crate::{resctrl, task, uclamp};
+use crate::procfs::PROC;
+use crate::{resctrl, uclamp};
 
 /// A journal whose changes are undone when it is dropped, or by the cleanup process when this process was killed.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Temporary {
     }
 
     fn process(&mut self, pid: u32, entry: fn(Process) -> Entry) -> Result<(), JournalError> {
-        match task::stat(pid, pid) {
+        match PROC.stat(pid, pid) {
             Some(stat) => self.write(entry(Process {
                 pid,
                 started: stat.started,

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
+use countersteer_host::procfs::PROC;
 use countersteer_host::waits::Whose;
 use countersteer_report::readings::Style;
 
 use super::{Args, RowPer, style};
-use crate::waits::{By, Meter, Watch, for_record, json_lines, process_of, text};
+use crate::waits::{By, Meter, Watch, for_record, json_lines, text};
 
 /// Begins to read waits of what is counted.
 pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
@@ -16,7 +17,7 @@ pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
             .pid
             .iter()
             .copied()
-            .chain(args.tid.iter().filter_map(|tid| process_of(*tid)))
+            .chain(args.tid.iter().filter_map(|tid| PROC.process_of(*tid)))
             .collect(),
         all: args.all,
     };

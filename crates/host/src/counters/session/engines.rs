@@ -4,6 +4,7 @@ use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 
+use super::super::CounterError;
 use super::super::follow::Follower;
 use super::super::inside::{self, Followed};
 use super::super::open::Opened;
@@ -11,8 +12,8 @@ use super::super::perf::Perf;
 use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::task_counting::Inside;
-use super::super::{CounterError, tasks};
 use super::{Open, Session};
+use crate::procfs::PROC;
 
 impl Session {
     /// Counts nobody yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
@@ -47,7 +48,7 @@ impl Session {
         let follow = inside
             .filter(|_| !nothing)
             .map(|inside| {
-                let room = (tasks::count(), None);
+                let room = (PROC.thread_count().unwrap_or(0), None);
                 inside::follow(&request, LEAST_SAMPLE_NS, room, inside)
             })
             .transpose()?
