@@ -124,10 +124,12 @@ impl Policy for Acfs {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
+        let mut factors = view.column(self.metric);
         let sf: Vec<Option<f64>> = present
             .iter()
             .map(|t| {
-                view.metric(t.id, self.metric)
+                factors
+                    .get(t.id)
                     .filter(|sf| sf.is_finite() && *sf > 0.0)
                     .map(|sf| sf.clamp(1.0, 7.0))
             })

@@ -161,11 +161,18 @@ impl Ef {
         })
     }
 
-    fn factors(&mut self, view: &mut View<'_>, info: &ThreadInfo) -> Factors {
-        let metric = |name| view.metric(info.id, name);
+    /// The factors of a thread, which metrics have in these columns.
+    fn factors(
+        &mut self,
+        view: &mut View<'_>,
+        info: &ThreadInfo,
+        columns: [Option<usize>; 2],
+    ) -> Factors {
         match self.source {
-            Source::Model => Factors::new(metric("sf"), metric("ef")),
-            Source::Oracle => Factors::new(metric("sf_oracle"), metric("ef_oracle")),
+            Source::Model | Source::Oracle => {
+                let [sf, ef] = columns.map(|column| view.metrics.at(info.id, column?));
+                Factors::new(sf, ef)
+            }
             Source::Static => {
                 if let Some(known) = self.known.get(&info.program) {
                     return *known;
@@ -276,9 +283,15 @@ impl Policy for Ef {
         if self.seats.ranks().is_empty() {
             return Placement::default();
         }
+        let column = |name| view.metrics.column(name);
+        let columns = match self.source {
+            Source::Model => ["sf", "ef"].map(column),
+            Source::Oracle => ["sf_oracle", "ef_oracle"].map(column),
+            Source::Static => [None; 2],
+        };
         let all: Vec<Factors> = present
             .iter()
-            .map(|info| self.factors(view, info))
+            .map(|info| self.factors(view, info, columns))
             .collect();
         let by_ef = self.tells_apart(&all);
         let key = |f: &Factors| if by_ef { f.ef } else { f.sf };

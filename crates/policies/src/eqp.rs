@@ -99,8 +99,7 @@ struct Eqp {
 }
 
 impl Eqp {
-    fn slowdown(&self, view: &View<'_>, thread: ThreadId) -> f64 {
-        let sf = view.metric(thread, self.metric);
+    fn slowdown(&self, view: &View<'_>, thread: ThreadId, sf: Option<f64>) -> f64 {
         let sf = sf.filter(|sf| sf.is_finite()).unwrap_or(UNKNOWN);
         let sf = sf.clamp(1.0, 7.0);
         let Some(usage) = view.usage(thread) else {
@@ -165,8 +164,10 @@ impl Policy for Eqp {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         let mut entries = entries(&present, &self.seats);
-        for entry in &mut entries {
-            entry.key = self.slowdown(view, entry.info.id);
+        let mut factors = view.column(self.metric);
+        let sf: Vec<Option<f64>> = entries.iter().map(|e| factors.get(e.info.id)).collect();
+        for (entry, sf) in entries.iter_mut().zip(&sf) {
+            entry.key = self.slowdown(view, entry.info.id, *sf);
         }
         if self.samples && self.seats.ranks().len() > 1 {
             self.measure(view, &mut entries);
@@ -184,7 +185,7 @@ impl Policy for Eqp {
             };
             Reason::rule(rule)
                 .saw("slowdown", slowdown)
-                .saw("sf", view.metric(entries[row].info.id, self.metric))
+                .saw("sf", sf[row])
         })
     }
 }

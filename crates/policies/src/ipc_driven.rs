@@ -118,6 +118,7 @@ impl IpcDriven {
 
     /// Takes in what the last interval measured, and decides which threads visit which type next.
     fn visit(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
+        let mut ipcs = view.column("ipc");
         for entry in entries {
             let id = entry.info.id;
             let Some(known) = self.threads.get_mut(&id) else {
@@ -129,7 +130,7 @@ impl IpcDriven {
             if ran_s > 0.0 && done > 0.0 {
                 known.ips[known.at] = Some(done / ran_s);
             }
-            let ipc = view.metric(id, "ipc").filter(|ipc| ipc.is_finite());
+            let ipc = ipcs.get(id).filter(|ipc| ipc.is_finite());
             if known.at == known.home {
                 if let (Some(ipc), Some(average)) = (ipc, known.ipc) {
                     let rested = view.now.since(known.arrived) >= self.inactivity;

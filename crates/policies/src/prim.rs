@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use countersteer_core::engine::ThreadInfo;
 use countersteer_core::machine::swaps_for;
-use countersteer_core::model::swaps::{FEATURES, Side, SwapFile};
+use countersteer_core::model::swaps::{Bound, FEATURES, Side, SwapFile, SwapRule};
 use countersteer_core::placement::{Placement, Reason};
 use countersteer_core::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
@@ -197,13 +197,19 @@ impl Prim {
         let (big, small) = (on(0), on(last));
         let cores = |rank: usize| self.seats.ranks()[rank].cores.len();
         let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
+        // By rule and bound.
+        let column = |bound: &Bound| view.metrics.column(&bound.metric);
+        let columns = |rule: &SwapRule| rule.bounds.iter().map(column).collect();
+        let columns: Vec<Vec<Option<usize>>> = rules.rule.iter().map(columns).collect();
         for (b, s) in big.into_iter().zip(small).take(pairs) {
-            let feature = |side: Side, metric: &str| {
-                let row = if side == Side::Fast { b } else { s };
-                view.metric(entries[row].info.id, metric)
-                    .filter(|v| v.is_finite())
+            let inside = |(rule, columns): &(&SwapRule, &Vec<Option<usize>>)| {
+                rule.contains(|bound, side| {
+                    let row = if side == Side::Fast { b } else { s };
+                    let value = view.metrics.at(entries[row].info.id, columns[bound]?);
+                    value.filter(|v| v.is_finite())
+                })
             };
-            if let Some(rule) = rules.rule.iter().find(|rule| rule.contains(feature)) {
+            if let Some((rule, _)) = rules.rule.iter().zip(&columns).find(inside) {
                 ranks[b] = (last, Why::Exchanged(rule.held_out_saving));
                 ranks[s] = (0, Why::Exchanged(rule.held_out_saving));
             }
@@ -254,12 +260,15 @@ impl Policy for Prim {
         self.remember(&entries, &ranks, view.threads);
         let has_rules = self.rules.as_ref().is_some_and(|f| !f.rule.is_empty());
         let only: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        let metrics = self.needs.metrics.iter();
+        let columns: Vec<(&'static str, Option<usize>)> = metrics
+            .map(|name| (*name, view.metrics.column(name)))
+            .collect();
         place(&mut self.seats, &entries, &only, |row| {
-            let metric = |name: &'static str| view.metric(entries[row].info.id, name);
             let reason = ranks[row].1.reason(has_rules);
-            let seen = self.needs.metrics.iter();
-            seen.fold(reason, |reason, name| {
-                reason.saw(*name, metric(name).filter(|v| v.is_finite()))
+            columns.iter().fold(reason, |reason, (name, column)| {
+                let value = column.and_then(|c| view.metrics.at(entries[row].info.id, c));
+                reason.saw(*name, value.filter(|v| v.is_finite()))
             })
         })
     }
@@ -272,7 +281,7 @@ mod tests {
     use countersteer_core::engine::Observation;
     use countersteer_core::machine::Machine;
     use countersteer_core::metric::MetricBank;
-    use countersteer_core::model::swaps::{Bound, SCHEMA, SwapRule, SwapsJudged};
+    use countersteer_core::model::swaps::{SCHEMA, SwapsJudged};
     use countersteer_core::sample::{Event, Sample, Samples};
     use countersteer_core::units::{CpuId, ProgramId};
     use rand::SeedableRng;

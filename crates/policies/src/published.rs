@@ -106,11 +106,13 @@ impl Published {
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.seen.retain(|id, _| alive(id));
         self.spots.retain(|id, _| alive(id));
+        let mut occupancy = view.column("llc_occupancy");
+        let mut misses = view.column("llc_mpki");
+        let finite = |value: Option<f64>| value.filter(|v| v.is_finite());
         let latest = |info: &&ThreadInfo| {
             let entry = self.seen.entry(info.id).or_default();
-            let value = |name| view.metric(info.id, name).filter(|v| v.is_finite());
-            entry.0 = value("llc_occupancy").unwrap_or(entry.0);
-            entry.1 = value("llc_mpki").unwrap_or(entry.1);
+            entry.0 = finite(occupancy.get(info.id)).unwrap_or(entry.0);
+            entry.1 = finite(misses.get(info.id)).unwrap_or(entry.1);
             *entry
         };
         threads.iter().map(latest).collect()

@@ -89,10 +89,10 @@ pub enum Side {
 }
 
 impl SwapRule {
-    /// Whether two threads are inside, given their features; none of what is not known is.
-    pub fn contains(&self, feature: impl Fn(Side, &str) -> Option<f64>) -> bool {
-        self.bounds.iter().all(|bound| {
-            feature(bound.thread, &bound.metric).is_some_and(|value| {
+    /// Whether two threads are inside, given for each bound, by its place, the feature of one of them; none of what is not known is.
+    pub fn contains(&self, feature: impl Fn(usize, Side) -> Option<f64>) -> bool {
+        self.bounds.iter().enumerate().all(|(place, bound)| {
+            feature(place, bound.thread).is_some_and(|value| {
                 bound.least.is_none_or(|least| value >= least)
                     && bound.most.is_none_or(|most| value <= most)
             })
