@@ -1,19 +1,11 @@
-//! Scheduling policies of threads. Those with SCHED_EXT are what a sched_ext scheduler in partial mode schedules.
-//!
-//! Input: threads that are to be scheduled by it. Output: they have that policy, which children inherit, and what they had stands
-//! in the undo journal: a thread keeps SCHED_EXT when the scheduler is gone, and the next one of any program would take it.
+//! Scheduling policies of threads, by system call.
 
 use std::io;
 
-use libc::{SCHED_BATCH, SCHED_OTHER, c_int, pid_t};
-
-use crate::procfs::PROC;
-use crate::undo::attribute::{self, Scope};
-use crate::undo::entry::{Entry, Touched};
-use crate::undo::{Journal, JournalError};
+use libc::{c_int, pid_t};
 
 /// The policy of threads that a sched_ext scheduler in partial mode schedules.
-const SCHED_EXT: c_int = 7;
+pub(crate) const SCHED_EXT: c_int = 7;
 /// Children begin with the default policy; kept when a policy is changed.
 const RESET_ON_FORK: c_int = libc::SCHED_RESET_ON_FORK;
 
@@ -44,142 +36,13 @@ impl SchedPolicy {
         }
     }
 
-    const fn without_flag(self) -> c_int {
+    /// The policy without the flag for children.
+    pub(crate) const fn without_flag(self) -> c_int {
         self.0 & !RESET_ON_FORK
     }
 
-    const fn with_flag_of(self, other: Self) -> Self {
+    /// This policy, with another one's flag for children.
+    pub(crate) const fn with_flag_of(self, other: Self) -> Self {
         Self(self.0 | (other.0 & RESET_ON_FORK))
-    }
-}
-
-/// Gives a thread to the scheduler. Those with a real-time or deadline policy, or that run only on idle CPUs, keep theirs.
-///
-/// # Errors
-/// The journal cannot be written; nothing is changed.
-pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalError> {
-    let Ok(before) = SchedPolicy::of(tid) else {
-        return Ok(());
-    };
-    if !matches!(before.without_flag(), SCHED_OTHER | SCHED_BATCH) {
-        return Ok(());
-    }
-    let wanted = SchedPolicy(SCHED_EXT).with_flag_of(before);
-    if !write(journal, (pid, tid), before)? {
-        return Ok(());
-    }
-    journal.write(Entry::SchedPolicySet(wanted))?;
-    // A thread that has exited meanwhile needs nothing.
-    let _ = wanted.set(tid);
-    Ok(())
-}
-
-/// Takes in a process that was forked by one that was given to the scheduler: it has inherited the policy.
-///
-/// # Errors
-/// The journal cannot be written.
-pub fn forked(journal: &mut Journal, pid: u32) -> Result<(), JournalError> {
-    let changed = &journal.changes().sched_policy;
-    let (Ok(now), Some(stat)) = (SchedPolicy::of(pid), PROC.stat(pid, pid)) else {
-        return Ok(());
-    };
-    if !changed.set.contains(&now) {
-        return Ok(());
-    }
-    let parent = changed.before.values().find(|t| t.pid == stat.parent);
-    let own = parent.map_or(SchedPolicy(SCHED_OTHER), |t| t.value);
-    write(journal, (pid, pid), own).map(drop)
-}
-
-/// Writes what a thread had; whether it is still there.
-fn write(
-    journal: &mut Journal,
-    (pid, tid): (u32, u32),
-    value: SchedPolicy,
-) -> Result<bool, JournalError> {
-    let Some(stat) = PROC.stat(pid, tid) else {
-        return Ok(false);
-    };
-    journal.write(Entry::SchedPolicy(Touched {
-        pid,
-        tid,
-        started: stat.started,
-        session: stat.session,
-        value,
-    }))?;
-    Ok(true)
-}
-
-/// A thread has exited. The first thread of a process stands for those that it has started, as long as there are any.
-pub fn exited(journal: &mut Journal, pid: u32, tid: u32) {
-    if tid != pid || PROC.threads(pid).iter().all(|other| *other == pid) {
-        journal.forget(tid);
-    }
-}
-
-/// Gives the threads of these processes back what they had, and those that were forked meanwhile.
-pub fn restore(journal: &Journal, of: &dyn Fn(u32) -> bool) {
-    let changes = journal.changes();
-    let scope = Scope {
-        since: changes.since,
-        sessions: false,
-        of: &|pid, _| of(pid),
-    };
-    attribute::restore(&attribute::Policy, &changes.sched_policy, &scope);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Child, Command, Stdio};
-
-    use super::*;
-
-    struct Sleeper(Child);
-
-    impl Sleeper {
-        fn start() -> Self {
-            let mut command = Command::new("sleep");
-            Self(command.arg("60").stdin(Stdio::null()).spawn().unwrap())
-        }
-    }
-
-    impl Drop for Sleeper {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    #[test]
-    fn a_thread_that_was_given_to_the_scheduler_has_its_own_policy_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let sleeper = Sleeper::start();
-        let pid = sleeper.0.id();
-        SchedPolicy(SCHED_BATCH).set(pid).unwrap();
-        if SchedPolicy(SCHED_EXT).set(pid).is_err() {
-            countersteer_fuzz::skipped("this kernel has no sched_ext");
-            return;
-        }
-        SchedPolicy(SCHED_BATCH).set(pid).unwrap();
-        let mut journal = Journal::create(folder.path()).unwrap();
-        give(&mut journal, pid, pid).unwrap();
-        assert_eq!(SchedPolicy::of(pid).unwrap().0, SCHED_EXT);
-        restore(&journal, &|process| process != pid);
-        assert_eq!(SchedPolicy::of(pid).unwrap().0, SCHED_EXT, "not this one");
-        restore(&journal, &|process| process == pid);
-        assert_eq!(SchedPolicy::of(pid).unwrap().0, SCHED_BATCH);
-    }
-
-    #[test]
-    fn a_real_time_thread_or_an_idle_one_is_no_business_of_the_scheduler() {
-        let folder = tempfile::tempdir().unwrap();
-        let sleeper = Sleeper::start();
-        let pid = sleeper.0.id();
-        SchedPolicy(libc::SCHED_IDLE).set(pid).unwrap();
-        let mut journal = Journal::create(folder.path()).unwrap();
-        give(&mut journal, pid, pid).unwrap();
-        forked(&mut journal, pid).unwrap();
-        assert_eq!(SchedPolicy::of(pid).unwrap().0, libc::SCHED_IDLE);
-        assert!(journal.changes().entries().is_empty());
     }
 }

@@ -20,7 +20,7 @@ use countersteer_core::sample::Event;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_host::counters::{Pmus, Resolved, resolve};
-use countersteer_host::live::{Counters, Root};
+use countersteer_host::placer::{Counters, Root};
 use countersteer_host::undo::{Temporary, journal_folder};
 use countersteer_scx::{ScxConfig, ScxEngine, probe};
 

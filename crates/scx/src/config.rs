@@ -6,7 +6,7 @@ use std::time::Duration;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
-use countersteer_host::live::Counters;
+use countersteer_host::placer::Counters;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

@@ -10,7 +10,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::sample::{Event, EventSet};
 use countersteer_core::units::CpuId;
 use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
-use countersteer_host::live::Counters;
+use countersteer_host::placer::Counters;
 
 use crate::ScxError;
 use crate::generated::shared;

@@ -1,7 +1,7 @@
 //! [`ScxEngine`]: the scheduler, which observes threads and applies placements.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use countersteer_core::metric::steps::step_models;
 use countersteer_core::model::FACTOR_BITS;
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::live::Counters;
-use countersteer_host::sched_policy;
+use countersteer_host::placer::Counters;
 use countersteer_host::undo::Journal;
 
 use crate::ScxError;
@@ -23,9 +22,6 @@ use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
 use crate::targets::Targets;
-
-/// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
-const GLANCE: Duration = Duration::from_millis(50);
 
 /// How long counters are kept open that others have taken the place of: several ticks of the clock.
 const LINGER: Nanos = Nanos::from_millis(200);
@@ -220,61 +216,6 @@ impl ScxEngine {
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.roster.since(now_ns())
-    }
-
-    /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
-    fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
-        let enabled = |state: String| state.trim() == "enabled";
-        for _ in 0..200 {
-            self.kernel.ejected()?;
-            if std::fs::read_to_string("/sys/kernel/sched_ext/state").is_ok_and(enabled) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.kernel.ejected()
-    }
-
-    /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
-    fn wait(&mut self, at_most: Duration, events: bool) -> bool {
-        use nix::poll::{PollFd, PollFlags, poll};
-        let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
-        let ring = self.kernel.ring();
-        let files = self
-            .wakers
-            .iter()
-            .map(AsFd::as_fd)
-            .chain(events.then_some(ring));
-        let mut polled: Vec<PollFd<'_>> =
-            files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
-        if poll(&mut polled, timeout).is_err() {
-            return false;
-        }
-        let ready: Vec<bool> = polled.iter().map(|f| f.any().unwrap_or(false)).collect();
-        let mut ready = ready.into_iter();
-        let before = self.wakers.len();
-        self.wakers.retain(|_| !ready.next().unwrap_or(false));
-        self.wakers.len() < before
-    }
-
-    /// Takes in what the kernel told; whether a thread ended.
-    pub(super) fn listen(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
-        let told = self.kernel.listen();
-        let mut ended = false;
-        for told in &told {
-            let head = &told.head;
-            if head.kind == shared::TOLD_EXIT {
-                ended = true;
-                if let Some(known) = self.roster.threads.get(&head.tid) {
-                    sched_policy::exited(journal, known.pid, head.tid);
-                }
-            }
-            self.roster.hear(told);
-            if head.kind == shared::TOLD_NEW && head.tid == head.tgid {
-                sched_policy::forked(journal, head.tgid)?;
-            }
-        }
-        Ok(ended)
     }
 
     /// Asks for every thread's sums and whereabouts.

@@ -12,6 +12,7 @@ mod error;
 pub mod follow;
 mod kernel;
 pub mod latency;
+mod listening;
 mod placer;
 mod probe;
 mod processes;

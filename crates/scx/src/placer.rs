@@ -5,9 +5,8 @@ use std::os::fd::OwnedFd;
 use countersteer_core::engine::{Applied, Observation, Watch};
 use countersteer_core::placement::Placement;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::live::{Counters, EngineError, Placer, Root};
-use countersteer_host::sched_policy;
-use countersteer_host::undo::Journal;
+use countersteer_host::placer::{Counters, EngineError, Placer, Root};
+use countersteer_host::undo::{Journal, sched_ext};
 
 use crate::ScxError;
 use crate::engine::ScxEngine;
@@ -85,7 +84,7 @@ impl Placer for ScxEngine {
     }
 
     fn leave(&mut self, journal: &mut Journal) {
-        sched_policy::restore(journal, &|_| true);
+        sched_ext::restore(journal, &|_| true);
     }
 
     fn complaint(&mut self) -> Option<String> {

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use countersteer_host::live::Root;
+use countersteer_host::placer::Root;
 use countersteer_host::procfs::PROC;
-use countersteer_host::sched_policy;
-use countersteer_host::undo::Journal;
+use countersteer_host::undo::{Journal, sched_ext};
 
 use crate::ScxError;
 use crate::config::Mode;
@@ -65,7 +64,7 @@ impl ScxEngine {
             kernel.obey(&commands, |command, _| {
                 if command.result == 0 {
                     if config.mode == Mode::Partial && journalled.is_ok() {
-                        journalled = sched_policy::give(journal, root.pid, command.tid);
+                        journalled = sched_ext::give(journal, root.pid, command.tid);
                     }
                     roster.meet(now_ns(), command.tid, root.pid, program, command.cpu);
                 }
@@ -94,7 +93,7 @@ impl ScxEngine {
             self.kernel
                 .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
             let pids: BTreeSet<u32> = gone.iter().map(|(_, pid)| *pid).collect();
-            sched_policy::restore(journal, &|pid| pids.contains(&pid));
+            sched_ext::restore(journal, &|pid| pids.contains(&pid));
             for (tid, _) in gone {
                 journal.forget(tid);
                 self.roster.leave(now_ns(), tid);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::live::Placer;
+use countersteer_host::placer::Placer;
 #[cfg(feature = "scx")]
 use countersteer_scx::{Mode, ScxConfig, ScxEngine, probe};
 

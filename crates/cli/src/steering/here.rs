@@ -12,7 +12,8 @@ use countersteer_core::policy::Policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe, resolve};
-use countersteer_host::live::{Counters, Gauges, Recount};
+use countersteer_host::live::Gauges;
+use countersteer_host::placer::{Counters, Recount};
 use countersteer_policies::reach;
 
 use crate::error::{Kind, told};

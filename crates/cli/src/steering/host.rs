@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use countersteer_core::rules::{Process, Rules};
 use countersteer_core::units::ProgramId;
-use countersteer_host::live::Root;
+use countersteer_host::placer::Root;
 use countersteer_host::procfs::PROC;
 
 /// How often a process is looked at again.

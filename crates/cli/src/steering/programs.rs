@@ -7,7 +7,8 @@ use anyhow::Context;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_core::workload::{Workload, WorkloadProgram};
-use countersteer_host::live::{Crew, Root, Start};
+use countersteer_host::live::{Crew, Start};
+use countersteer_host::placer::Root;
 use countersteer_host::procfs::{PROC, Status};
 
 use crate::error::{Kind, told};

@@ -10,7 +10,7 @@ use countersteer_core::units::ThreadId;
 
 use super::AffinityEngine;
 use crate::counters::Fate;
-use crate::live::Root;
+use crate::placer::Root;
 use crate::procfs::PROC;
 use crate::uclamp;
 use crate::undo::attribute::Scope;

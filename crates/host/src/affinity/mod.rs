@@ -33,7 +33,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CoreTypes, Fate, Inside, Session};
-use crate::live::{Counters, EngineError, Placer, Root};
+use crate::placer::{Counters, EngineError, Placer, Root};
 use crate::undo::Journal;
 
 use leave::Ignored;

@@ -6,7 +6,7 @@ use countersteer_core::placement::Target;
 use countersteer_core::units::ThreadId;
 
 use super::AffinityEngine;
-use crate::live::EngineError;
+use crate::placer::EngineError;
 use crate::task;
 use crate::undo::Journal;
 use crate::undo::entry::Entry;

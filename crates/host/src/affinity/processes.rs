@@ -7,7 +7,7 @@ use countersteer_core::units::ThreadId;
 
 use super::AffinityEngine;
 use crate::counters::CounterError;
-use crate::live::{EngineError, Root};
+use crate::placer::{EngineError, Root};
 use crate::procfs::PROC;
 use crate::undo::Journal;
 

@@ -9,7 +9,7 @@ use countersteer_core::units::Nanos;
 
 use super::AffinityEngine;
 use crate::counters::{CounterError, Session};
-use crate::live::{Counters, EngineError};
+use crate::placer::{Counters, EngineError};
 use crate::undo::Journal;
 
 impl AffinityEngine {

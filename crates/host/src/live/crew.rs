@@ -9,8 +9,8 @@ use std::sync::Arc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{Nanos, ProgramId};
 
-use super::Root;
 use crate::counters::{CounterError, Ending, Held, find_program, hold, pidfd};
+use crate::placer::Root;
 
 /// A program that is to be started.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::units::{Nanos, ThreadId};
 
-use super::{EngineError, Placer, Root};
 use crate::affinity::{AffinityConfig, AffinityEngine};
+use crate::placer::{EngineError, Placer, Root};
 use crate::procfs::PROC;
 use crate::undo::Journal;
 

@@ -16,6 +16,7 @@ mod leftovers;
 mod orphans;
 pub(crate) mod restore;
 mod restored;
+pub mod sched_ext;
 mod temporary;
 
 use std::path::PathBuf;

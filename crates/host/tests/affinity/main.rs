@@ -15,7 +15,8 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::{Pmus, Resolved, resolve};
-use countersteer_host::live::{Counters, Crew, LiveConfig, LiveEngine, Recount, Root, Stealing};
+use countersteer_host::live::{Crew, LiveConfig, LiveEngine, Stealing};
+use countersteer_host::placer::{Counters, Recount, Root};
 
 mod executing;
 mod leaving;

@@ -2,18 +2,37 @@
 
 use std::error::Error;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use countersteer_core::counters::Plan;
 use countersteer_core::engine::{Applied, Observation, Watch};
 use countersteer_core::placement::Placement;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use super::Root;
 use crate::counters::{CounterError, Resolved};
 use crate::undo::{Journal, JournalError};
 
 /// Events to count, with their plan.
 pub type Counters = (Vec<Vec<Resolved>>, Plan);
+
+/// A process that an engine steers, with all its threads and whatever it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    pub pid: u32,
+    /// The program of the workload that it belongs to; so does what it starts.
+    pub program: ProgramId,
+    /// That program's name, unique in the workload.
+    pub name: Arc<str>,
+}
+
+/// Chooses counters while an engine runs.
+pub trait Recount {
+    /// Events for these metrics, read so often; `None` where they are those that are counted already, or nothing can be counted.
+    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters>;
+
+    /// They could not be opened; those before are counted on.
+    fn failed(&mut self, why: &str);
+}
 
 /// Why threads of this machine could not be steered.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,70 @@
+//! What the kernel tells: waiting for it, taking it in, and finding out whether the scheduler is still there.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use countersteer_host::undo::{Journal, sched_ext};
+
+use crate::ScxError;
+use crate::engine::ScxEngine;
+use crate::generated::shared;
+
+/// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
+const GLANCE: Duration = Duration::from_millis(50);
+
+impl ScxEngine {
+    /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
+    pub(super) fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
+        let enabled = |state: String| state.trim() == "enabled";
+        for _ in 0..200 {
+            self.kernel.ejected()?;
+            if std::fs::read_to_string("/sys/kernel/sched_ext/state").is_ok_and(enabled) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.kernel.ejected()
+    }
+
+    /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
+    pub(super) fn wait(&mut self, at_most: Duration, events: bool) -> bool {
+        use nix::poll::{PollFd, PollFlags, poll};
+        let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
+        let ring = self.kernel.ring();
+        let files = self
+            .wakers
+            .iter()
+            .map(AsFd::as_fd)
+            .chain(events.then_some(ring));
+        let mut polled: Vec<PollFd<'_>> =
+            files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
+        if poll(&mut polled, timeout).is_err() {
+            return false;
+        }
+        let ready: Vec<bool> = polled.iter().map(|f| f.any().unwrap_or(false)).collect();
+        let mut ready = ready.into_iter();
+        let before = self.wakers.len();
+        self.wakers.retain(|_| !ready.next().unwrap_or(false));
+        self.wakers.len() < before
+    }
+
+    /// Takes in what the kernel told; whether a thread ended.
+    pub(super) fn listen(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
+        let told = self.kernel.listen();
+        let mut ended = false;
+        for told in &told {
+            let head = &told.head;
+            if head.kind == shared::TOLD_EXIT {
+                ended = true;
+                if let Some(known) = self.roster.threads.get(&head.tid) {
+                    sched_ext::exited(journal, known.pid, head.tid);
+                }
+            }
+            self.roster.hear(told);
+            if head.kind == shared::TOLD_NEW && head.tid == head.tgid {
+                sched_ext::forked(journal, head.tgid)?;
+            }
+        }
+        Ok(ended)
+    }
+}
