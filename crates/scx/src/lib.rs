@@ -16,6 +16,7 @@ mod listening;
 mod placer;
 mod probe;
 mod processes;
+mod recount;
 mod roster;
 mod targets;
 
