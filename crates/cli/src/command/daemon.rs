@@ -19,12 +19,12 @@ use crate::library;
 use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
 use crate::steering::exposition;
-use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::host::Host;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Programs;
 use crate::steering::serving::Door;
+use crate::steering::supervisor::Control;
 
 /// Steer the processes of this host that a rules file covers, until told to stop.
 #[derive(Debug, clap::Args)]

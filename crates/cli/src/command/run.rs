@@ -8,11 +8,11 @@ use countersteer_report::{number, table};
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs};
 use crate::output::RecordOut;
-use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
 use crate::steering::summary::{ProgramTally, Summary};
+use crate::steering::supervisor::Control;
 use crate::steering::tally::Tell;
 use crate::waits::Wait;
 

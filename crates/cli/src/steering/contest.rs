@@ -11,7 +11,7 @@ use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, V
 use countersteer_core::topology::Topology;
 use countersteer_core::trial::{Arm, Trial, TrialPlan};
 
-use super::governed::{Control, take_back};
+use super::supervisor::{Control, take_back};
 
 /// A trial that the policy turns and the tally feeds.
 #[derive(Clone)]

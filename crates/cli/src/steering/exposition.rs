@@ -14,9 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::governed::Control;
 use super::serving::{Door, Listener, Refusal, Service};
 use super::summary::Summary;
+use super::supervisor::Control;
 
 /// Headers of a request; browsers send some twenty.
 const MOST_HEADERS: usize = 64;

@@ -19,13 +19,13 @@ use countersteer_report::record::{Detail, LiveCollector, Manifest};
 use super::contest::Contest;
 use super::engine::{EngineName, scheduler};
 use super::executables::Executables;
-use super::governed::{Control, Governed};
 use super::guardian;
 use super::here::Here;
 use super::programs::Programs;
 use super::serving::{Door, Server};
 use super::socket;
 use super::summary::Summary;
+use super::supervisor::{Control, Supervisor};
 use super::tally::{Tally, Tell};
 use super::waits::Waits;
 use crate::error::{Kind, told};
@@ -89,7 +89,7 @@ pub fn restore() -> anyhow::Result<()> {
     if restored.journals > 0 {
         let n = restored.threads;
         eprintln!(
-            "steer: {n} threads were restored that an earlier run, which was killed, had confined"
+            "steer: {n} threads were restored that an earlier run, which was killed, had steered"
         );
     }
     Ok(())
@@ -124,7 +124,7 @@ pub fn conduct(
     let (door, _file) = socket::door(&path, &here.topology, &job.control)?;
     let _server = Server::start(std::iter::once(door).chain(job.metrics).collect())?;
     let period = Duration::from_nanos(job.period.0);
-    let mut policy = Governed::new(
+    let mut policy = Supervisor::new(
         (job.spec, policy),
         &here.topology,
         &job.control,

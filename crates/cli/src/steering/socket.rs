@@ -19,8 +19,8 @@ use countersteer_host::undo;
 use mio::net::UnixListener;
 use serde_json::{Value, json};
 
-use super::governed::{Control, Shared};
 use super::serving::{Door, LIMITS, Listener, Refusal, Service};
+use super::supervisor::{Control, Shared};
 use crate::values::time;
 
 /// Times between decisions: what counters can follow, and what a user can wait for.

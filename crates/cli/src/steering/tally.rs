@@ -21,8 +21,8 @@ use countersteer_report::record::LiveCollector;
 use hdrhistogram::Histogram;
 
 use super::contest::Contest;
-use super::governed::{Control, Word};
 use super::summary::{EffectTimes, ProgramTally, Summary};
+use super::supervisor::{Control, Word};
 
 /// Stands in the place of a program.
 const SHORT_LIVED: &str = "(ended)";

@@ -48,7 +48,7 @@ enum Kind {
 /// Finds all processes that belong to the crew now; those that are known already are among them, or have left it.
 pub type Find = Box<dyn FnMut() -> Vec<Root>>;
 
-/// Programs that are attended to until they end.
+/// Programs that are run or followed until they exit.
 #[derive(Default)]
 pub struct Crew {
     members: Vec<Member>,

@@ -1,6 +1,6 @@
 //! The engine of this machine.
 //!
-//! A placer puts threads on CPUs, resources set what a placement says beside places, and the workload is attended to: programs
+//! A placer puts threads on CPUs, resources set what a placement says beside places, and the workload is run: programs
 //! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use countersteer_core::topology::Topology;
 use serde_json::json;
 
-use super::super::governed::Control;
+use super::super::supervisor::Control;
 use super::super::{exposition, socket};
 use super::*;
 

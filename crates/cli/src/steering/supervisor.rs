@@ -94,7 +94,7 @@ fn needs(policy: &dyn Policy, period: Duration) -> Needs {
     }
 }
 
-pub struct Governed {
+pub struct Supervisor {
     inner: Box<dyn Policy>,
     needs: Needs,
     needs_changed: bool,
@@ -108,7 +108,7 @@ pub struct Governed {
     born: Instant,
 }
 
-impl Governed {
+impl Supervisor {
     /// Supervises a policy; `give_up` is called when a decision never ends, and must not return to it.
     pub fn new(
         (spec, inner): (&str, Box<dyn Policy>),
@@ -243,7 +243,7 @@ impl Governed {
     }
 }
 
-impl Policy for Governed {
+impl Policy for Supervisor {
     fn needs(&self) -> &Needs {
         &self.needs
     }
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    fn decide_once(governed: &mut Governed) -> Placement {
+    fn decide_once(supervisor: &mut Supervisor) -> Placement {
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
@@ -351,10 +351,10 @@ mod tests {
             metrics: &metrics,
             forecast: None,
         };
-        governed.decide(&mut view, &mut PolicyRng::seed_from_u64(1))
+        supervisor.decide(&mut view, &mut PolicyRng::seed_from_u64(1))
     }
 
-    fn governed(slow: bool) -> (Governed, Control) {
+    fn supervisor(slow: bool) -> (Supervisor, Control) {
         let control = Control::default();
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
@@ -362,7 +362,7 @@ mod tests {
         ));
         let bad: Box<dyn Policy> = Box::new(Bad { decisions: 0, slow });
         (
-            Governed::new(
+            Supervisor::new(
                 ("bad", bad),
                 &topology,
                 &control,
@@ -375,14 +375,14 @@ mod tests {
 
     #[test]
     fn a_policy_that_panics_is_dropped_and_threads_are_let_go() {
-        let (mut governed, control) = governed(false);
-        assert_eq!(decide_once(&mut governed), Placement::default());
-        assert_eq!(decide_once(&mut governed), Placement::default());
-        let last = decide_once(&mut governed);
+        let (mut supervisor, control) = supervisor(false);
+        assert_eq!(decide_once(&mut supervisor), Placement::default());
+        assert_eq!(decide_once(&mut supervisor), Placement::default());
+        let last = decide_once(&mut supervisor);
         assert_eq!(last.threads[0].target, Target::Anywhere);
         assert_eq!(control.lock().policy, "linux");
         assert_eq!(
-            decide_once(&mut governed),
+            decide_once(&mut supervisor),
             Placement::default(),
             "Linux decides"
         );
@@ -390,47 +390,47 @@ mod tests {
 
     #[test]
     fn a_policy_that_is_late_again_and_again_is_dropped() {
-        let (mut governed, control) = governed(true);
+        let (mut supervisor, control) = supervisor(true);
         for _ in 1..MOST_LATE {
-            assert_eq!(decide_once(&mut governed), Placement::default());
+            assert_eq!(decide_once(&mut supervisor), Placement::default());
         }
-        assert_eq!(decide_once(&mut governed).threads.len(), 1);
+        assert_eq!(decide_once(&mut supervisor).threads.len(), 1);
         assert!(control.lock().dropped.is_some());
     }
 
     #[test]
     fn a_parameter_changes_and_the_policy_keeps_what_it_remembers() {
-        let (mut governed, control) = governed(false);
+        let (mut supervisor, control) = supervisor(false);
         control.lock().pending = Some("rr".into());
-        assert_eq!(decide_once(&mut governed).threads.len(), 1);
+        assert_eq!(decide_once(&mut supervisor).threads.len(), 1);
         control.lock().tuned = Some("rr:turn_ms=7".into());
-        decide_once(&mut governed);
+        decide_once(&mut supervisor);
         assert_eq!(control.lock().policy, "rr:turn_ms=7");
         control.lock().tuned = Some("rr:turn_ms=never".into());
-        decide_once(&mut governed);
+        decide_once(&mut supervisor);
         assert_eq!(control.lock().policy, "rr:turn_ms=7");
     }
 
     #[test]
     fn another_policy_and_a_pause_let_threads_go_first() {
-        let (mut governed, control) = governed(false);
+        let (mut supervisor, control) = supervisor(false);
         control.lock().pending = Some("aarr".into());
-        let placed = decide_once(&mut governed);
+        let placed = decide_once(&mut supervisor);
         assert_eq!(
             placed.threads.len(),
             1,
             "the new policy's word comes before the release"
         );
         assert_ne!(placed.threads[0].target, Target::Anywhere);
-        assert_eq!(governed.needs().period, Some(Nanos::from_millis(1)));
+        assert_eq!(supervisor.needs().period, Some(Nanos::from_millis(1)));
         control.lock().period = Duration::from_millis(250);
-        decide_once(&mut governed);
-        assert_eq!(governed.needs().period, Some(Nanos::from_millis(250)));
+        decide_once(&mut supervisor);
+        assert_eq!(supervisor.needs().period, Some(Nanos::from_millis(250)));
         control.lock().paused = true;
         assert_eq!(
-            decide_once(&mut governed).threads[0].target,
+            decide_once(&mut supervisor).threads[0].target,
             Target::Anywhere
         );
-        assert_eq!(decide_once(&mut governed), Placement::default());
+        assert_eq!(decide_once(&mut supervisor), Placement::default());
     }
 }
