@@ -83,7 +83,16 @@ impl CpuCounters {
         self.events.retain(|event| !back.contains(event.cpu));
         let kept = self.events.len();
         for cpu in back.iter() {
-            self.open_cpu(cpu)?;
+            match self.open_cpu(cpu) {
+                // The kernel shows a CPU as online a little before it counts there.
+                Err(CounterError::Refused { source, .. })
+                    if source.raw_os_error() == Some(libc::ENODEV) =>
+                {
+                    self.events.retain(|event| event.cpu != cpu);
+                    self.returns.iter_mut().for_each(|r| r.is_not_back(cpu));
+                }
+                opened => opened?,
+            }
         }
         if let Some(on) = self.on {
             switch(&self.events[kept..], on, true)?;

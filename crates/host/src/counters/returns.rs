@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
 use nix::time::{ClockId, clock_gettime};
 
 use super::sys;
@@ -42,6 +43,11 @@ impl Returns {
         }
         self.looked_ns = now;
         self.compare(online(&self.root), asleep_ns())
+    }
+
+    /// A CPU that could not be counted on yet: the next look finds it again.
+    pub(super) fn is_not_back(&mut self, cpu: CpuId) {
+        self.online.remove(cpu);
     }
 
     fn compare(&mut self, online: CpuSet, asleep_ns: u64) -> CpuSet {
@@ -85,6 +91,8 @@ mod tests {
             looked_ns: 0,
         };
         assert_eq!(returns.compare(cpus("0,2-3"), 0), CpuSet::default());
+        assert_eq!(returns.compare(cpus("0-3"), 0), cpus("1"));
+        returns.is_not_back(CpuId(1));
         assert_eq!(returns.compare(cpus("0-3"), 0), cpus("1"));
         assert_eq!(returns.compare(cpus("0-3"), ASLEEP_NS), CpuSet::default());
         assert_eq!(returns.compare(cpus("0-3"), 9 * ASLEEP_NS), cpus("0-3"));
