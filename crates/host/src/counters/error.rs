@@ -119,6 +119,11 @@ impl CounterError {
         move |source| Self::System { doing, source }
     }
 
+    /// Whether that comes of a CPU that does not count, or not yet: the kernel shows one as online a little earlier.
+    pub(super) fn is_of_cpu_offline(&self) -> bool {
+        matches!(self, Self::Refused { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
+    }
+
     /// Whether that comes of a thread that has ended: kernels say so in several ways, if it did between two events of a group.
     pub(super) fn is_of_end(&self, tid: u32) -> bool {
         let Self::Refused { source, .. } = self else {

@@ -84,10 +84,7 @@ impl CpuCounters {
         let kept = self.events.len();
         for cpu in back.iter() {
             match self.open_cpu(cpu) {
-                // The kernel shows a CPU as online a little before it counts there.
-                Err(CounterError::Refused { source, .. })
-                    if source.raw_os_error() == Some(libc::ENODEV) =>
-                {
+                Err(error) if error.is_of_cpu_offline() => {
                     self.events.retain(|event| event.cpu != cpu);
                     self.returns.iter_mut().for_each(|r| r.is_not_back(cpu));
                 }

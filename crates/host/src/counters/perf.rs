@@ -5,8 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_core::counters::Ledger;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::Nanos;
+use countersteer_core::units::{CpuId, Nanos};
 use nix::poll::PollFlags;
 
 use super::CounterError;
@@ -72,9 +71,10 @@ impl TaskCounters for Perf {
         &mut self,
         opening: &Opening<'_>,
         whom: Whom<'_>,
-        cpus: &CpuSet,
+        cpu: CpuId,
     ) -> Result<(), CounterError> {
-        self.opened.add_cpus(opening, whom, cpus)
+        self.opened
+            .add_cpus(opening, whom, &std::iter::once(cpu).collect())
     }
 
     fn attention(&mut self) -> &mut Attention {

@@ -282,7 +282,12 @@ impl Session {
         let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
         let opening = self.request.opening(self.sparing_ns);
         let known = self.counters.groups().len();
-        self.counters.renew(&opening, whom, &back)?;
+        for cpu in back.iter() {
+            match self.counters.renew(&opening, whom, cpu) {
+                Err(error) if error.is_of_cpu_offline() => returns.is_not_back(cpu),
+                opened => opened?,
+            }
+        }
         self.follower.groups(&self.counters.groups()[known..]);
         self.counters.select(self.set as u32, true)
     }

@@ -4,7 +4,6 @@
 //! Input: threads, sets of events. Output: what befell threads and what they counted, as [`Notes`] and in a [`Ledger`].
 
 use countersteer_core::counters::Ledger;
-use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::CounterError;
@@ -26,15 +25,15 @@ pub(super) trait TaskCounters {
     /// Counts trees of threads no longer, all of which have ended.
     fn detach(&mut self, _trees: &[u32]) {}
 
-    /// Opens counters of CPUs anew that were offline and are back.
+    /// Opens counters of a CPU anew that was offline and is back.
     ///
     /// # Errors
-    /// They may not be opened any more.
+    /// They may not be opened any more, or not yet.
     fn renew(
         &mut self,
         _opening: &Opening<'_>,
         _whom: Whom<'_>,
-        _cpus: &CpuSet,
+        _cpu: CpuId,
     ) -> Result<(), CounterError> {
         Ok(())
     }
