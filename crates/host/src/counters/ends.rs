@@ -1,6 +1,6 @@
 //! How threads' final counts are told.
 //!
-//! With `inherit_stat` the kernel tells them, to whoever may count; but some kernels forget to (6.12 and 6.16 of Debian, not 6.18
+//! With `inherit_stat` the kernel tells them to every process that may count; but some kernels forget to (6.12 and 6.16 of Debian, not 6.18
 //! and 7.2), and what several events tell may not be mixed ([`super::open`]). There, what threads counted last is known only
 //! together. Programs inside the kernel tell final counts on any kernel ([`super::inside`]).
 

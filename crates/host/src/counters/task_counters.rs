@@ -1,4 +1,4 @@
-//! One way to count threads, whoever does it: counters of the threads' own ([`super::perf`]), programs inside the kernel
+//! One way to count threads, with several implementations: counters of the threads' own ([`super::perf`]), programs inside the kernel
 //! ([`super::inside`]), or a test's script.
 //!
 //! Input: threads, sets of events. Output: what befell threads and what they counted, as [`Notes`] and in a [`Ledger`].
