@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use countersteer_core::counters::{PlannedEvent, PlannedSet, Which};
+use countersteer_core::counters::Which;
 use countersteer_core::sample::{Row, Sample};
 use countersteer_core::units::CoreTypeId;
 
@@ -78,16 +78,7 @@ impl Follow for Script {
 }
 
 fn backend(looks: Vec<Vec<(u64, u32, Heard<'static>)>>) -> (Followed, Follower) {
-    let event = |name: &str| PlannedEvent {
-        name: name.into(),
-        unit: String::new(),
-        scale: 1.0,
-        event: None,
-    };
-    let set = PlannedSet {
-        events: vec![event("instructions"), event("cycles")],
-    };
-    let plan = Plan::new(vec![set], None).unwrap();
+    let plan = request(1, None).plan;
     let script = Script {
         looks: looks.into(),
         living: VecDeque::new(),
