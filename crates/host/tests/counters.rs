@@ -222,7 +222,7 @@ fn counters_of_who_has_ended_are_closed() {
     let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else {
         return;
     };
-    let mut session = Session::of_nobody(
+    let mut session = Session::without_threads(
         (request.sets, request.plan),
         period,
         request.cpus,

@@ -118,7 +118,7 @@ impl AffinityEngine {
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
         let open = |counters, inside| {
-            Session::of_nobody(
+            Session::without_threads(
                 counters,
                 config.period,
                 online.clone(),

@@ -1,6 +1,6 @@
 //! Counting threads, period by period, for `stat`, `top` and the affinity engine.
 //!
-//! Input: a [`Request`], or processes that are attached one by one. Output: what befell threads, and readings of the time since
+//! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of the time since
 //! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
 
 use std::os::fd::OwnedFd;
@@ -305,7 +305,7 @@ impl Session {
         self.follower.hear_the_last(&mut *self.counters);
     }
 
-    /// What befell threads since the last call, by time.
+    /// Forks, execs and exits since the last call, by time.
     pub fn fates(&mut self) -> Vec<(Nanos, u32, Fate)> {
         let mut fates = self.follower.fates.replace(Vec::new()).unwrap_or_default();
         fates.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));

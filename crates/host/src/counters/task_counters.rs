@@ -1,7 +1,7 @@
 //! One way to count threads, with several implementations: counters of the threads' own ([`super::perf`]), programs inside the kernel
 //! ([`super::inside`]), or a test's script.
 //!
-//! Input: threads, sets of events. Output: what befell threads and what they counted, as [`Notes`] and in a [`Ledger`].
+//! Input: threads, sets of events. Output: forks, execs and exits of threads, and what they counted, as [`Notes`] and in a [`Ledger`].
 
 use countersteer_core::counters::Ledger;
 use countersteer_core::units::{CpuId, Nanos};

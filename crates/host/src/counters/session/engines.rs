@@ -1,4 +1,4 @@
-//! Sessions of engines: nobody is counted at first, and processes are attached one by one.
+//! Sessions of engines: they begin without threads, and processes are attached one by one.
 
 use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
@@ -16,13 +16,13 @@ use super::{Open, Session};
 use crate::procfs::PROC;
 
 impl Session {
-    /// Counts nobody yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
+    /// Counts no thread yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
     /// which act on whether a thread ran all through a period, samples are close together. Threads are followed inside the kernel,
     /// where that is offered and can be done.
     ///
     /// # Errors
     /// No file is left.
-    pub fn of_nobody(
+    pub fn without_threads(
         (sets, plan): (Vec<Vec<Resolved>>, Plan),
         interval: Nanos,
         cpus: CpuSet,
@@ -74,14 +74,14 @@ impl Session {
         })
     }
 
-    /// Counts nobody yet, by what follows threads inside the kernel.
+    /// Counts no thread yet, by what follows threads inside the kernel.
     pub(in super::super) fn of_engine(request: Request, followed: Followed) -> Self {
         let mut open = Self::inside(&request, followed);
         open.1.fates = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
     }
 
-    /// Counts nobody yet, by the same clock and on the same CPUs, but something else.
+    /// Counts no thread yet, by the same clock and on the same CPUs, but something else.
     ///
     /// # Errors
     /// No file is left.
@@ -90,7 +90,7 @@ impl Session {
         counters: (Vec<Vec<Resolved>>, Plan),
         interval: Nanos,
     ) -> Result<Self, CounterError> {
-        let new = Self::of_nobody(
+        let new = Self::without_threads(
             counters,
             interval,
             self.request.cpus.clone(),

@@ -77,11 +77,11 @@ impl TaskCounters for Fake {
     }
 
     fn attach(&mut self, _: &Opening<'_>, _: &[(u32, u32)]) -> Result<(), CounterError> {
-        unreachable!("nobody is attached")
+        unreachable!("no thread is attached")
     }
 
     fn attention(&mut self) -> &mut Attention {
-        unreachable!("nobody ends it")
+        unreachable!("nothing else is waited for")
     }
 
     fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
