@@ -25,7 +25,8 @@ pub struct OfRow {
 
 /// Metrics that are kept up to date.
 pub struct Derived {
-    metrics: Vec<&'static MetricDef>,
+    /// Each with its column of the bank.
+    metrics: Vec<(usize, &'static MetricDef)>,
     bank: MetricBank,
     topology: Arc<Topology>,
     cpus: CpuNumbers,
@@ -51,8 +52,9 @@ impl Derived {
         Arc::make_mut(&mut topology).models.clear();
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
+        let column = |metric: &&'static MetricDef| Some((bank.column(metric.name)?, *metric));
         Self {
-            metrics: metrics.to_vec(),
+            metrics: metrics.iter().filter_map(column).collect(),
             bank,
             topology,
             cpus,
@@ -72,8 +74,8 @@ impl Derived {
                 continue;
             };
             let has = |event: &Event| sample.counts.get(*event).is_some();
-            let counted = |m: &&&MetricDef| m.needs.iter().all(has);
-            let told: Vec<&MetricDef> = self.metrics.iter().filter(counted).copied().collect();
+            let counted = |(_, m): &&(usize, &MetricDef)| m.needs.iter().all(has);
+            let of_sample: Vec<_> = self.metrics.iter().filter(counted).copied().collect();
             threads.push(thread);
             let own = Sample {
                 cpu: Some(cpu),
@@ -83,8 +85,8 @@ impl Derived {
             seen.samples.clear();
             seen.samples.push_with(own, sample.counts);
             self.bank.update(&seen);
-            for metric in told {
-                let value = self.bank.get(thread, metric.name);
+            for (column, metric) in of_sample {
+                let value = self.bank.at(thread, column);
                 of_rows.extend(value.map(|value| OfRow {
                     row,
                     name: metric.name,
@@ -94,8 +96,8 @@ impl Derived {
         }
         threads.dedup();
         for thread in &threads {
-            for metric in &self.metrics {
-                let value = self.bank.get(*thread, metric.name);
+            for (column, metric) in &self.metrics {
+                let value = self.bank.at(*thread, *column);
                 let named = |value| Named {
                     name: metric.name,
                     unit: metric.unit,

@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Nanos = Nanos::from_millis(6400);
 const THOROUGH: u32 = 4;
 /// How fast what threads wanted in earlier periods is forgotten.
 const FADING: f64 = 0.25;
-/// Where speed-up factors come from, the first that knows one.
+/// Where speed-up factors come from, by column of the bank: the first that knows one.
 const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 
 /// A process of which threads are steered.
@@ -248,9 +248,8 @@ impl Pages {
                 .get(&info.id)
                 .and_then(|known| known.demand)
                 .unwrap_or_default();
-            let sf = FACTORS
-                .iter()
-                .find_map(|name| self.factors.get(info.id, name));
+            let mut columns = 0..FACTORS.len();
+            let sf = columns.find_map(|column| self.factors.at(info.id, column));
             threads.push(Seen {
                 info,
                 cpus,
