@@ -44,7 +44,7 @@ artifact: wheel
 # Every parser of outside input on changed examples: FUZZ runs of each (those that simulate or read folders get a part of that).
 FUZZ ?= 1000000
 fuzz:
-	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-core -p countersteer-sim --test fuzz -- --nocapture --test-threads 1
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-model -p countersteer-sim --test fuzz -- --nocapture --test-threads 1
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-host --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace --test signature -- --nocapture a_reader_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes

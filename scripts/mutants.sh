@@ -9,7 +9,7 @@ command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
 # What decides, measures, simulates, undoes and records.
 files=(
     'crates/policies/src/**/*.rs'
-    'crates/core/src/driver.rs' 'crates/core/src/metric/**/*.rs'
+    'crates/model/src/driver.rs' 'crates/model/src/metric/**/*.rs'
     'crates/sim/src/linux/**/*.rs' 'crates/sim/src/progress/**/*.rs'
     'crates/host/src/undo/**/*.rs'
     'crates/report/src/record/**/*.rs'

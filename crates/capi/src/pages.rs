@@ -6,8 +6,8 @@
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
-use countersteer_core::told::{MOST_PRIORITY, PHASES, Told};
 use countersteer_host::page::{Advice, Page, PageError};
+use countersteer_model::told::{MOST_PRIORITY, PHASES, Told};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM, Failure};
 use crate::{guarded, missing};

@@ -2,7 +2,7 @@
 //!
 //! Stage: made once per translated block by `decode`, read at every execution.
 
-use countersteer_core::profile::Operation;
+use countersteer_model::profile::Operation;
 
 /// How a block passes on control; those that need a prediction come after [`End::Jump`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@
 //! An instruction waits for the last writers of the registers it reads and for the last store to the eight bytes it loads;
 //! a hit waits for the miss that fetches its line.
 
-use countersteer_core::profile::REFERENCE_LOAD_CYCLES;
+use countersteer_model::profile::REFERENCE_LOAD_CYCLES;
 
 use crate::block::{Block, Insn};
 use crate::flow::{Flow, Latency, Waits};

@@ -3,7 +3,7 @@
 //! Input: lines touched. Output: the depth at which each was found in the LRU order of its set; a cache of so many sets and
 //! that many ways or more hits.
 
-use countersteer_core::profile::{CONFLICT_SETS, CONFLICT_WAYS};
+use countersteer_model::profile::{CONFLICT_SETS, CONFLICT_WAYS};
 
 use crate::near::NO_LINE;
 

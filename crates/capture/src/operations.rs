@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use countersteer_core::profile::Operation;
+use countersteer_model::profile::Operation;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 /// By mnemonic.

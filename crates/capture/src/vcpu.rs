@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use countersteer_core::profile::LogHistogram;
+use countersteer_model::profile::LogHistogram;
 
 use crate::block::{Block, Classes, MemoryUse};
 use crate::branches::Branches;

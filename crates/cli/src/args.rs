@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 use crate::inside::Bpf;
 use crate::steering::engine::EngineName;

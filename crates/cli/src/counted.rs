@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::counters::{
-    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
-    parse_set,
-};
-use countersteer_core::events::{Event, EventDef};
-use countersteer_core::metric::MetricDef;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
     CounterError, Pmus, Probe, Resolved, fit_together, probe_event, resolve,
 };
 use countersteer_host::virtuals::column_of;
+use countersteer_model::counters::{
+    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
+    parse_set,
+};
+use countersteer_model::events::{Event, EventDef};
+use countersteer_model::metric::MetricDef;
+use countersteer_model::units::Nanos;
 
 use crate::derivable::derivable;
 use crate::error::{Kind, told};

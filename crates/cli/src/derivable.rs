@@ -1,6 +1,6 @@
 //! Metrics of the core's table that come of nothing but counts.
 
-use countersteer_core::metric::{self, MetricDef};
+use countersteer_model::metric::{self, MetricDef};
 
 /// The metric of a name, if it comes of nothing but what PMUs count.
 pub fn derivable(name: &str) -> Option<&'static MetricDef> {

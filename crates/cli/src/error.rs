@@ -3,13 +3,13 @@
 use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
-use countersteer_core::policy::PolicyError;
-use countersteer_core::textfile::TextError;
 use countersteer_host::counters::CounterError;
 use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
 use countersteer_host::undo::JournalError;
+use countersteer_model::policy::PolicyError;
+use countersteer_model::textfile::TextError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
 
@@ -123,7 +123,7 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
 
 #[cfg(feature = "scx")]
 fn of_scx(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
-    use countersteer_scx::{NoScx, ScxError};
+    use countersteer_bpf::{NoScx, ScxError};
     if cause.is::<NoScx>() {
         return Some(Kind::Missing);
     }

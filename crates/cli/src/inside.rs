@@ -25,7 +25,7 @@ pub fn inside(when: Bpf) -> Option<Inside> {
 
 #[cfg(feature = "scx")]
 fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
-    countersteer_scx::follow::load(errand)
+    countersteer_bpf::follow::load(errand)
 }
 
 #[cfg(not(feature = "scx"))]
@@ -36,7 +36,7 @@ fn load(_: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
 /// What measures each wait for a CPU inside the kernel.
 #[cfg(feature = "scx")]
 pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
-    countersteer_scx::latency::load(whose)
+    countersteer_bpf::latency::load(whose)
 }
 
 #[cfg(not(feature = "scx"))]

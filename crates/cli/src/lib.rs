@@ -34,13 +34,13 @@ mod guide {}
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use countersteer_core::printable::printable_lines;
+use countersteer_model::printable::printable_lines;
 
-pub use countersteer_core::{
-    counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
-};
 pub use countersteer_host::own;
 pub use countersteer_lab as lab;
+pub use countersteer_model::{
+    counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
+};
 
 use error::{kind_of, paragraph};
 

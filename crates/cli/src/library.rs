@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::machine::Machine;
 use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
 use countersteer_lab::LoadedMachine;
 pub use countersteer_lab::library::*;
+use countersteer_model::machine::Machine;
 use countersteer_report::record::Record;
 
 /// A record; what is to be known of one that ends early is said.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use countersteer_core::printable::printable_lines;
+use countersteer_model::printable::printable_lines;
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::write_atomically;
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::counters::Outside;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Summary, Tick};
+use countersteer_model::counters::Outside;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_report::record::{CountingRecorder, Manifest};
 use signal_hook::consts::SIGXFSZ;
 

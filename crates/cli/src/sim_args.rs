@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use countersteer_core::events::Event;
-use countersteer_core::machine::Governor;
-use countersteer_core::units::Nanos;
 use countersteer_lab::experiment::Fidelity;
 use countersteer_lab::{Finished, LoadedMachine, SimOptions};
+use countersteer_model::events::Event;
+use countersteer_model::machine::Governor;
+use countersteer_model::units::Nanos;
 use countersteer_sim::engine::not_offered;
 use countersteer_sim::linux::KERNELS;
 

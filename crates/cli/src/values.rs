@@ -1,7 +1,7 @@
 //! Values of flags that several commands take, as users write them.
 
-use countersteer_core::counters::parse_duration;
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::parse_duration;
+use countersteer_model::units::Nanos;
 
 /// A time: `10ms`.
 pub fn time(text: &str) -> Result<Nanos, String> {

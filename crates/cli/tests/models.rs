@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use countersteer_core::machine::Machine;
-use countersteer_core::model::{ModelFile, Target};
-use countersteer_core::profile::Profile;
 use countersteer_lab::{experiment, library};
+use countersteer_model::machine::Machine;
+use countersteer_model::models::{ModelFile, Target};
+use countersteer_model::profile::Profile;
 use countersteer_report::record::Record;
 use countersteer_train::sample::samples;
 

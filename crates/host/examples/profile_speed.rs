@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use countersteer_core::profile::Recorded;
 use countersteer_host::record_run::{RecordError, RecordOptions, record};
+use countersteer_model::profile::Recorded;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 

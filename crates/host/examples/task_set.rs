@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 
 #[derive(Clone)]
 struct Task {

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::events::EventDef;
+use countersteer_model::events::EventDef;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::counters::{self, Probe};
@@ -327,7 +327,7 @@ fn affinity(root: &Path) -> Finding {
         .filter(|cpu| allowed.is_set(*cpu).unwrap_or(false))
         .count();
     let online = text(root, "sys/devices/system/cpu/online")
-        .and_then(|list| list.parse::<countersteer_core::cpuset::CpuSet>().ok())
+        .and_then(|list| list.parse::<countersteer_model::cpuset::CpuSet>().ok())
         .map_or(allowed, |cpus| cpus.len());
     if allowed < online {
         return Finding::limited(

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_core::counters::Plan;
-use countersteer_core::engine::{Applied, Observation, Watch};
-use countersteer_core::placement::Placement;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::counters::Plan;
+use countersteer_model::engine::{Applied, Observation, Watch};
+use countersteer_model::placement::Placement;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CounterError, Resolved};
 use crate::undo::{Journal, JournalError};
@@ -77,7 +77,7 @@ pub trait Placer {
     /// The placer lost its threads.
     fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
-    /// As [`observe`](countersteer_core::engine::Engine::observe) of engines.
+    /// As [`observe`](countersteer_model::engine::Engine::observe) of engines.
     ///
     /// # Errors
     /// The placer lost its threads or its source of counters.
@@ -88,7 +88,7 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<Observation, EngineError>;
 
-    /// As [`apply`](countersteer_core::engine::Engine::apply) of engines, for places, weights and admission tables.
+    /// As [`apply`](countersteer_model::engine::Engine::apply) of engines, for places, weights and admission tables.
     ///
     /// # Errors
     /// The placer can no longer place any thread.

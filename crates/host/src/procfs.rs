@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 /// A folder like /proc.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 
 use std::io;
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 
 /// Words of a mask: as many CPUs as a set may name.
-const WORDS: usize = (countersteer_core::cpuset::MAX_CPU as usize + 1) / 64;
+const WORDS: usize = (countersteer_model::cpuset::MAX_CPU as usize + 1) / 64;
 
 /// CPUs that a thread is confined to.
 ///

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use countersteer_core::placement::Clamp;
+use countersteer_model::placement::Clamp;
 
 /// What threads are taken to ask for.
 pub(crate) trait Clamps {

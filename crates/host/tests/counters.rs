@@ -8,12 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
-use countersteer_core::events::Event;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
     CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
 };
+use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_model::events::Event;
+use countersteer_model::units::Nanos;
 
 /// Set in a child of the test: threads that it is to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";

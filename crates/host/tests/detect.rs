@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use countersteer_core::machine::{LinuxKind, Machine};
-use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_host::topology::detect;
+use countersteer_model::machine::{LinuxKind, Machine};
+use countersteer_model::topology::{GroupBy, Topology};
 
 use tree::unpack;
 

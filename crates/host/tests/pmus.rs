@@ -8,9 +8,9 @@ mod tree;
 use std::fmt::Write;
 use std::path::Path;
 
-use countersteer_core::counters::parse_set;
-use countersteer_core::events::Event;
 use countersteer_host::counters::{CoreTypes, Pmus, Resolved, add_vendor_events, resolve};
+use countersteer_model::counters::parse_set;
+use countersteer_model::events::Event;
 
 fn shown(event: &Resolved) -> String {
     let mut text = format!("  {}", event.planned.name);

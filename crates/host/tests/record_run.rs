@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 
-use countersteer_core::profile::{LogHistogram, Recorded};
 use countersteer_host::record_run::{Ending, RecordError, RecordOptions, Recording, record};
+use countersteer_model::profile::{LogHistogram, Recorded};
 
 mod instrumented;
 

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
-use countersteer_core::events::Event;
 use countersteer_host::counters::{CounterError, Probe, probe};
 use countersteer_host::region::{Options, Region};
+use countersteer_model::events::Event;
 
 const PAGES: usize = 300;
 

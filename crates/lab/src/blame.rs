@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use countersteer_core::score::Score;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CacheId, CoreTypeId};
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CacheId, CoreTypeId};
 use countersteer_sim::progress::{Analytic, ModelError, ProgressConfig, ProgressModel};
 use rayon::prelude::*;
 use serde::Serialize;

@@ -8,10 +8,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::{Cores, Machine, Memory, SharedCache};
-use countersteer_core::profile::Profile;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::{Cores, Machine, Memory, SharedCache};
+use countersteer_model::profile::Profile;
+use countersteer_model::units::CpuId;
 use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, Rates};
 use serde::Serialize;
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::events::Event;
-use countersteer_core::machine::Governor;
-use countersteer_core::policy;
-use countersteer_core::score::Score;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::events::Event;
+use countersteer_model::machine::Governor;
+use countersteer_model::policy;
+use countersteer_model::score::Score;
+use countersteer_model::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
 use countersteer_sim::engine::{Plan, ProgramUsage, SimConfig, Simulation};

@@ -20,9 +20,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::profile::Profile;
-use countersteer_core::textfile::{TextError, parse_toml};
-use countersteer_core::workload::WorkloadProgram;
+use countersteer_model::profile::Profile;
+use countersteer_model::textfile::{TextError, parse_toml};
+use countersteer_model::workload::WorkloadProgram;
 use countersteer_report::table::{CompareRun, program_columns, score_columns};
 use countersteer_report::{write_atomically, write_table};
 use countersteer_sim::progress::Traces;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use countersteer_core::counters::{Metric, MetricGroup};
-use countersteer_core::machine::Machine;
-use countersteer_core::profile::Profile;
+use countersteer_model::counters::{Metric, MetricGroup};
+use countersteer_model::machine::Machine;
+use countersteer_model::profile::Profile;
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
@@ -147,7 +147,7 @@ pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
         let text = read(path)?;
         known.extend(MetricGroup::parse(&text.path, &text.text)?);
     }
-    known.extend_from_slice(countersteer_core::metric::shipped());
+    known.extend_from_slice(countersteer_model::metric::shipped());
     Ok(known)
 }
 

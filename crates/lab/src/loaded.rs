@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::machine::Machine;
-use countersteer_core::textfile::TextError;
-use countersteer_core::topology::Topology;
+use countersteer_model::machine::Machine;
+use countersteer_model::textfile::TextError;
+use countersteer_model::topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use crate::library::{self, Text};

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_cache::signature::store::{data_folders, own_data};
-use countersteer_core::machine::{Machine, is_for};
-use countersteer_core::model::ModelFile;
-use countersteer_core::topology::Topology;
+use countersteer_model::machine::{Machine, is_for};
+use countersteer_model::models::ModelFile;
+use countersteer_model::topology::Topology;
 
 use crate::error::{Kind, told};
 

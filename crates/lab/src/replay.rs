@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{Applied, Engine, Forecast, Observation, Watch};
-use countersteer_core::placement::Placement;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::engine::{Applied, Engine, Forecast, Observation, Watch};
+use countersteer_model::placement::Placement;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_report::ReportError;
 use countersteer_report::record::{
     Differences, Manifest, Record, ReplayEngine, compare_decisions, compare_shares,

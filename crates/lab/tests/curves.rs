@@ -5,9 +5,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use countersteer_core::profile::fit::{Fit, Form, falling};
-use countersteer_core::sample::{Event, Row};
 use countersteer_lab::Experiment;
+use countersteer_model::profile::fit::{Fit, Form, falling};
+use countersteer_model::sample::{Event, Row};
 use countersteer_report::record::{Detail, Record};
 
 /// The last-level cache of the machine.

@@ -5,12 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::engine::{Engine, Watch};
-use countersteer_core::machine::Governor;
-use countersteer_core::placement::{AdmissionTable, Placement};
-use countersteer_core::topology::GroupBy;
-use countersteer_core::units::Nanos;
 use countersteer_lab::{Experiment, Finished, SimOptions, plan};
+use countersteer_model::engine::{Engine, Watch};
+use countersteer_model::machine::Governor;
+use countersteer_model::placement::{AdmissionTable, Placement};
+use countersteer_model::topology::GroupBy;
+use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, Record};
 use countersteer_sim::engine::Simulation;
 

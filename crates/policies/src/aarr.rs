@@ -12,15 +12,15 @@
 //! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
 //! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::HintClass;
-use countersteer_core::policy::{
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::HintClass;
+use countersteer_model::policy::{
     ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
-use countersteer_core::policy::{Seats, active};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::policy::{Seats, active};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ThreadId};
 use std::sync::Arc;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {

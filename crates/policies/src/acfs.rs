@@ -16,11 +16,11 @@
 
 use std::sync::Arc;
 
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
 };
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 use crate::order::{Types, entries, place, ranks};
 use crate::progress::{Progress, nice_weight};

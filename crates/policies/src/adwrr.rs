@@ -12,11 +12,11 @@
 //! Assumes: every thread gains from a fast core what the rating says. Loses: it ignores SF, and gives programs with many
 //! threads most of the big cores.
 
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
 };
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 use std::sync::Arc;
 
 use crate::order::{Types, entries, place, ranks};

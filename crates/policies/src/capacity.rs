@@ -4,7 +4,7 @@
 //! thread; cores are alike. Loses: it shelters poison like the vulnerable, and occupancy of a squeezed thread understates its need.
 
 use crate::published::{EVERY, Order, Published};
-use countersteer_core::policy::PolicyDef;
+use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "capacity",

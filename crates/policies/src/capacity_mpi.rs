@@ -5,7 +5,7 @@
 //! fall below the threshold.
 
 use crate::published::{EVERY, Order, Published};
-use countersteer_core::policy::{ParamDef, PolicyDef};
+use countersteer_model::policy::{ParamDef, PolicyDef};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "capacity+mpi",

@@ -26,14 +26,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::{ThreadForecast, ThreadInfo};
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::engine::{ThreadForecast, ThreadInfo};
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
     active,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, ProgramId, ThreadId};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
 use crate::order::{Entry, entries, place, ranks_where};
 
@@ -359,7 +359,7 @@ fn given(text: &str) -> Result<BTreeMap<String, Factors>, PolicyError> {
 #[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
     use super::*;
-    use countersteer_core::machine::Machine;
+    use countersteer_model::machine::Machine;
 
     fn ef(text: &str) -> Result<Ef, PolicyError> {
         let machine = include_str!("../tests/toy/two-big-two-small.toml");

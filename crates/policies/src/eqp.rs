@@ -13,11 +13,11 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
 };
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::order::{Entry, Types, entries, place, ranks};
 

@@ -15,11 +15,11 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
     Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
 };
-use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 use crate::order::{Entry, Types, entries, ranks};
 
@@ -234,7 +234,7 @@ impl Policy for IpcDriven {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::testing::{SMT, topology};
+    use countersteer_model::testing::{SMT, topology};
 
     use super::*;
 

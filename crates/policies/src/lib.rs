@@ -1,7 +1,7 @@
 //! The policies that ship with Countersteer, and the table that names them.
 //!
 //! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]; names, lists, help, parameters and the conformance
-//! test derive from that row. The files use what [`countersteer_core`] makes public and nothing else, so that a policy of
+//! test derive from that row. The files use what [`countersteer_model`] makes public and nothing else, so that a policy of
 //! another package, added by [`add`], has the same means.
 
 #![warn(missing_docs)]
@@ -33,7 +33,7 @@ mod rr;
 mod speedup;
 mod static_mapping;
 
-use countersteer_core::policy::PolicyDef;
+use countersteer_model::policy::PolicyDef;
 
 pub use registry::{add, all, by_name, head, names, params, parse, with_param};
 

@@ -4,8 +4,8 @@
 //! Assumes nothing. Loses when cores are unequal or caches contended and the kernel cannot see it. Its result is a
 //! distribution over seeds: compare with best, median and worst.
 
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::{Policy, PolicyDef, PolicyRng, View};
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::{Policy, PolicyDef, PolicyRng, View};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "linux",

@@ -5,7 +5,7 @@
 //! once they are placed well, so the next order undoes it.
 
 use crate::published::{EVERY, Order, Published};
-use countersteer_core::policy::PolicyDef;
+use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "mpi",

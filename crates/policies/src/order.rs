@@ -4,10 +4,10 @@
 //! a faster type goes to the best thread of a slower one; otherwise threads move in pairs, and only when the challenger's lead
 //! satisfies the policy's threshold.
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::Seats;
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::Seats;
+use countersteer_model::units::CoreTypeId;
 
 /// A thread in a decision.
 pub(crate) struct Entry<'a> {
@@ -122,8 +122,8 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    pub(crate) fn new(topology: &countersteer_core::topology::Topology, seats: &Seats) -> Self {
-        let group = |rank: &countersteer_core::policy::Rank| topology.group(rank.group).core_type;
+    pub(crate) fn new(topology: &countersteer_model::topology::Topology, seats: &Seats) -> Self {
+        let group = |rank: &countersteer_model::policy::Rank| topology.group(rank.group).core_type;
         let types: Vec<CoreTypeId> = seats.ranks().iter().filter_map(group).collect();
         let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
         let capacities: Vec<f64> = seats.ranks().iter().map(|r| r.capacity).collect();
@@ -148,7 +148,7 @@ impl Types {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::units::{CpuId, ProgramId, ThreadId};
+    use countersteer_model::units::{CpuId, ProgramId, ThreadId};
     use std::sync::Arc;
 
     fn info(id: u32) -> ThreadInfo {

@@ -21,15 +21,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::machine::swaps_for;
-use countersteer_core::model::swaps::{Bound, FEATURES, Side, SwapFile, SwapRule};
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::machine::swaps_for;
+use countersteer_model::models::swaps::{Bound, FEATURES, Side, SwapFile, SwapRule};
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ThreadId};
 use rand::RngExt;
 
 use crate::order::{Entry, entries, place};
@@ -278,12 +278,12 @@ impl Policy for Prim {
 #[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
     use super::*;
-    use countersteer_core::engine::Observation;
-    use countersteer_core::machine::Machine;
-    use countersteer_core::metric::MetricBank;
-    use countersteer_core::model::swaps::{SCHEMA, SwapsJudged};
-    use countersteer_core::sample::{Event, Sample, Samples};
-    use countersteer_core::units::{CpuId, ProgramId};
+    use countersteer_model::engine::Observation;
+    use countersteer_model::machine::Machine;
+    use countersteer_model::metric::MetricBank;
+    use countersteer_model::models::swaps::{SCHEMA, SwapsJudged};
+    use countersteer_model::sample::{Event, Sample, Samples};
+    use countersteer_model::units::{CpuId, ProgramId};
     use rand::SeedableRng;
 
     fn topology() -> Arc<Topology> {

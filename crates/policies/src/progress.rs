@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::engine::ThreadInfo;
-pub(crate) use countersteer_core::score::nice_weight;
-use countersteer_core::units::{ProgramId, ThreadId};
+use countersteer_model::engine::ThreadInfo;
+pub(crate) use countersteer_model::score::nice_weight;
+use countersteer_model::units::{ProgramId, ThreadId};
 
 /// Counters by thread.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::units::CpuId;
+    use countersteer_model::units::CpuId;
     use std::sync::Arc;
 
     fn thread(id: u32, program: u32) -> ThreadInfo {

@@ -12,13 +12,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyError, PolicyRng, View, active,
 };
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 pub(crate) const EVERY: ParamDef = ParamDef {
     key: "every_ms",
@@ -46,7 +46,7 @@ struct Machine {
 impl Machine {
     fn new(topology: &Topology) -> Self {
         let cores = topology.groups_by(GroupBy::Core);
-        let under = |llc: &countersteer_core::topology::Group| {
+        let under = |llc: &countersteer_model::topology::Group| {
             let inside = cores.iter().filter(|core| core.cpus.is_subset(&llc.cpus));
             inside.map(|core| core.id).collect()
         };

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Policy, PolicyDef, PolicyRng, View};
-use countersteer_core::topology::GroupBy;
-use countersteer_core::units::ThreadId;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{Needs, Policy, PolicyDef, PolicyRng, View};
+use countersteer_model::topology::GroupBy;
+use countersteer_model::units::ThreadId;
 use rand::seq::SliceRandom;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {

@@ -2,7 +2,7 @@
 //!
 //! Input: a policy's specification, a topology. Output: words for users, and whether a policy may win a comparison.
 
-use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_model::topology::{GroupBy, Topology};
 
 /// What a policy tells apart; where there is one of it, the policy lets Linux choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use countersteer_core::metric::resolve;
-use countersteer_core::policy::{Params, Policy, PolicyDef, PolicyError};
-use countersteer_core::topology::Topology;
+use countersteer_model::metric::resolve;
+use countersteer_model::policy::{Params, Policy, PolicyDef, PolicyError};
+use countersteer_model::topology::Topology;
 
 use crate::{FILES, POLICIES};
 

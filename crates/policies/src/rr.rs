@@ -15,12 +15,12 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason};
+use countersteer_model::policy::{
     ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use crate::order::{Entry, Types, entries, place, ranks};
 use crate::progress::nice_weight;

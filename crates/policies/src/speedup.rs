@@ -3,10 +3,10 @@
 //! Source: the formulas that PMCTrack, section 4.1.1, takes from earlier work (Saez et al., EuroSys 2010 and TOCS 2012);
 //! `dynamic` is that of a program whose threads share work dynamically and take turns on the big cores.
 
-use countersteer_core::by_id::ById;
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::policy::HintClass;
-use countersteer_core::units::ProgramId;
+use countersteer_model::by_id::ById;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::policy::HintClass;
+use countersteer_model::units::ProgramId;
 
 /// How a program's threads divide their work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

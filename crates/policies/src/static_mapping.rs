@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::ThreadId;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::ThreadId;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "static",

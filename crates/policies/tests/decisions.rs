@@ -13,13 +13,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{Placement, Target, ThreadPlacement};
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{Placement, Target, ThreadPlacement};
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 use countersteer_policies::{POLICIES, parse};
 use rand_pcg::rand_core::SeedableRng;
 

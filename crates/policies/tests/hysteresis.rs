@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use countersteer_core::engine::{Observation, ThreadInfo};
-use countersteer_core::machine::Machine;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::policy::{PolicyRng, View};
-use countersteer_core::sample::{Event, Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::engine::{Observation, ThreadInfo};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::policy::{PolicyRng, View};
+use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
 
 /// Decisions at which one of two threads loses its big core to the other. Two more hold the other big core and a small one;

@@ -7,12 +7,12 @@ mod toy;
 
 use std::sync::Arc;
 
-use countersteer_core::engine::{Engine, Watch};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{Clamp, Placement};
-use countersteer_core::policy::{PolicyRng, View};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::engine::{Engine, Watch};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{Clamp, Placement};
+use countersteer_model::policy::{PolicyRng, View};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 

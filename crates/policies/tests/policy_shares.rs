@@ -7,13 +7,13 @@ mod toy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::{Applied, Engine, Observation, Watch};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Engine, Observation, Watch};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use countersteer_core::policy::panic_text;
+use countersteer_model::policy::panic_text;
 use pyo3::exceptions::PyException;
 use pyo3::{PyErr, create_exception};
 

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::topology::GroupBy;
 use countersteer_lab::{self as lab, LoadedMachine, experiment, library, plan};
+use countersteer_model::topology::GroupBy;
 use countersteer_report::chart::vega;
 use countersteer_report::html::answers;
 use countersteer_report::record::Detail;
@@ -99,7 +99,7 @@ impl Machine {
     fn groups(&self, by: &str) -> PyResult<Vec<(u32, String, Vec<u32>)>> {
         let by: GroupBy = serde_json::from_value(by.into()).map_err(raised)?;
         let groups = self.loaded.topology.groups_by(by).iter();
-        let cpus = |cpus: &countersteer_core::cpuset::CpuSet| cpus.iter().map(|c| c.0).collect();
+        let cpus = |cpus: &countersteer_model::cpuset::CpuSet| cpus.iter().map(|c| c.0).collect();
         Ok(groups
             .map(|group| (group.id.0, group.name.clone(), cpus(&group.cpus)))
             .collect())

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::policy::View;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::policy::View;
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

@@ -8,12 +8,12 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
     MakePolicy, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{GroupId, Nanos};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{GroupId, Nanos};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::events::EVENTS;
+use countersteer_model::events::EVENTS;
 
 use crate::record::{ReadingRow, Record, VirtualRow};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::textfile::TextError;
+use countersteer_model::textfile::TextError;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use countersteer_core::printable::printable;
+use countersteer_model::printable::printable;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;

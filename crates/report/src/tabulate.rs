@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_core::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
-use countersteer_core::sample::{Event, Row};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
+use countersteer_model::sample::{Event, Row};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CoreTypeId;
 
 use crate::error::ReportError;
 use crate::record::Record;

@@ -11,9 +11,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, synthetic};
 
 fn machine(name: &str) -> Arc<Topology> {

@@ -5,16 +5,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::machine::Machine;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::profile::Profile;
-use countersteer_core::score::Score;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::profile::Profile;
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_policies::POLICIES;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;

@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{Engine, Watch};
-use countersteer_core::machine::{Governor, Machine};
-use countersteer_core::placement::{
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::engine::{Engine, Watch};
+use countersteer_model::machine::{Governor, Machine};
+use countersteer_model::placement::{
     CacheClass, CacheShare, Clamp, Members, Placement, Reason, Target, ThreadPlacement, Ways,
 };
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::score::Outcome;
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::score::Outcome;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::synthetic::{self, Kind};

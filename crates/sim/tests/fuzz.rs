@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_core::engine::{Engine, Watch};
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
 use countersteer_fuzz::storm;
+use countersteer_model::engine::{Engine, Watch};
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::{ProgressConfig, synthetic};

@@ -5,13 +5,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::machine::Machine;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::profile::Profile;
-use countersteer_core::score::Score;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::machine::Machine;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::profile::Profile;
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::{ProgressConfig, synthetic};

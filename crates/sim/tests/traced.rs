@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
 use countersteer_cache::tracer::Tracer;
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::events::Event;
-use countersteer_core::machine::Machine;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::profile::Profile;
-use countersteer_core::sample::Row;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::events::Event;
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::profile::Profile;
+use countersteer_model::sample::Row;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sim::engine::{
     Plan, PlannedProgram, ProgramUsage, SimConfig, SimError, Simulation,
 };

@@ -3,9 +3,9 @@
 //! A ratio enters by its logarithm, as a straight line that may bend at five places ([`BASIS`] columns); sums of such lines are
 //! what step tables come near to.
 
-use countersteer_core::events::Event;
-use countersteer_core::machine::CoreType;
-use countersteer_core::model::Target;
+use countersteer_model::events::Event;
+use countersteer_model::machine::CoreType;
+use countersteer_model::models::Target;
 
 use crate::sample::{EVENTS, Sample};
 

@@ -1,7 +1,7 @@
 //! Model files from trained models.
 
-use countersteer_core::model::{Judged, ModelFile, SCHEMA};
-use countersteer_core::topology::Topology;
+use countersteer_model::models::{Judged, ModelFile, SCHEMA};
+use countersteer_model::topology::Topology;
 
 use crate::data::Data;
 use crate::train::Trained;

@@ -4,11 +4,11 @@
 //! widths. The yardsticks get the same groups: the constant, ridge regression over all ratios, and boosted trees over all ratios,
 //! which show what a model that need not be a sum would reach.
 
-use countersteer_core::metric::Round;
-use countersteer_core::model::{Judged, Model, Prediction, abstains};
-use countersteer_core::sample::{Sample as Head, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::metric::Round;
+use countersteer_model::models::{Judged, Model, Prediction, abstains};
+use countersteer_model::sample::{Sample as Head, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use rayon::prelude::*;
 use serde::Serialize;
 use smartcore::linalg::basic::matrix::DenseMatrix;

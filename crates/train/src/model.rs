@@ -1,8 +1,8 @@
 //! Models that are worth exporting.
 
-use countersteer_core::model::StepModel;
-use countersteer_core::model::{Judged, ModelFile, Target};
-use countersteer_core::topology::Topology;
+use countersteer_model::models::StepModel;
+use countersteer_model::models::{Judged, ModelFile, Target};
+use countersteer_model::topology::Topology;
 
 use crate::data::{Data, most_events};
 use crate::export::file;

@@ -15,11 +15,11 @@
 //!
 //! Decided here: everything but the method, since the published rules and their training are not in the sources.
 
-use countersteer_core::events::Event;
-use countersteer_core::model::swaps::{
+use countersteer_model::events::Event;
+use countersteer_model::models::swaps::{
     Bound, FEATURES, SCHEMA, Side, SwapFile, SwapRule, SwapsJudged,
 };
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 use rand::{RngExt, SeedableRng};
 
 use crate::sample::Sample;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::events::Event;
-use countersteer_core::sample::{Row, Samples};
-use countersteer_core::topology::Topology;
+use countersteer_model::events::Event;
+use countersteer_model::sample::{Row, Samples};
+use countersteer_model::topology::Topology;
 use thiserror::Error;
 
 use crate::sample::{ALWAYS, Counted, EVENTS, Sample, WINDOW, phases};

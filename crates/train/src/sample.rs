@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::events::Event;
-use countersteer_core::profile::{Behaviour, Profile, Recorded, Segment, Tabulated};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::events::Event;
+use countersteer_model::profile::{Behaviour, Profile, Recorded, Segment, Tabulated};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::progress::{Analytic, Counters, ModelError, ProgressConfig, ProgressModel};
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;

@@ -1,8 +1,8 @@
 //! Training: which ratios, what each adds, how wide the interval is, and the file that says so.
 
-use countersteer_core::events::Event;
-use countersteer_core::model::{COVERAGE, Constant};
-use countersteer_core::model::{StepFeature, StepModel};
+use countersteer_model::events::Event;
+use countersteer_model::models::{COVERAGE, Constant};
+use countersteer_model::models::{StepFeature, StepModel};
 
 use crate::data::{Data, LEAST_RATIO};
 use crate::fit::{Fitter, Sum};

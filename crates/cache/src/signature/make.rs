@@ -1,6 +1,6 @@
 //! Makes signatures of traces.
 
-use countersteer_core::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
+use countersteer_model::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
 
 use super::{Carried, MOST_PHASES, Matrix, Phase, SCHEMA};
 use crate::forest::Forest;

@@ -9,7 +9,7 @@ mod make;
 pub mod note;
 pub mod store;
 
-use countersteer_core::signature::{SIZES, Signature, WAYS};
+use countersteer_model::signature::{SIZES, Signature, WAYS};
 use serde::{Deserialize, Serialize};
 
 pub use make::Maker;

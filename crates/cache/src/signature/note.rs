@@ -5,7 +5,7 @@
 
 use std::hash::Hasher;
 
-use countersteer_core::signature::{SIZES, WAYS};
+use countersteer_model::signature::{SIZES, WAYS};
 
 use super::{Carried, MOST_NAME, MOST_PHASES, Matrix, Phase, SCHEMA};
 

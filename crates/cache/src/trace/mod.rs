@@ -9,7 +9,7 @@ mod import;
 mod read;
 mod write;
 
-use countersteer_core::profile::Recorded;
+use countersteer_model::profile::Recorded;
 use serde::{Deserialize, Serialize};
 
 use crate::wire::Head;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use countersteer_core::policy::Policy;
-use countersteer_core::printable::printable;
-use countersteer_core::rules::Rules;
-use countersteer_core::trial::TrialPlan;
-use countersteer_core::units::Nanos;
 use countersteer_host::live::Crew;
+use countersteer_model::policy::Policy;
+use countersteer_model::printable::printable;
+use countersteer_model::rules::Rules;
+use countersteer_model::trial::TrialPlan;
+use countersteer_model::units::Nanos;
 
 use crate::args::{HereArgs, PlacingArgs};
 use crate::error::{Kind, told};

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::counters::Metric;
-use countersteer_core::events::{EVENTS, EventDef};
-use countersteer_core::metric::{self, MetricDef, ReadBy};
 use countersteer_host::counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
+use countersteer_model::counters::Metric;
+use countersteer_model::events::{EVENTS, EventDef};
+use countersteer_model::metric::{self, MetricDef, ReadBy};
 use countersteer_report::table::plain;
 use serde::Serialize;
 

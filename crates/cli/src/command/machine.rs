@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use countersteer_core::machine::SfSpread;
-use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_model::machine::SfSpread;
+use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::curve::{Curve, Side};
 use countersteer_cache::trace::{Blocks, MAGIC};
-use countersteer_core::profile::MissCurve;
+use countersteer_model::profile::MissCurve;
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! A machine as a picture: last-level caches as boxes, cores with their CPUs in them, caches that a cluster shares around it.
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::topology::{Group, GroupBy, Topology};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::topology::{Group, GroupBy, Topology};
 
 /// Inner width of a box; with its frame it fits 80 columns.
 const WIDTH: usize = 76;
@@ -111,7 +111,7 @@ fn clusters(topology: &Topology, here: &CpuSet, cores: Vec<CpuSet>) -> Vec<Strin
     words
 }
 
-fn is_llc(topology: &Topology, cpu: countersteer_core::units::CpuId, cpus: &CpuSet) -> bool {
+fn is_llc(topology: &Topology, cpu: countersteer_model::units::CpuId, cpus: &CpuSet) -> bool {
     topology.caches[topology.llc_of(cpu).index()].cpus == *cpus
 }
 

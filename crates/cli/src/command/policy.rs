@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use countersteer_core::policy::{Needs, PolicyDef};
+use countersteer_model::policy::{Needs, PolicyDef};
 use countersteer_policies::reach::is_bound;
 use countersteer_report::table::prose;
 use serde::Serialize;
@@ -58,7 +58,7 @@ struct NeedsRow {
     events: bool,
     phases: bool,
     period_ms: Option<f64>,
-    groups: Option<countersteer_core::topology::GroupBy>,
+    groups: Option<countersteer_model::topology::GroupBy>,
 }
 
 impl From<&Needs> for NeedsRow {

@@ -5,13 +5,13 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::profile::Profile;
-use countersteer_core::units::Nanos;
 use countersteer_host::online::counted::EVENTS;
 use countersteer_host::own;
 use countersteer_host::record_run::live::Live;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
 use countersteer_lab::{Loaded, plan};
+use countersteer_model::profile::Profile;
+use countersteer_model::units::Nanos;
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
 use countersteer_cache::trace::{Blocks, MAGIC};
-use countersteer_core::signature::{Signature, WAYS};
+use countersteer_model::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
 
 use super::{print, print_json};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
+use countersteer_model::units::Nanos;
 
 use crate::args::EventArgs;
 use crate::counted::{self, Asked, Counted};

@@ -10,8 +10,8 @@ use anyhow::Context;
 use countersteer_cache::trace::{
     self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
 };
-use countersteer_core::profile::Recorded;
 use countersteer_host::record_run::{Ending, RecordOptions, Sink};
+use countersteer_model::profile::Recorded;
 use countersteer_report::number;
 use serde::Serialize;
 

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use countersteer_core::evidence::Verdict;
-use countersteer_core::trial::{Gain, Measure, TrialPlan};
-use countersteer_core::units::Nanos;
+use countersteer_model::evidence::Verdict;
+use countersteer_model::trial::{Gain, Measure, TrialPlan};
+use countersteer_model::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_core::units::Nanos;
 use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
+use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::record::Detail;

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use countersteer_core::profile::Profile;
-use countersteer_core::workload::Workload;
 use countersteer_lab::import::{self, FORMATS, Options};
+use countersteer_model::profile::Profile;
+use countersteer_model::workload::Workload;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 

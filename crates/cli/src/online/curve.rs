@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use countersteer_core::profile::fit::{self, Fit};
-use countersteer_core::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CpuId;
 use countersteer_host::counters::{CoreTypes, Pmus};
 use countersteer_host::online::{Curves, Point, merged};
+use countersteer_model::profile::fit::{self, Fit};
+use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CpuId;
 use serde::Serialize;
 
 use crate::error::{Kind, told};
@@ -162,9 +162,9 @@ fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::machine::Machine;
-    use countersteer_core::profile::Profile;
     use countersteer_host::online::Seen;
+    use countersteer_model::machine::Machine;
+    use countersteer_model::profile::Profile;
 
     use super::*;
 

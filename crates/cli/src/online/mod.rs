@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
 use countersteer_host::online::counted::OfProcess;
 use countersteer_host::online::duty::{Brake, Duty};
 use countersteer_host::online::ways::Ways;
@@ -24,6 +22,8 @@ use countersteer_host::own;
 use countersteer_host::procfs::PROC;
 use countersteer_host::undo::{Temporary, journal_folder, restore};
 use countersteer_host::virtuals::Meters;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_report::{table, write_atomically};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

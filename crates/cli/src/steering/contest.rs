@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use countersteer_core::engine::Observation;
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
-use countersteer_core::topology::Topology;
-use countersteer_core::trial::{Arm, Trial, TrialPlan};
+use countersteer_model::engine::Observation;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
+use countersteer_model::topology::Topology;
+use countersteer_model::trial::{Arm, Trial, TrialPlan};
 
 use super::supervisor::{Control, take_back};
 

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
+#[cfg(feature = "scx")]
+use countersteer_bpf::{Mode, ScxConfig, ScxEngine, probe};
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::placer::Placer;
-#[cfg(feature = "scx")]
-use countersteer_scx::{Mode, ScxConfig, ScxEngine, probe};
 
 /// How threads are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

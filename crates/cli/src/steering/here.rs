@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::events::{Event, Source};
-use countersteer_core::machine::Machine;
-use countersteer_core::metric::{events_on_any, groups_on_any};
-use countersteer_core::policy::Policy;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe, resolve};
 use countersteer_host::live::Gauges;
 use countersteer_host::placer::{Counters, Recount};
+use countersteer_model::counters::{Plan, PlannedSet, divide, parse_set};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::events::{Event, Source};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::{events_on_any, groups_on_any};
+use countersteer_model::policy::Policy;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 
 use crate::error::{Kind, told};

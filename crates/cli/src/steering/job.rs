@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::policy::Policy;
-use countersteer_core::units::Nanos;
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Crew, Gauges, LiveConfig, LiveEngine};
 use countersteer_host::undo::{self, journal_folder};
 use countersteer_host::waits::{Source, Whose};
 use countersteer_lab::experiment::policy_rng;
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::policy::Policy;
+use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 
 use super::contest::Contest;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId};
-use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::live::{Crew, Start};
 use countersteer_host::placer::Root;
 use countersteer_host::procfs::{PROC, Status};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId};
+use countersteer_model::workload::{Workload, WorkloadProgram};
 
 use crate::error::{Kind, told};
 use crate::library;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use countersteer_core::policy::PolicyError;
-use countersteer_core::topology::Topology;
 use countersteer_host::live::DecisionRequest;
 use countersteer_host::undo;
+use countersteer_model::policy::PolicyError;
+use countersteer_model::topology::Topology;
 use mio::net::UnixListener;
 use serde_json::{Value, json};
 

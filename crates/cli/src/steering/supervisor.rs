@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
-use countersteer_core::told::Told;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{GroupId, Nanos, ThreadId};
 use countersteer_host::live::{DecisionRequest, Stealing};
+use countersteer_model::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
+use countersteer_model::told::Told;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 use super::summary::Summary;
 
@@ -286,7 +286,7 @@ pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) 
 
 /// All threads are let go.
 pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
-    let place = |t: &countersteer_core::engine::ThreadInfo| ThreadPlacement {
+    let place = |t: &countersteer_model::engine::ThreadInfo| ThreadPlacement {
         clamp: Some(Clamp::FREE),
         ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
     };
@@ -301,9 +301,9 @@ pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::engine::ThreadInfo;
-    use countersteer_core::metric::MetricBank;
-    use countersteer_core::units::ProgramId;
+    use countersteer_model::engine::ThreadInfo;
+    use countersteer_model::metric::MetricBank;
+    use countersteer_model::units::ProgramId;
     use rand::SeedableRng;
 
     /// Panics at its third decision, or dawdles.

@@ -6,16 +6,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation, ThreadEventKind};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{Placement, Target};
-use countersteer_core::printable::printable;
-use countersteer_core::sample::Event;
-use countersteer_core::score::{Outcome, ProgramOutcome};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::Member;
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation, ThreadEventKind};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{Placement, Target};
+use countersteer_model::printable::printable;
+use countersteer_model::sample::Event;
+use countersteer_model::score::{Outcome, ProgramOutcome};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ThreadId};
 
 use countersteer_report::record::LiveCollector;
 use hdrhistogram::Histogram;

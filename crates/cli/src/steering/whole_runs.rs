@@ -10,11 +10,11 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_core::evidence::Evidence;
-use countersteer_core::trial::Gain;
-use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
+use countersteer_model::evidence::Evidence;
+use countersteer_model::trial::Gain;
+use countersteer_model::workload::{Workload, WorkloadProgram};
 use rand::{RngExt, SeedableRng};
 
 use crate::interrupt::{self, Helper, Temporary};

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use countersteer_core::printable::printable;
+use countersteer_model::printable::printable;
 
 use super::columns::{Column, Source};
 use super::state::{Cell, HISTORY, Line, State};

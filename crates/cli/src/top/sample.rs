@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Fold, Outside, Owner, Per, Sample, Samples};
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::Tick;
+use countersteer_model::counters::{Fold, Outside, Owner, Per, Sample, Samples};
+use countersteer_model::units::Nanos;
 use countersteer_report::record::CountingRecorder;
 
 use super::columns::Measure;
@@ -256,7 +256,7 @@ fn measured(
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::units::{CoreTypeId, CpuId};
+    use countersteer_model::units::{CoreTypeId, CpuId};
 
     use super::*;
     use crate::top::columns::{Silent, Source, columns};

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 use super::columns::{Column, Measure, Source};
 use super::input::{Action, Mode};

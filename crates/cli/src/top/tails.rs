@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
-use countersteer_core::counters::Owner;
 use countersteer_host::waits::{Source, Waits, Whose};
+use countersteer_model::counters::Owner;
 
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, measure};

@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use countersteer_core::counters::{Owner, Sample, Samples};
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
 use countersteer_host::virtuals::Place;
+use countersteer_model::counters::{Owner, Sample, Samples};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
 use super::Named;
 use super::derived::OfRow;

@@ -5,14 +5,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::Samples;
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
-use countersteer_core::metric::{MetricBank, MetricDef};
-use countersteer_core::sample::{Event, Sample};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
 use countersteer_host::virtuals::Place;
+use countersteer_model::counters::Samples;
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::engine::{Observation, ThreadEvent, ThreadEventKind};
+use countersteer_model::metric::{MetricBank, MetricDef};
+use countersteer_model::sample::{Event, Sample};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::ThreadId;
 
 use super::Named;
 
@@ -121,9 +121,9 @@ impl Derived {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet};
-    use countersteer_core::machine::Machine;
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
+    use countersteer_model::counters::{Owner, Plan, PlannedEvent, PlannedSet};
+    use countersteer_model::machine::Machine;
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::derivable::derivable;

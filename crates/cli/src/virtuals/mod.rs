@@ -8,11 +8,11 @@ mod sums;
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::counters::{Outside, Owner, Sample, Samples};
-use countersteer_core::metric::MetricDef;
 use countersteer_host::virtuals::{
     Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of,
 };
+use countersteer_model::counters::{Outside, Owner, Sample, Samples};
+use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
 
 use self::belongs::Belongings;

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use countersteer_core::counters::{Sample, Samples};
 use countersteer_host::virtuals::{Kind, Place, column_of};
+use countersteer_model::counters::{Sample, Samples};
 use countersteer_report::readings::VirtualValue;
 
 use super::belongs::RowKey;
@@ -126,8 +126,8 @@ fn adds_up(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::Owner;
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
+    use countersteer_model::counters::Owner;
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::virtuals::Wanted;

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use countersteer_core::told::Phase;
+use countersteer_model::told::Phase;
 use countersteer_report::record::Record;
 
 /// The library's own name, so that it is built.

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
-use countersteer_core::units::ThreadId;
+use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::units::ThreadId;
 
 use super::AffinityEngine;
 use crate::counters::Fate;

@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_core::counters::Plan;
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, Placement};
-use countersteer_core::sample::{Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::counters::Plan;
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{AdmissionTable, Placement};
+use countersteer_model::sample::{Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CoreTypes, Fate, Inside, Session};
 use crate::placer::{Counters, EngineError, Placer, Root};
@@ -108,7 +108,7 @@ impl AffinityEngine {
         let row = |os: usize| {
             let own = config
                 .numbers
-                .own(countersteer_core::units::CpuId::from_index(os));
+                .own(countersteer_model::units::CpuId::from_index(os));
             own.map_or(0, |cpu| config.topology.core_type_of(cpu).0)
         };
         let core_types = CoreTypes {

@@ -1,9 +1,9 @@
 //! Placing a thread: its affinity mask, and its nice value.
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::Applied;
-use countersteer_core::placement::Target;
-use countersteer_core::units::ThreadId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::Applied;
+use countersteer_model::placement::Target;
+use countersteer_model::units::ThreadId;
 
 use super::AffinityEngine;
 use crate::placer::EngineError;

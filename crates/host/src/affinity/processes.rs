@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
-use countersteer_core::units::ThreadId;
+use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::units::ThreadId;
 
 use super::AffinityEngine;
 use crate::counters::CounterError;

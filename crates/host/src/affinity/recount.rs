@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 use super::AffinityEngine;
 use crate::counters::{CounterError, Session};

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use crate::procfs::PROC;
 use crate::task;

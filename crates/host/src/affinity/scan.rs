@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 use crate::counters::Fate;
 use crate::procfs::{FileId, PROC};

@@ -1,8 +1,8 @@
-//! Whether this machine counts an event of the table ([`countersteer_core::events`]).
+//! Whether this machine counts an event of the table ([`countersteer_model::events`]).
 
 use std::io;
 
-use countersteer_core::events::EventDef;
+use countersteer_model::events::EventDef;
 
 use super::pmu::Pmus;
 use super::resolve::encodings_of;

@@ -3,7 +3,7 @@
 //! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](super::Target), and how many had to
 //! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 
 use super::catalog::TASK_CLOCK;
 use super::limits;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use countersteer_core::counters::{PlanError, SpecError};
+use countersteer_model::counters::{PlanError, SpecError};
 
 use crate::procfs::PROC;
 

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::resolve::{Encoding, Resolved};

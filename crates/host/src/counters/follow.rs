@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use countersteer_core::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
+use countersteer_model::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
 use super::CounterError;

@@ -7,8 +7,8 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_core::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::CounterError;
 use super::attention::{Attention, Wake};

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

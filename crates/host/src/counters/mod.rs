@@ -1,6 +1,6 @@
 //! Counters of the kernel: events of PMUs and of the kernel itself, per thread, per CPU, per cgroup.
 //!
-//! Input: event specifications and a target. Output: [`countersteer_core::counters::Readings`], period by period.
+//! Input: event specifications and a target. Output: [`countersteer_model::counters::Readings`], period by period.
 //!
 //! How threads are followed: every set of events is opened on the target once per CPU and inherited by all that it gives
 //! birth to, with one ring buffer per CPU. The kernel writes into it births, names and deaths; the counts of a thread

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
 use super::record::{Counts, Record, parse};

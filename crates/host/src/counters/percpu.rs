@@ -6,8 +6,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 use super::resolve::Resolved;
 use super::returns::Returns;

@@ -4,8 +4,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use countersteer_core::counters::Ledger;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::counters::Ledger;
+use countersteer_model::units::{CpuId, Nanos};
 use nix::poll::PollFlags;
 
 use super::CounterError;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
-use countersteer_core::events::ProcessorEvent;
+use countersteer_model::events::ProcessorEvent;
 
 use super::CounterError;
 

@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::counters::Plan;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::Plan;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::Nanos;
 
 use super::open::{CGROUP, Leaving, Opening};
 use super::resolve::{CoreTypes, Resolved};
@@ -113,7 +113,7 @@ pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use countersteer_core::counters::{PlannedEvent, PlannedSet};
+    use countersteer_model::counters::{PlannedEvent, PlannedSet};
 
     use super::*;
 

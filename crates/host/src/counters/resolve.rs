@@ -3,12 +3,12 @@
 //! Input: an [`EventSpec`] and the machine's [`Pmus`]. Output: a [`Resolved`] event: how each PMU that has it encodes it.
 //! A portable name is encoded for every core PMU; the kernel takes the PMU's type in the config's upper half.
 
-use countersteer_core::counters::{
+use countersteer_model::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
 };
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::events::{EVENTS, Event, EventDef, Source};
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::events::{EVENTS, Event, EventDef, Source};
+use countersteer_model::units::CpuId;
 
 use super::pmu::{Pmu, Pmus, parse};
 

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 use nix::time::{ClockId, clock_gettime};
 
 use super::sys;

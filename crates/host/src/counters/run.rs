@@ -6,8 +6,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 
-use countersteer_core::counters::{Samples, Which};
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::{Samples, Which};
+use countersteer_model::units::Nanos;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 

@@ -6,8 +6,8 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_core::counters::{Owner, Samples, Which};
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::{Owner, Samples, Which};
+use countersteer_model::units::Nanos;
 
 use super::CounterError;
 use super::follow::{Fate, Follower};

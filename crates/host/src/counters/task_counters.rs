@@ -3,8 +3,8 @@
 //!
 //! Input: threads, sets of events. Output: forks, execs and exits of threads, and what they counted, as [`Notes`] and in a [`Ledger`].
 
-use countersteer_core::counters::Ledger;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::counters::Ledger;
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::CounterError;
 use super::attention::{Attention, Wake};

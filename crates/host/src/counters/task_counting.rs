@@ -5,8 +5,8 @@
 
 use std::io;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::catalog::TASK_CLOCK;
 use super::resolve::Resolved;

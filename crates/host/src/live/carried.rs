@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use countersteer_cache::signature::{SignatureError, store};
-use countersteer_core::signature::Signature;
+use countersteer_model::signature::Signature;
 use rustc_hash::FxHashMap;
 
 /// Binaries that are remembered; beyond, all are forgotten.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::{Nanos, ProgramId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::{Nanos, ProgramId};
 
 use crate::counters::{CounterError, Ending, Held, find_program, hold, pidfd};
 use crate::placer::Root;

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{
     Applied, Engine, Forecast, Observation, ThreadForecast, ThreadInfo, Watch, Watched,
 };
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::signature::Signature;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::signature::Signature;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::carried::Signatures;
 use super::crew::{Found, Started};

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::{Observation, ThreadInfo};
-use countersteer_core::placement::{Placement, ThreadPlacement};
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::engine::{Observation, ThreadInfo};
+use countersteer_model::placement::{Placement, ThreadPlacement};
+use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, Placer, Root};

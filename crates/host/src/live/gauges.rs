@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::Observation;
-use countersteer_core::events::{EVENTS, Event, Source};
-use countersteer_core::metric::events_of;
-use countersteer_core::units::ThreadId;
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::engine::Observation;
+use countersteer_model::events::{EVENTS, Event, Source};
+use countersteer_model::metric::events_of;
+use countersteer_model::units::ThreadId;
 
 use crate::virtuals::{Kind, Meters, Place, Unavailable, column_of};
 
@@ -157,9 +157,9 @@ impl Gauges {
 mod tests {
     use std::sync::Arc;
 
-    use countersteer_core::engine::ThreadInfo;
-    use countersteer_core::sample::{Sample, Samples};
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
+    use countersteer_model::engine::ThreadInfo;
+    use countersteer_model::sample::{Sample, Samples};
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
     use crate::virtuals::testing::write;

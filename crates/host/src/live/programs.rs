@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_core::engine::{Observation, ProgramInfo, ThreadEventKind};
-use countersteer_core::units::{ProgramId, ThreadId};
+use countersteer_model::engine::{Observation, ProgramInfo, ThreadEventKind};
+use countersteer_model::units::{ProgramId, ThreadId};
 
 use crate::procfs::PROC;
 
@@ -48,8 +48,8 @@ fn executable(thread: ThreadId) -> Option<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::engine::{ThreadEvent, ThreadInfo};
-    use countersteer_core::units::Nanos;
+    use countersteer_model::engine::{ThreadEvent, ThreadInfo};
+    use countersteer_model::units::Nanos;
 
     fn thread(id: u32, program: u32) -> ThreadInfo {
         ThreadInfo {

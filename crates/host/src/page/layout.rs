@@ -20,7 +20,7 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use countersteer_core::told::Told;
+use countersteer_model::told::Told;
 
 /// What the file is called in `/proc/PID/fd`.
 pub(crate) const NAME: &str = "countersteer-pages";
@@ -71,7 +71,7 @@ pub(crate) struct FromProgram {
     /// An i32.
     pub(crate) priority: AtomicU32,
     pub(crate) qos_permille: AtomicU32,
-    /// Number in [`countersteer_core::told::PHASES`]; it may change without `seq`, since one byte of it says all.
+    /// Number in [`countersteer_model::told::PHASES`]; it may change without `seq`, since one byte of it says all.
     pub(crate) phase: AtomicU32,
     pub(crate) workers: AtomicU32,
     /// Units of work done so far, wrapping around; on its own like `phase`. 0 as long as none was told.

@@ -6,7 +6,7 @@
 //! neither telling nor reading makes a system call. A page works the same where no engine is: nobody listens, nothing is said.
 //!
 //! ```no_run
-//! use countersteer_core::told::{Phase, Told};
+//! use countersteer_model::told::{Phase, Told};
 //! use countersteer_host::page::Page;
 //!
 //! let page = Page::open()?;
@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-use countersteer_core::told::{Phase, Told};
+use countersteer_model::told::{Phase, Told};
 
 use layout::Slot;
 use table::Table;

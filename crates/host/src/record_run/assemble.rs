@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::profile::{
+use countersteer_model::profile::{
     Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Segment, ThreadShape,
 };
 

@@ -1,6 +1,6 @@
 //! Figures that several parts of a behaviour are made of.
 
-use countersteer_core::profile::LogHistogram;
+use countersteer_model::profile::LogHistogram;
 
 use super::layout::{STACK_BUCKETS, record};
 

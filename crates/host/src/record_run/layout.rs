@@ -97,7 +97,7 @@ pub const ENDED_EXEC: u64 = 2;
 
 /// Words of a window's record; everything but [`record::STAMP`] is a sum.
 pub mod record {
-    use countersteer_core::profile::{CONFLICT_WAYS, Operation};
+    use countersteer_model::profile::{CONFLICT_WAYS, Operation};
 
     use super::{
         ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, RUNNABLE_LEVELS, STACK_BUCKETS,

@@ -26,7 +26,7 @@ mod stream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
-use countersteer_core::profile::{Recorded, Source};
+use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
@@ -324,7 +324,7 @@ mod tests {
             source: Source::default(),
             partial: None,
             instructions: 0,
-            shape: countersteer_core::profile::ThreadShape {
+            shape: countersteer_model::profile::ThreadShape {
                 threads: 1,
                 serial_share: 1.0,
                 ..Default::default()

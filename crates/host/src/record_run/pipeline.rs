@@ -2,7 +2,7 @@
 //!
 //! Input: records. Output: a behaviour's [`Pipeline`].
 
-use countersteer_core::profile::{
+use countersteer_model::profile::{
     CONFLICT_WAYS, ChainPoint, Operation, Operations, Pipeline, Resolution, StreamPoint,
 };
 

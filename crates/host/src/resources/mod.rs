@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{CacheClass, Clamp, Placement};
-use countersteer_core::topology::Topology;
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{CacheClass, Clamp, Placement};
+use countersteer_model::topology::Topology;
 
 use crate::resctrl::{self, Groups};
 use crate::undo::entry::Touched;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use countersteer_core::placement::Clamp;
+use countersteer_model::placement::Clamp;
 
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{CacheClass, CacheShare, Members};
-use countersteer_core::topology::{Group, GroupBy, Topology};
-use countersteer_core::units::{CpuId, GroupId};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{CacheClass, CacheShare, Members};
+use countersteer_model::topology::{Group, GroupBy, Topology};
+use countersteer_model::units::{CpuId, GroupId};
 
 use crate::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
 use crate::undo::entry::Entry;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::{CacheShare, Members, Reason, Target, ThreadPlacement, Ways};
-use countersteer_core::topology::GroupBy;
-use countersteer_core::units::{CpuId, GroupId, ProgramId, ThreadId};
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::{CacheShare, Members, Reason, Target, ThreadPlacement, Ways};
+use countersteer_model::topology::GroupBy;
+use countersteer_model::units::{CpuId, GroupId, ProgramId, ThreadId};
 
 use super::*;
 use crate::resctrl::testing::Pretend;

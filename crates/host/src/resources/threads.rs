@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::Clamp;
-use countersteer_core::units::CpuId;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::Clamp;
+use countersteer_model::units::CpuId;
 
 use super::{Hint, Resources, preferences};
 use crate::procfs::PROC;

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::{
     CorePipeline, CorePower, CoreType, Cores, Governor, LinuxKind, Machine, Memory, PrivateCache,
     SCHEMA, SharedCache,
 };
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 use super::DetectError;
 use super::arm::APPLE;

@@ -2,8 +2,8 @@
 //!
 //! Input: the tree. Output: one [`CpuFacts`] per online CPU, in order; all CPU sets in it are the kernel's numbers.
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 use super::DetectError;
 use super::arm;

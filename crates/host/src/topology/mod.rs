@@ -19,7 +19,7 @@ mod x86;
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::machine::Machine;
+use countersteer_model::machine::Machine;
 
 use tree::Tree;
 

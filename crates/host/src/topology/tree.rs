@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 
 use super::DetectError;
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::placement::Clamp;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::placement::Clamp;
 
 use super::changes::Changed;
 use super::entry::Touched;

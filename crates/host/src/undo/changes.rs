@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::placement::Clamp;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::placement::Clamp;
 
 use super::entry::{Entry, Process, Touched};
 use crate::sched_policy::SchedPolicy;

@@ -10,8 +10,8 @@ use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::placement::Clamp;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::placement::Clamp;
 
 use crate::sched_policy::SchedPolicy;
 

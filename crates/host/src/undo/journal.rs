@@ -186,7 +186,7 @@ pub(super) fn read(text: &str, boot: &str) -> Changes {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::cpuset::CpuSet;
+    use countersteer_model::cpuset::CpuSet;
 
     use super::super::entry::Touched;
     use super::super::orphans::orphans;

@@ -120,7 +120,7 @@ pub(crate) fn threads(
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use countersteer_core::cpuset::CpuSet;
+    use countersteer_model::cpuset::CpuSet;
 
     use super::super::entry::{Entry, Touched};
     use super::*;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::files::text;
 use super::powercap::{self, Powercap};

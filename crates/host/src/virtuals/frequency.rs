@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 use super::files::{folders, name, number};
 use super::{Column, Kind, Place, Provider, ProviderDef, Unavailable, Value};

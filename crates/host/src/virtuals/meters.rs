@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::{Column, PROVIDERS, Provider, Unavailable, Value, column_of};
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 pub use crate::unavailable::Unavailable;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::{CpuId, Nanos};
 
 #[cfg(test)]
 pub(crate) use files::testing;

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 use super::files::{folders, name, number, text};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};

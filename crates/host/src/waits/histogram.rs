@@ -1,4 +1,4 @@
-//! A histogram of times with buckets of constant relative width, as `scx/bpf/latency.h` declares it.
+//! A histogram of times with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
 
 /// Times by bucket; within a bucket they differ by an eighth at most.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use countersteer_cache::signature::{Carried, SCHEMA, elf};
-use countersteer_core::engine::Observation;
-use countersteer_core::units::CpuId;
+use countersteer_model::engine::Observation;
+use countersteer_model::units::CpuId;
 
 use super::*;
 
 fn executes(seen: &Observation, pid: u32) -> bool {
-    let executed = |e: &&countersteer_core::engine::ThreadEvent| e.kind == ThreadEventKind::Exec;
+    let executed = |e: &&countersteer_model::engine::ThreadEvent| e.kind == ThreadEventKind::Exec;
     seen.events
         .iter()
         .filter(executed)

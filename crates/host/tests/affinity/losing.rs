@@ -66,7 +66,7 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     engine.attach(&root(&program)).unwrap();
     let mut born = Vec::new();
     let mut ended = Vec::new();
-    let mut take = |seen: &countersteer_core::engine::Observation| {
+    let mut take = |seen: &countersteer_model::engine::Observation| {
         for event in &seen.events {
             match event.kind {
                 ThreadEventKind::New if event.thread.0 != program.pid() => born.push(event.thread),

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use countersteer_core::counters::{Plan, PlannedSet, parse_set};
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{Crew, LiveConfig, LiveEngine, Stealing};
 use countersteer_host::placer::{Counters, Recount, Root};
+use countersteer_model::counters::{Plan, PlannedSet, parse_set};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{Engine, ThreadEventKind, Watch};
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 mod executing;
 mod leaving;
@@ -176,7 +176,7 @@ fn to(threads: &[u32], target: &Target) -> Placement {
 }
 
 fn cpu(engine: &LiveEngine, os: u32) -> Target {
-    let all: CpuSet = std::iter::once(countersteer_core::units::CpuId(os)).collect();
+    let all: CpuSet = std::iter::once(countersteer_model::units::CpuId(os)).collect();
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     assert!(engine.topology().cpus.len() > 1);
     Target::Cpus(Arc::new(
@@ -195,7 +195,7 @@ fn end(pids: &[u32]) {
 /// Observes every 20 ms until that holds; fails when it does not for ten seconds.
 fn until(
     engine: &mut LiveEngine,
-    mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool,
+    mut holds: impl FnMut(&countersteer_model::engine::Observation) -> bool,
 ) {
     for _ in 0..500 {
         let seen = engine.observe(&WATCH, Nanos::ZERO).unwrap();

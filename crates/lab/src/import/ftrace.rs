@@ -1,6 +1,6 @@
 //! Lines of text with `sched_switch` and `sched_wakeup`, as ftrace's `trace` file, `trace-cmd report` and `perf script` print them.
 
-use countersteer_core::textfile::TextError;
+use countersteer_model::textfile::TextError;
 
 use super::Tasks;
 use super::timeline::{Timeline, What};

@@ -13,10 +13,10 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use countersteer_core::printable::printable;
-use countersteer_core::profile::Profile;
-use countersteer_core::textfile::TextError;
-use countersteer_core::workload::{Workload, WorkloadProgram};
+use countersteer_model::printable::printable;
+use countersteer_model::profile::Profile;
+use countersteer_model::textfile::TextError;
+use countersteer_model::workload::{Workload, WorkloadProgram};
 
 use crate::error::{Kind, told};
 use crate::library;

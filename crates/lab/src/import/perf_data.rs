@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use countersteer_core::textfile::TextError;
+use countersteer_model::textfile::TextError;
 use linux_perf_data::linux_perf_event_reader::{
     CommonData, ContextSwitchRecord, EventRecord, RawData, SampleRecord, TaskWasPreempted,
 };

@@ -2,7 +2,7 @@
 //!
 //! Field numbers and types are those of `protos/perfetto/trace/` in Perfetto's repository; all other fields are skipped.
 
-use countersteer_core::textfile::TextError;
+use countersteer_model::textfile::TextError;
 use prost::Message;
 
 use super::Tasks;
@@ -123,7 +123,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
         }
         if let Some(compact) = bundle.compact_sched {
             let cpu = bundle.cpu.unwrap_or(0) as usize;
-            if cpu >= countersteer_core::bounds::CPUS.most as usize {
+            if cpu >= countersteer_model::bounds::CPUS.most as usize {
                 return Err(TextError::value(path, format!("there is no CPU {cpu}")));
             }
             running.resize(running.len().max(cpu + 1), None);

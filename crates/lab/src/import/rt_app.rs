@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use countersteer_core::textfile::TextError;
+use countersteer_model::textfile::TextError;
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::signature::{CoreTraits, Signature};
-use countersteer_core::topology::Topology;
+use countersteer_model::signature::{CoreTraits, Signature};
+use countersteer_model::topology::Topology;
 
 use super::values::Values;
 use crate::error::{Kind, told};
@@ -53,7 +53,7 @@ fn signature(name: &str) -> anyhow::Result<Signature> {
             format!("there is no shipped profile `{path}`"),
         )
     })?;
-    let profile = countersteer_core::profile::Profile::parse(&text.path, &text.text)?;
+    let profile = countersteer_model::profile::Profile::parse(&text.path, &text.text)?;
     let whole = 0.0..profile.instructions() as f64;
     countersteer_sim::progress::signature(&profile, whole)
         .ok_or_else(|| told(Kind::BadInput, format!("`{path}` is not recorded")))

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::{BadCpuList, CpuSet};
-use countersteer_core::events::Event;
-use countersteer_core::topology::Topology;
+use countersteer_model::cpuset::{BadCpuList, CpuSet};
+use countersteer_model::events::Event;
+use countersteer_model::topology::Topology;
 use rayon::prelude::*;
 
 use super::case::{Case, Method};

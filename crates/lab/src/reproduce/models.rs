@@ -1,7 +1,7 @@
 //! How the shipped models of a machine did on programs that they were not trained on.
 
-use countersteer_core::model::shipped;
-use countersteer_core::topology::Topology;
+use countersteer_model::models::shipped;
+use countersteer_model::topology::Topology;
 
 use super::values::Values;
 use crate::error::{Kind, told};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
+use countersteer_model::profile::Profile;
+use countersteer_model::topology::Topology;
 use serde::Deserialize;
 
 use crate::error::{Kind, told};

@@ -3,13 +3,13 @@
 //! Input: stretches of running, and the samples of each slice. Output: how evenly CPUs were used and what they counted, as measures of
 //! a case. What a thread counted in a slice is put down to the CPU where it was at the slice's end.
 
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::Observation;
-use countersteer_core::events::Event;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::Observation;
+use countersteer_model::events::Event;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 
 use super::judge::rank_correlation;
 
@@ -123,7 +123,7 @@ impl Recorder for Slices {
         _: &Topology,
         _: Nanos,
         _: &Placement,
-        _: countersteer_core::engine::Applied,
+        _: countersteer_model::engine::Applied,
     ) {
     }
 }

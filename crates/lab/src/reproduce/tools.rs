@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::events::Event;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::events::Event;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use rayon::prelude::*;
 
 use super::programs::Cast;
@@ -136,9 +136,9 @@ pub fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::sample::{Sample, Samples};
-    use countersteer_core::testing::{SMT, topology};
-    use countersteer_core::units::{CoreTypeId, CpuId, ThreadId};
+    use countersteer_model::sample::{Sample, Samples};
+    use countersteer_model::testing::{SMT, topology};
+    use countersteer_model::units::{CoreTypeId, CpuId, ThreadId};
 
     #[test]
     fn misses_are_put_to_the_instructions_beside_which_they_were_counted() {

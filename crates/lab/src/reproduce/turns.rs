@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::events::Event;
-use countersteer_core::metric::{MetricBank, events_on};
-use countersteer_core::placement::Placement;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, Nanos};
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::events::Event;
+use countersteer_model::metric::{MetricBank, events_on};
+use countersteer_model::placement::Placement;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, Nanos};
 use rayon::prelude::*;
 
 use super::programs::Cast;
@@ -143,7 +143,7 @@ fn core_type(machine: &LoadedMachine, group: &str) -> anyhow::Result<CoreTypeId>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing::{SMT, topology};
+    use countersteer_model::testing::{SMT, topology};
 
     #[test]
     fn both_arms_are_judged_by_the_same_samples() {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use countersteer_core::events::Event;
+use countersteer_model::events::Event;
 
 use super::programs::{Cast, lone, pinned};
 use crate::experiment::{Experiment, Finished, LoadedMachine, Onlooker};
-use countersteer_core::driver::Recorder;
+use countersteer_model::driver::Recorder;
 
 /// How a program is watched.
 pub struct Watch<'a> {

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation};
-use countersteer_core::events::Event;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::events::Event;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 
 use super::programs::Cast;
 use super::values::Values;

@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::search::{EXACT, Found, Search, Subject, kinds};
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::ThreadForecast;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CpuId, ProgramId, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::ThreadForecast;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "best-static",
@@ -190,7 +190,7 @@ impl BestStatic {
             return false;
         }
         let mut before = std::mem::take(&mut self.allowed);
-        let mut keep = |t: &countersteer_core::engine::ThreadInfo| {
+        let mut keep = |t: &countersteer_model::engine::ThreadInfo| {
             before
                 .remove(&t.id)
                 .unwrap_or_else(|| (t.program, Arc::clone(&t.allowed)))
@@ -286,7 +286,7 @@ impl Policy for BestStatic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
+    use countersteer_model::testing;
 
     #[test]
     fn a_program_counts_once_and_as_its_slowest_thread() {

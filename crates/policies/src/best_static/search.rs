@@ -12,11 +12,11 @@ use rand::RngExt;
 
 use super::Objective;
 use super::tree::{Fill, Tree};
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::Forecast;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::topology::{Group, GroupBy, Topology};
-use countersteer_core::units::{CpuId, ProgramId, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::Forecast;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::topology::{Group, GroupBy, Topology};
+use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
 /// Most threads for which all mappings are tried.
 pub(super) const EXACT: usize = 10;

@@ -9,9 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CpuId;
 
 /// The root.
 const ROOT: usize = 0;
@@ -334,7 +334,7 @@ fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
+    use countersteer_model::testing;
 
     fn all(
         tree: &Tree,

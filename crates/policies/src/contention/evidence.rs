@@ -6,7 +6,7 @@
 //! section 4.3, sees mcf taken for poison at first). What tells them apart is how misses answer to room, so the interval
 //! with the least and the one with the most occupancy are remembered.
 
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::units::{Nanos, ThreadId};
 
 /// Misses fall with the square root of the cache for typical programs (Hartstein et al. 2006), not at all for streams:
 /// halfway lies the elasticity that tells them apart.

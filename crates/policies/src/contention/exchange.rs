@@ -140,7 +140,7 @@ impl<'a> Board<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
+    use countersteer_model::testing;
 
     fn caches() -> Caches {
         Caches::new(&testing::topology(testing::TWO_LLCS))

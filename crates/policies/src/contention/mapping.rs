@@ -4,8 +4,8 @@
 //! core slot never run at the same time, so those that hurt each other most are put together ("local optimisation"); core slots are
 //! dealt to caches so that demands even out or poison stays apart ("global optimisation").
 
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CpuId, GroupId};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CpuId, GroupId};
 
 /// The last-level caches.
 pub(super) struct Caches {
@@ -275,7 +275,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
+    use countersteer_model::testing;
 
     fn caches() -> Caches {
         Caches::new(&testing::topology(testing::TWO_LLCS))

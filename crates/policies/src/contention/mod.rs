@@ -32,13 +32,13 @@ use self::exchange::Habits;
 use self::mapping::{Caches, Spot};
 use self::settle::{Settle, Verdict};
 use self::split::{Claim, Split};
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 /// Part of an interval after threads were moved that does not count: private and shared caches have to fill.
 const FILLING: f64 = 0.375;

@@ -7,7 +7,7 @@
 //! and hardly ever after.
 
 use super::mapping::Spot;
-use countersteer_core::units::ThreadId;
+use countersteer_model::units::ThreadId;
 
 /// Longest time that a mapping is held, in intervals.
 const LONGEST: u32 = 256;

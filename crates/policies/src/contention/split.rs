@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use super::mapping::Caches;
-use countersteer_core::placement::{CacheClass, CacheShare, Members, Ways};
-use countersteer_core::policy::{Params, PolicyError};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{GroupId, ProgramId};
+use countersteer_model::placement::{CacheClass, CacheShare, Members, Ways};
+use countersteer_model::policy::{Params, PolicyError};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{GroupId, ProgramId};
 
 /// Part of the ways that all poison has together.
 const POISON: u32 = 8;
@@ -233,7 +233,7 @@ fn alike(old: &[CacheClass], new: &[CacheClass]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing::{TWO_LLCS, topology};
+    use countersteer_model::testing::{TWO_LLCS, topology};
 
     fn split() -> Split {
         let topology = topology(TWO_LLCS);

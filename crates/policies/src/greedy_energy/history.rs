@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use countersteer_core::policy::View;
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{ProgramId, ThreadId};
+use countersteer_model::policy::View;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{ProgramId, ThreadId};
 
 /// What is read of threads, per second of running.
 pub(super) const METRICS: [&str; 8] = [
@@ -301,7 +301,7 @@ fn caches(topology: &Topology) -> Vec<Cache> {
 #[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
     use super::*;
-    use countersteer_core::machine::Machine;
+    use countersteer_model::machine::Machine;
 
     fn history() -> History {
         let text = include_str!("../../tests/toy/two-caches.toml");

@@ -36,7 +36,7 @@ mod moves;
 mod policy;
 mod power;
 
-use countersteer_core::policy::{ParamDef, PolicyDef};
+use countersteer_model::policy::{ParamDef, PolicyDef};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "greedy-energy",

@@ -1,8 +1,8 @@
 //! What the next slice costs: power and speed of threads on CPUs, and what a change of places does to both.
 
-use countersteer_core::machine::{CorePipeline, CoreType};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{ProgramId, ThreadId};
+use countersteer_model::machine::{CorePipeline, CoreType};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{ProgramId, ThreadId};
 
 use super::history::Slice;
 use super::power::{Power, USES};
@@ -11,7 +11,7 @@ use super::power::{Power, USES};
 const SIBLING: f64 = 0.6;
 /// At most this part of a thread's time waits for memory.
 const MOST_STALLS: f64 = 0.9;
-/// Rows of [`countersteer_core::machine::Unit::ALL`] that are floating-point adders and multipliers.
+/// Rows of [`countersteer_model::machine::Unit::ALL`] that are floating-point adders and multipliers.
 const FP_UNITS: [usize; 2] = [4, 5];
 
 /// The machine, as tables.
@@ -66,7 +66,7 @@ impl Machine {
 fn fp_peak(core_type: &CoreType) -> f64 {
     let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let ports = pipeline.map_or(0, |p| {
-        let has = |port: &&countersteer_core::machine::UnitSet| {
+        let has = |port: &&countersteer_model::machine::UnitSet| {
             FP_UNITS.iter().any(|unit| port.contains(*unit))
         };
         p.ports.iter().filter(has).count()
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     pub fn machine(text: &str) -> Topology {
-        Topology::new(&countersteer_core::machine::Machine::parse("m", text).unwrap())
+        Topology::new(&countersteer_model::machine::Machine::parse("m", text).unwrap())
     }
 
     fn member(id: u32, cpu: usize, wanted: f64) -> Member {

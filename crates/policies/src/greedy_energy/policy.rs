@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{GroupId, Nanos, ProgramId, ThreadId};
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 
 use super::history::{History, METRICS};
 use super::model::{Machine, Member, Outlook, Places};
@@ -108,7 +108,7 @@ impl Greedy {
     /// Seconds that a thread ran in the last slice.
     fn ran_s(&self, view: &View<'_>, thread: ThreadId) -> f64 {
         let types = 0..view.topology.core_types.len();
-        let id = countersteer_core::units::CoreTypeId::from_index;
+        let id = countersteer_model::units::CoreTypeId::from_index;
         view.usage(thread)
             .map_or(0.0, |usage| types.map(|t| usage.last_cpu_s(id(t))).sum())
     }

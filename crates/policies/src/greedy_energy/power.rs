@@ -1,6 +1,6 @@
 //! Power of a slice, predicted from use: weights by core type, fitted by least squares to the energy that threads were charged with.
 
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 /// What is used: CPUs' time, floating-point instructions (1e9 a second), misses of the last cache (1e9 a second).
 pub(super) const USES: usize = 3;
@@ -100,7 +100,7 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
 #[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
     use super::*;
-    use countersteer_core::machine::Machine;
+    use countersteer_model::machine::Machine;
 
     fn power() -> Power {
         let text = include_str!("../../tests/toy/two-big-two-small.toml");

@@ -9,7 +9,7 @@
 //! HOTL, ASPLOS 2013). What all miss together loads memory, whose latency grows. Speeds depend on parts and latency and the
 //! other way round, so they are found in turns.
 
-use countersteer_core::signature::{
+use countersteer_model::signature::{
     CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
 };
 
@@ -138,8 +138,8 @@ fn size_bytes(size: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
-    use countersteer_core::units::CpuId;
+    use countersteer_model::testing;
+    use countersteer_model::units::CpuId;
 
     const MIB: f64 = 1048576.0;
 

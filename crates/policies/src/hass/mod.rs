@@ -27,7 +27,7 @@ mod company;
 mod partitions;
 mod policy;
 
-use countersteer_core::policy::{ParamDef, PolicyDef};
+use countersteer_model::policy::{ParamDef, PolicyDef};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "hass",

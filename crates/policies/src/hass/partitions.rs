@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::placement::Target;
-use countersteer_core::signature::CoreTraits;
-use countersteer_core::topology::{Group, GroupBy, Topology};
-use countersteer_core::units::GroupId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::placement::Target;
+use countersteer_model::signature::CoreTraits;
+use countersteer_model::topology::{Group, GroupBy, Topology};
+use countersteer_model::units::GroupId;
 
 /// Cores of one class.
 pub(super) struct Partition {
@@ -72,7 +72,7 @@ pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::testing;
+    use countersteer_model::testing;
 
     #[test]
     fn a_class_is_one_partition_unless_its_caches_count() {

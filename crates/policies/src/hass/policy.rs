@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::{ThreadEventKind, ThreadInfo};
-use countersteer_core::placement::{Placement, Reason, ThreadPlacement};
-use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, active};
-use countersteer_core::signature::Signature;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
+use countersteer_model::engine::{ThreadEventKind, ThreadInfo};
+use countersteer_model::placement::{Placement, Reason, ThreadPlacement};
+use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, active};
+use countersteer_model::signature::Signature;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::ThreadId;
 use rand::RngExt as _;
 
 use super::company::{self, Sharer};
@@ -354,7 +354,8 @@ impl Hass {
         self.members.values_mut().for_each(|m| m.active = false);
         self.rooms.iter_mut().for_each(Vec::clear);
         self.weights.fill(0.0);
-        let is_exec = |e: &&countersteer_core::engine::ThreadEvent| e.kind == ThreadEventKind::Exec;
+        let is_exec =
+            |e: &&countersteer_model::engine::ThreadEvent| e.kind == ThreadEventKind::Exec;
         let mut replaced: Vec<ThreadId> = view
             .events
             .iter()

@@ -1,8 +1,8 @@
 //! The table by which threads that come or wake between decisions are let onto core types.
 
-use countersteer_core::placement::AdmissionTable;
-use countersteer_core::policy::HintClass;
-use countersteer_core::units::GroupId;
+use countersteer_model::placement::AdmissionTable;
+use countersteer_model::policy::HintClass;
+use countersteer_model::units::GroupId;
 
 use super::Hsf;
 use super::candidate::Candidate;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use countersteer_core::by_id::ById;
-use countersteer_core::engine::{ThreadEventKind, ThreadInfo};
-use countersteer_core::policy::{HintClass, View, active, weights};
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::by_id::ById;
+use countersteer_model::engine::{ThreadEventKind, ThreadInfo};
+use countersteer_model::policy::{HintClass, View, active, weights};
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use super::{Hsf, Tlp};
 use crate::speedup::{self, Active, Kind};

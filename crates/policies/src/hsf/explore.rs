@@ -1,7 +1,7 @@
 //! Threads that are sent to a core type to learn what they gain there.
 
-use countersteer_core::policy::HintClass;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::policy::HintClass;
+use countersteer_model::units::{Nanos, ThreadId};
 
 use super::Hsf;
 use super::candidate::{Candidate, Trip};

@@ -44,15 +44,15 @@ mod speeds;
 
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::placement::{
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::placement::{
     AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement,
 };
-use countersteer_core::policy::{
+use countersteer_model::policy::{
     HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
 };
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{GroupId, Nanos};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{GroupId, Nanos};
 
 use candidate::{Candidate, Memory, Trip};
 use explore::Visit;

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use countersteer_core::policy::{HintClass, View};
-use countersteer_core::topology::GroupBy;
+use countersteer_model::policy::{HintClass, View};
+use countersteer_model::topology::GroupBy;
 
 use super::candidate::{Candidate, Programs};
 use super::{Hsf, Tlp};

@@ -1,7 +1,7 @@
 //! Where speed-up factors come from: the metrics behind `sf` and `history`.
 
-use countersteer_core::model::abstains;
-use countersteer_core::policy::{Params, PolicyError};
+use countersteer_model::models::abstains;
+use countersteer_model::policy::{Params, PolicyError};
 
 /// How a thread comes by a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What core types can give: frequency hints and nominal speeds, by rank.
 
-use countersteer_core::placement::Clamp;
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::placement::Clamp;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::CoreTypeId;
 
 /// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
 /// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.

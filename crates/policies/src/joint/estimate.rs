@@ -9,8 +9,8 @@
 //! times a ratio of the kind, and ratios are learnt just after moves. A kind that the thread was never on takes its ratio from
 //! the speed-up factor that counters predict.
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::units::GroupId;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::units::GroupId;
 
 use super::curve::{Curve, Points};
 use super::places::{Kind, Places};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::policy::View;
-use countersteer_core::units::{LINE_BYTES, ThreadId};
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::policy::View;
+use countersteer_model::units::{LINE_BYTES, ThreadId};
 
 use super::estimate::{Estimate, Seen};
 use super::policy::{Joint, METRICS};

@@ -1,7 +1,7 @@
 //! Places: the cores of a machine with the caches and memory behind them, as predictions need them.
 
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CoreTypeId, CpuId, GroupId};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CoreTypeId, CpuId, GroupId};
 
 /// What a machine offers.
 pub(super) struct Places {
@@ -24,7 +24,7 @@ pub(super) struct Spot {
     /// Caches outside the core, from the inside out.
     pub chain: Vec<usize>,
     pub memory: usize,
-    pub cpus: std::sync::Arc<countersteer_core::cpuset::CpuSet>,
+    pub cpus: std::sync::Arc<countersteer_model::cpuset::CpuSet>,
 }
 
 /// A core type with the caches behind it.
@@ -66,7 +66,7 @@ impl Places {
             memory: Vec::new(),
             static_w: topology.static_power_w,
         };
-        let line = countersteer_core::units::LINE_BYTES as f64;
+        let line = countersteer_model::units::LINE_BYTES as f64;
         let memory = topology.memory.iter();
         places.memory = memory
             .map(|m| Memory {

@@ -391,7 +391,7 @@ impl<'a> Predictor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::testing::{TWO_LLCS, topology};
+    use countersteer_model::testing::{TWO_LLCS, topology};
 
     use super::super::curve::Points;
     use super::*;

@@ -3,7 +3,7 @@
 //! Input: a [`Predictor`] of the present mapping. Output: the changes to make. Effort is bounded: once so many rows of threads
 //! were solved, the best change so far is the last.
 
-use countersteer_core::policy::PolicyRng;
+use countersteer_model::policy::PolicyRng;
 use rand::RngExt;
 
 use super::estimate::Subject;

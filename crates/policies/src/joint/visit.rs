@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::units::{Nanos, ThreadId};
 
 use super::policy::Joint;
 

@@ -5,17 +5,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{
     Applied, Engine, Forecast, Observation, ThreadEvent, ThreadEventKind, ThreadForecast,
     ThreadInfo, Watch,
 };
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::{Placement, Target};
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::sample::{Event, Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::{Placement, Target};
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 use rand_pcg::rand_core::SeedableRng;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::profile::{CacheClass, MissCurve};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::LINE_BYTES;
+use countersteer_model::profile::{CacheClass, MissCurve};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::LINE_BYTES;
 use maud::{Markup, PreEscaped, html};
 
 use super::{ChartDef, Experiment};

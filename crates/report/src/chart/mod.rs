@@ -15,7 +15,7 @@ pub mod vega;
 
 use std::sync::Arc;
 
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 use maud::Markup;
 
 use crate::error::ReportError;

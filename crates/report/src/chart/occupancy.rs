@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::sample::Event;
-use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_model::sample::Event;
+use countersteer_model::topology::{GroupBy, Topology};
 use maud::{Markup, PreEscaped, html};
 
 use super::timeline::legend;
@@ -219,8 +219,8 @@ mod tests {
 
     use super::*;
     use crate::record::{Manifest, StepRow, ThreadRow};
-    use countersteer_core::sample::{Sample, Samples};
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+    use countersteer_model::sample::{Sample, Samples};
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
     const CACHE: f64 = 4.0 * (1 << 20) as f64;

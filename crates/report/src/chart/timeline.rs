@@ -1,7 +1,7 @@
 //! Who ran where over time: by program, coloured by where; by CPU, coloured by program.
 
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::CpuId;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::CpuId;
 use maud::{Markup, html};
 
 use super::residence::Residence;

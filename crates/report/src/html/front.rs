@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use countersteer_core::trial::Gain;
+use countersteer_model::trial::Gain;
 use maud::{Markup, html};
 use serde_json::Value;
 

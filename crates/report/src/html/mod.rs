@@ -10,7 +10,7 @@ mod verdict;
 
 use std::sync::Arc;
 
-use countersteer_core::printable::printable_lines;
+use countersteer_model::printable::printable_lines;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use counted::Axis;

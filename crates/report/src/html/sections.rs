@@ -1,7 +1,7 @@
 //! Parts of the page that are no charts: the machine, the table of scores, decisions, how to repeat, a glossary.
 
-use countersteer_core::machine::SfSpread;
-use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_model::machine::SfSpread;
+use countersteer_model::topology::{GroupBy, Topology};
 use maud::{Markup, html};
 
 use crate::chart::Experiment;

@@ -9,10 +9,10 @@ pub mod proto;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::{Event, Row};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
+use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::sample::{Event, Row};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::ThreadId;
 use prost::Message;
 use proto::{
     CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace,

@@ -7,7 +7,7 @@ mod plot;
 mod recorded;
 mod tabulated;
 
-use countersteer_core::profile::{MissCurve, Profile, Source};
+use countersteer_model::profile::{MissCurve, Profile, Source};
 
 use crate::chart::{classified, curve_plot};
 use crate::error::ReportError;

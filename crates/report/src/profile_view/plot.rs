@@ -1,7 +1,7 @@
 //! A miss curve in characters.
 
-use countersteer_core::profile::MissCurve;
-use countersteer_core::units::LINE_BYTES;
+use countersteer_model::profile::MissCurve;
+use countersteer_model::units::LINE_BYTES;
 
 use crate::format::{bytes, number};
 

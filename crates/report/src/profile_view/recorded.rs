@@ -1,6 +1,6 @@
 //! Recorded profiles: phases and behaviours.
 
-use countersteer_core::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
+use countersteer_model::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
 
 use super::source;
 use crate::format::{number, prefixed};

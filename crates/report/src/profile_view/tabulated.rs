@@ -1,6 +1,6 @@
 //! Tabulated profiles: speeds by core type.
 
-use countersteer_core::profile::{CoreTable, TablePoint, Tabulated};
+use countersteer_model::profile::{CoreTable, TablePoint, Tabulated};
 
 use super::source;
 use crate::format::{bytes, number, prefixed};

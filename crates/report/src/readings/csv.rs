@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use countersteer_core::printable::printable_lines;
-use countersteer_core::units::Nanos;
+use countersteer_model::printable::printable_lines;
+use countersteer_model::units::Nanos;
 
 use super::{Row, VirtualValue, Writer};
 

@@ -1,6 +1,6 @@
 //! Samples as JSON lines: an object per sample; what was not counted is absent.
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 

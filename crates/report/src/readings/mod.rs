@@ -7,9 +7,9 @@ mod csv;
 mod json;
 mod table;
 
-use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Samples};
-use countersteer_core::sample;
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Samples};
+use countersteer_model::sample;
+use countersteer_model::units::Nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -220,9 +220,9 @@ mod narrow;
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::{PlannedEvent, PlannedSet};
-    use countersteer_core::sample::Sample;
-    use countersteer_core::units::{CoreTypeId, CpuId};
+    use countersteer_model::counters::{PlannedEvent, PlannedSet};
+    use countersteer_model::sample::Sample;
+    use countersteer_model::units::{CoreTypeId, CpuId};
 
     use super::*;
 

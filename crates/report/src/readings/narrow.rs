@@ -1,7 +1,7 @@
 //! Tables on narrow terminals, tested.
 
-use countersteer_core::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Sample, Samples};
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos};
+use countersteer_model::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Sample, Samples};
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
 use super::{Form, Style, Writer};
 

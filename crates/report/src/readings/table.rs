@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use countersteer_core::counters::{Per, PlannedEvent};
-use countersteer_core::printable::printable;
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::{Per, PlannedEvent};
+use countersteer_model::printable::printable;
+use countersteer_model::units::Nanos;
 
 use super::{Form, Row, VirtualValue, Writer, seconds};
 use crate::format;

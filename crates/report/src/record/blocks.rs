@@ -147,7 +147,7 @@ fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use countersteer_core::units::Nanos;
+    use countersteer_model::units::Nanos;
 
     use super::*;
     use crate::record::StepRow;

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation, ProgramInfo};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
-use countersteer_core::score::Outcome;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation, ProgramInfo};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
+use countersteer_model::score::Outcome;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId};
 
 use super::rows::{
     AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow,
@@ -266,7 +266,7 @@ impl Recorder for Collector {
             })
         });
         self.record.told.extend(told);
-        let event = |e: &countersteer_core::engine::ThreadEvent| EventRow {
+        let event = |e: &countersteer_model::engine::ThreadEvent| EventRow {
             step,
             at_ns: e.at.0,
             thread: e.thread.0,

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::{BoundMetric, Outside, Owner, Plan};
-use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::{Row, Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::counters::{BoundMetric, Outside, Owner, Plan};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::sample::{Row, Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::blocks::Blocks;
 use super::collector::{MOST_WORDS, Words};

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow_array::RecordBatch;
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 use super::Record;
 use super::collector::Words;

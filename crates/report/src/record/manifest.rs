@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::score::Outcome;
-use countersteer_core::units::Nanos;
+use countersteer_model::score::Outcome;
+use countersteer_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The schema name that every manifest carries.

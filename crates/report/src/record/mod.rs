@@ -20,11 +20,11 @@ mod tables;
 
 use std::sync::Arc;
 
-use countersteer_core::machine::Machine;
-use countersteer_core::profile::Profile;
-use countersteer_core::score::Score;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::machine::Machine;
+use countersteer_model::profile::Profile;
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ThreadId};
 
 pub use collector::Collector;
 pub use counting::CountingRecorder;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader, new_null_array};
 use arrow_schema::{ArrowError, Field, SchemaRef};
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 use super::collector::Words;
 use super::files::{
@@ -206,11 +206,11 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
 mod tests {
     use std::collections::BTreeMap;
 
-    use countersteer_core::cpuset::CpuSet;
-    use countersteer_core::engine::{ProgramInfo, ThreadEventKind};
-    use countersteer_core::sample::{Sample, Samples};
-    use countersteer_core::told::Told;
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+    use countersteer_model::cpuset::CpuSet;
+    use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
+    use countersteer_model::sample::{Sample, Samples};
+    use countersteer_model::told::Told;
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
     use super::*;
     use crate::record::{

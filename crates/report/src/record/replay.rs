@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_core::engine::{
+use countersteer_model::engine::{
     Applied, Engine, Observation, ProgramInfo, Span, ThreadEvent, ThreadInfo, Watch,
 };
-use countersteer_core::placement::Placement;
-use countersteer_core::sample::Samples;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::placement::Placement;
+use countersteer_model::sample::Samples;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use super::collector::Words;
 use super::rows::{DecisionRow, ShareRow};

@@ -6,10 +6,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::ProgramInfo;
-use countersteer_core::sample::{Counts, Row, Sample, Samples};
-use countersteer_core::told::Told;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::ProgramInfo;
+use countersteer_model::sample::{Counts, Row, Sample, Samples};
+use countersteer_model::told::Told;
 
 /// An observation and what was applied after it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,7 +75,7 @@ pub struct EventRow {
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
-    pub kind: countersteer_core::engine::ThreadEventKind,
+    pub kind: countersteer_model::engine::ThreadEventKind,
 }
 
 /// Samples of threads.

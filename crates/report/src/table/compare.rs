@@ -2,8 +2,8 @@
 //!
 //! Input: names, seed and [`Score`]. Output: [`Comparison`], whose fields other programs rely on.
 
-use countersteer_core::machine::SfSpread;
-use countersteer_core::score::{ProgramScore, Score};
+use countersteer_model::machine::SfSpread;
+use countersteer_model::score::{ProgramScore, Score};
 use serde::{Deserialize, Serialize};
 
 use crate::record::Record;

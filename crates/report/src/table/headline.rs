@@ -65,7 +65,7 @@ pub fn mean_speedup(summary: &Summary<'_>, base: &Summary<'_>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::table::{CompareProgram, CompareRun, summarise};
-    use countersteer_core::score::{Outcome, ProgramOutcome, Score};
+    use countersteer_model::score::{Outcome, ProgramOutcome, Score};
 
     /// A run of two programs with these completion times, alone on fast cores in 1 s.
     fn run(policy: &str, slow_s: f64, completions_s: [f64; 2]) -> CompareRun {

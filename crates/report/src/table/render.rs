@@ -7,8 +7,8 @@ use std::fmt::Write;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
 };
-use countersteer_core::machine::SfSpread;
-use countersteer_core::printable::printable;
+use countersteer_model::machine::SfSpread;
+use countersteer_model::printable::printable;
 
 use super::headline::lead;
 use super::prose::{NARROWEST, asked_columns, prose};

@@ -1,8 +1,8 @@
 //! Finding threads, places and metrics in a record.
 
-use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::Row;
-use countersteer_core::units::ThreadId;
+use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::sample::Row;
+use countersteer_model::units::ThreadId;
 
 use super::State;
 use super::answer::{Figure, NextMove};
@@ -162,7 +162,7 @@ pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) ->
 }
 
 fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
-    use countersteer_core::sample::Event::{Cycles, Instructions};
+    use countersteer_model::sample::Event::{Cycles, Instructions};
     let of = |sample: &Row<'_>| {
         sample.thread() == Some(ThreadId(thread)) && (sample.end.0 <= at_ns) == before
     };

@@ -9,8 +9,8 @@ mod find;
 pub(crate) use answer::metric as figure;
 pub use answer::{Alternative, Answer, Decision, Figure, NextMove};
 
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::CpuId;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::CpuId;
 
 use crate::error::ReportError;
 use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};

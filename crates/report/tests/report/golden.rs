@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use countersteer_core::profile::Profile;
+use countersteer_model::profile::Profile;
 use countersteer_report::record::{Detail, Record, compare_decisions};
 use countersteer_report::table::{self, CompareRun, Comparison};
 use countersteer_report::{ReportError, profile_view, why};

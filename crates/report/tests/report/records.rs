@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet, Sample, Samples};
-use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::{
+use countersteer_model::counters::{Owner, Plan, PlannedEvent, PlannedSet, Sample, Samples};
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::{
     CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways,
 };
-use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
-use countersteer_core::sample::Event;
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId};
+use countersteer_model::policy::{Needs, Policy, PolicyRng, View};
+use countersteer_model::sample::Event;
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
     Collector, CountingRecorder, Detail, Differences, LiveCollector, Record, ReplayEngine,

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::engine::{
     Applied, Engine, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo, Watch,
 };
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
-use countersteer_core::sample::{Event, Sample, Samples};
-use countersteer_core::score::{Outcome, ProgramOutcome};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{Needs, Policy, PolicyRng, View};
+use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::score::{Outcome, ProgramOutcome};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_report::record::{
     Collector, Detail, Manifest, ReadingRow, Record, ThreadRow, VirtualRow,
 };

@@ -1,7 +1,7 @@
 //! Profiles made from records.
 
-use countersteer_core::profile::Tabulated;
-use countersteer_core::sample::Event;
+use countersteer_model::profile::Tabulated;
+use countersteer_model::sample::Event;
 use countersteer_report::record::Detail;
 use countersteer_report::tabulate::tabulate;
 

@@ -3,14 +3,14 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{Applied, Engine, Observation, Watch};
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::Placement;
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::told::Told;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::engine::{Applied, Engine, Observation, Watch};
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::PolicyRng;
+use countersteer_model::told::Told;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_policies::parse;
 use countersteer_report::record::{
     Collector, Detail, Manifest, Record, ReplayEngine, compare_decisions,

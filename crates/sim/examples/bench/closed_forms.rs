@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use countersteer_core::profile::{Profile, Segment};
-use countersteer_core::score::Score;
-use countersteer_core::topology::Topology;
+use countersteer_model::profile::{Profile, Segment};
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
 use countersteer_sim::engine::Plan;
 
 use super::runner::{self, Setup, machine, profiles, program};
@@ -72,7 +72,7 @@ fn one_phase(profile: &Arc<Profile>) -> Arc<Profile> {
 
 /// Share of its time that each thread spends on big cores when they are shared equally.
 fn big_share(topology: &Topology, count: usize) -> f64 {
-    let big = topology.groups_by(countersteer_core::topology::GroupBy::CoreType)[0].cores;
+    let big = topology.groups_by(countersteer_model::topology::GroupBy::CoreType)[0].cores;
     f64::from(big) / count as f64
 }
 

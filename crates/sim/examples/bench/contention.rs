@@ -4,9 +4,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::profile::Profile;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::profile::Profile;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sim::engine::Plan;
 
 use rand::{RngExt, SeedableRng};

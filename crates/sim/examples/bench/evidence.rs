@@ -5,8 +5,8 @@
 
 use std::error::Error;
 
-use countersteer_core::evidence::{Evidence, Verdict};
-use countersteer_core::policy::PolicyRng;
+use countersteer_model::evidence::{Evidence, Verdict};
+use countersteer_model::policy::PolicyRng;
 use rand::{RngExt, SeedableRng};
 
 const TRIALS: usize = 4000;

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::linux::{Linux, kernel};
 
 use super::runner;

@@ -6,10 +6,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use countersteer_core::machine::SfSpread;
-use countersteer_core::profile::{Profile, Recorded};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::machine::SfSpread;
+use countersteer_model::profile::{Profile, Recorded};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CoreTypeId;
 use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel};
 
 use super::runner::{machine, profiles, quantile, root};
@@ -227,7 +227,7 @@ fn published(profile: &Profile) -> Result<([f64; 2], f64), String> {
 }
 
 fn mispredictions(profile: &Recorded) -> f64 {
-    let part = |s: &countersteer_core::profile::Segment| {
+    let part = |s: &countersteer_model::profile::Segment| {
         profile.behaviours[s.behaviour as usize].branch_mpki * s.instructions as f64
     };
     profile.timeline.iter().map(part).sum::<f64>() / profile.instructions as f64

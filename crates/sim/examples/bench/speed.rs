@@ -4,9 +4,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
 use countersteer_sim::engine::Plan;
 
 use super::runner::{self, Setup, machine, profiles, program};

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use countersteer_core::profile::Profile;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::profile::Profile;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel};
 
 use super::runner::{machine, profiles, quantile, root};

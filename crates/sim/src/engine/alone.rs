@@ -5,8 +5,8 @@
 //! placed again whenever one finishes. More threads than CPUs share all CPUs, and all advance alike. Threads contend with each
 //! other for caches and memory as in any static mapping.
 
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, CpuId};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, CpuId};
 
 use super::program::Program;
 use crate::progress::{ModelId, ProgressModel};

@@ -1,8 +1,8 @@
 //! Forecasts of static assignments, from the progress model's steady state.
 
-use countersteer_core::engine::ThreadForecast;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CpuId;
+use countersteer_model::engine::ThreadForecast;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CpuId;
 
 use crate::progress::{ModelId, ProgressModel};
 

@@ -11,10 +11,10 @@
 //! - The power limit is a budget: a moving average of the package's power against the limit, looked at every 10 ms; while
 //!   it is above, all types go down one point more, and back up while it is below by 2 %.
 
-use countersteer_core::machine::{Governor, Point, PowerLimit};
-use countersteer_core::placement::Clamp;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::machine::{Governor, Point, PowerLimit};
+use countersteer_model::placement::Clamp;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos};
 
 /// Between two looks at the power.
 const POWER_LOOK: Nanos = Nanos(10_000_000);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::placement::{CacheClass, Clamp, Members};
-use countersteer_core::units::{CacheId, CpuId, ThreadId};
+use countersteer_model::placement::{CacheClass, Clamp, Members};
+use countersteer_model::units::{CacheId, CpuId, ThreadId};
 
 use super::Simulation;
 use super::frequency::{Asked, Clocks};

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
-use countersteer_core::units::{CpuId, ThreadId};
+use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::units::{CpuId, ThreadId};
 
 use super::program::Step;
 use super::{Simulation, Timer};

@@ -21,14 +21,14 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{ProgramInfo, Span, ThreadEvent, Watched};
-use countersteer_core::events::Event;
-use countersteer_core::machine::Governor;
-use countersteer_core::placement::{AdmissionTable, Clamp};
-use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{ProgramInfo, Span, ThreadEvent, Watched};
+use countersteer_model::events::Event;
+use countersteer_model::machine::Governor;
+use countersteer_model::placement::{AdmissionTable, Clamp};
+use countersteer_model::profile::Profile;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use self::frequency::Clocks;
 pub use self::outcome::ProgramUsage;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{
     Applied, Engine, Forecast, Observation, ProgramInfo, ThreadInfo, Watch,
 };
-use countersteer_core::metric::{MetricBank, groups_on};
-use countersteer_core::placement::{Placement, Target};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::metric::{MetricBank, groups_on};
+use countersteer_model::placement::{Placement, Target};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use super::{SimError, Simulation};
 

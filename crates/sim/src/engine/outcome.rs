@@ -1,6 +1,6 @@
 //! What is known at the end: completions, speed alone, use of cores and caches.
 
-use countersteer_core::score::{Outcome, ProgramOutcome};
+use countersteer_model::score::{Outcome, ProgramOutcome};
 
 use super::Simulation;
 use super::alone::Alone;

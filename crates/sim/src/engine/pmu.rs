@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use countersteer_core::counters::divide;
-use countersteer_core::events::Event;
-use countersteer_core::machine::CoreType;
-use countersteer_core::metric;
-use countersteer_core::sample::{EventSet, Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
+use countersteer_model::counters::divide;
+use countersteer_model::events::Event;
+use countersteer_model::machine::CoreType;
+use countersteer_model::metric;
+use countersteer_model::sample::{EventSet, Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 
 use crate::progress::{Counters, Detail, Evictions};

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::profile::Profile;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::profile::Profile;
+use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::progress::ModelId;
 

@@ -1,8 +1,8 @@
 //! What policies may ask the simulator: forecasts of static mappings, and signatures of programs and of parts of their runs.
 
-use countersteer_core::engine::{Forecast, ThreadForecast};
-use countersteer_core::signature::Signature;
-use countersteer_core::units::{CpuId, ThreadId};
+use countersteer_model::engine::{Forecast, ThreadForecast};
+use countersteer_model::signature::Signature;
+use countersteer_model::units::{CpuId, ThreadId};
 
 use super::Simulation;
 use super::forecast::SteadyState;

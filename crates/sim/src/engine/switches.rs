@@ -1,7 +1,7 @@
 //! What follows from a switch: where threads ran, how long, and what their counters show.
 
-use countersteer_core::engine::{Span, ThreadEventKind};
-use countersteer_core::units::{CpuId, ThreadId};
+use countersteer_model::engine::{Span, ThreadEventKind};
+use countersteer_model::units::{CpuId, ThreadId};
 
 use super::{Simulation, pmu};
 

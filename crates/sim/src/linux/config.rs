@@ -2,7 +2,7 @@
 //!
 //! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 series, and [`Switch`].
 
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// The algorithm of the fair class.

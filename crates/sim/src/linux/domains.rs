@@ -6,8 +6,8 @@
 //! here, so that "is there anything to balance?" costs nothing. Simplified: all NUMA nodes are equally far from each other,
 //! and asymmetric-capacity flags do not tell partial from full asymmetry except for the wake-up search.
 
-use countersteer_core::machine::LinuxKind;
-use countersteer_core::topology::Topology;
+use countersteer_model::machine::LinuxKind;
+use countersteer_model::topology::Topology;
 
 use super::entity::NONE;
 use super::mask::Mask;

@@ -7,8 +7,8 @@
 //! overutilised flag is computed anew at most once per tick, where the kernel sets it at ticks and wake-ups and clears it
 //! when it balances.
 
-use countersteer_core::machine::{CoreType, LinuxKind};
-use countersteer_core::topology::Topology;
+use countersteer_model::machine::{CoreType, LinuxKind};
+use countersteer_model::topology::Topology;
 
 use super::Linux;
 use super::schedule::fits;

@@ -2,7 +2,7 @@
 //!
 //! Input: a [`CpuSet`]. Output: membership, intersections and the next member in wrapping order, without allocating.
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 
 /// A set of CPUs over a fixed number of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -40,10 +40,10 @@ mod view;
 mod wakeup;
 mod weights;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::LinuxKind;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::LinuxKind;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

@@ -4,7 +4,7 @@
 //! averages that are right at every moment. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `__schedule`,
 //! `wakeup_preempt` and `update_misfit_status`.
 
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
 use super::config::{FairClass, Switch};

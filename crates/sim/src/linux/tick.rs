@@ -10,7 +10,7 @@ use super::entity::NONE;
 use super::pelt::time_to_reach;
 use super::timers::NEVER;
 use super::weights::real_time;
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 /// High-resolution ticks come no closer together.
 const HRTICK_MIN_NS: u64 = 10_000;

@@ -1,6 +1,6 @@
 //! What can be seen of the scheduler between two calls that change it.
 
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
 use super::entity::{NONE, State, Thread};

@@ -2,7 +2,7 @@
 //!
 //! Output of the progress model, cumulative since the thread was added; the simulated PMU samples differences.
 
-use countersteer_core::events::Event;
+use countersteer_model::events::Event;
 
 /// Cumulative raw events of one thread, exact (no sampling, no noise).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

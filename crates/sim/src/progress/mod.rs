@@ -11,9 +11,9 @@ pub mod traced;
 
 use std::sync::Arc;
 
-use countersteer_core::profile::Profile;
-use countersteer_core::score::Sampled;
-use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::profile::Profile;
+use countersteer_model::score::Sampled;
+use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
 pub use counters::{Counters, Detail, Evictions};

@@ -5,16 +5,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
-use countersteer_core::machine::Machine;
-use countersteer_core::metric::MetricBank;
-use countersteer_core::policy::{self, PolicyRng};
-use countersteer_core::profile::Profile;
-use countersteer_core::sample::Event;
-use countersteer_core::score::{ProgramScore, Score};
-use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::Nanos;
+use countersteer_model::driver::{DriverConfig, drive};
+use countersteer_model::engine::{Engine, ThreadEventKind, Watch};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::policy::{self, PolicyRng};
+use countersteer_model::profile::Profile;
+use countersteer_model::sample::Event;
+use countersteer_model::score::{ProgramScore, Score};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::{ProgressConfig, synthetic};

@@ -52,7 +52,7 @@ fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
     let Profile::Recorded(mut recorded) = Profile::parse(path, &read(path)).unwrap() else {
         unreachable!()
     };
-    recorded.shape = countersteer_core::profile::ThreadShape {
+    recorded.shape = countersteer_model::profile::ThreadShape {
         threads: 4,
         serial_share: 1.0,
         ..Default::default()

@@ -1,5 +1,5 @@
-use countersteer_core::events::Event;
-use countersteer_core::model::Target;
+use countersteer_model::events::Event;
+use countersteer_model::models::Target;
 use countersteer_train::data::{Data, most_events};
 use countersteer_train::sample::Sample;
 

@@ -1,7 +1,7 @@
-use countersteer_core::metric::Round;
-use countersteer_core::model::{Judged, Model, ModelFile, Target};
-use countersteer_core::sample::{Event, Sample, Samples};
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::metric::Round;
+use countersteer_model::models::{Judged, Model, ModelFile, Target};
+use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::data::Data;
 use countersteer_train::judge::judge;
 use countersteer_train::train::{Trained, train};

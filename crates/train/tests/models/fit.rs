@@ -1,4 +1,4 @@
-use countersteer_core::model::Target;
+use countersteer_model::models::Target;
 use countersteer_train::data::Data;
 use countersteer_train::fit::Fitter;
 use countersteer_train::train::train;

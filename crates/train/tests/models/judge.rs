@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use countersteer_core::model::Target;
+use countersteer_model::models::Target;
 use countersteer_train::data::Data;
 use countersteer_train::judge::{Verdict, judge};
 use countersteer_train::sample::Sample;

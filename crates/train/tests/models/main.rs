@@ -10,9 +10,9 @@ mod records;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use countersteer_core::events::Event;
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
+use countersteer_model::events::Event;
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
 use countersteer_train::sample::{Counted, Sample};
 use rand::{RngExt, SeedableRng};
 

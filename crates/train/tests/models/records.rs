@@ -1,6 +1,6 @@
-use countersteer_core::events::Event;
-use countersteer_core::sample::{Row, Sample, Samples};
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::events::Event;
+use countersteer_model::sample::{Row, Sample, Samples};
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::records::{Lack, Pass, pair};
 use countersteer_train::sample::WINDOW;
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::model::{Judged, ModelFile, Target, shipped};
-use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
 use countersteer_lab::{experiment, models};
+use countersteer_model::models::{Judged, ModelFile, Target, shipped};
+use countersteer_model::profile::Profile;
+use countersteer_model::topology::Topology;
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, missing, most_events};

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_core::engine::ThreadEventKind;
-use countersteer_core::sample::{Event, Row, Sample, Samples};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, Nanos, ThreadId};
+use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::sample::{Event, Row, Sample, Samples};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, Nanos, ThreadId};
 use countersteer_report::record::Record;
 use countersteer_train::records::Pass;
 
@@ -254,7 +254,7 @@ fn add_share(into: &mut Samples, sample: &Row<'_>, share: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::units::CpuId;
+    use countersteer_model::units::CpuId;
 
     fn sample(at_ms: u64, instructions: f64) -> Samples {
         let end = Nanos::from_millis(at_ms);

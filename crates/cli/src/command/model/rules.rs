@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::profile::Profile;
 use countersteer_lab::experiment;
+use countersteer_model::profile::Profile;
 use countersteer_report::write_atomically;
 use countersteer_train::prim;
 use countersteer_train::sample::samples;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use countersteer_core::counters::Per;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
+use countersteer_model::counters::Per;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::Nanos;
 use countersteer_report::readings::Style;
 
 use crate::args::EventArgs;

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_core::counters::{Fold, Per, Samples};
 use countersteer_host::counters::{CoreTypes, Ending, Request, Session, Summary};
+use countersteer_model::counters::{Fold, Per, Samples};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream as Unix;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 use serde_json::json;
 
 use super::super::supervisor::Control;

@@ -1,8 +1,8 @@
 //! Threads that end before or after their samples.
 
-use countersteer_core::engine::{ThreadEvent, ThreadInfo};
-use countersteer_core::sample::{Sample, Samples};
-use countersteer_core::units::{CoreTypeId, CpuId, ProgramId};
+use countersteer_model::engine::{ThreadEvent, ThreadInfo};
+use countersteer_model::sample::{Sample, Samples};
+use countersteer_model::units::{CoreTypeId, CpuId, ProgramId};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! What a column's values are computed from.
 
-use countersteer_core::counters::{BoundMetric, Outside, Samples};
 use countersteer_host::virtuals;
+use countersteer_model::counters::{BoundMetric, Outside, Samples};
 
 use crate::top::tails::Tail;
 

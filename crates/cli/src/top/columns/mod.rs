@@ -9,11 +9,11 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use countersteer_core::counters::{BoundMetric, Metric, PlannedEvent};
-use countersteer_core::events::EventDef;
-use countersteer_core::metric::MetricDef;
 use countersteer_host::counters::{Pmus, Probe, probe_event};
 use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of};
+use countersteer_model::counters::{BoundMetric, Metric, PlannedEvent};
+use countersteer_model::events::EventDef;
+use countersteer_model::metric::MetricDef;
 
 use crate::counted::Counted;
 use crate::derivable::derivable;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use countersteer_core::counters::Which;
-use countersteer_core::sample::{Row, Sample};
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::counters::Which;
+use countersteer_model::sample::{Row, Sample};
+use countersteer_model::units::CoreTypeId;
 
 use super::super::follow::{Fate, Follower};
 use super::super::request::SPARING_NS;

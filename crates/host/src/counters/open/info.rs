@@ -1,6 +1,6 @@
 //! What the times and values of an open group mean.
 
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 /// What a group's times and values mean.
 #[derive(Clone, Debug, PartialEq, Eq)]

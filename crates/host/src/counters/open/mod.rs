@@ -22,7 +22,7 @@ mod opening;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use countersteer_core::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 use rustc_hash::FxHashMap;
 
 use super::CounterError;

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::events::EventDef;
-use countersteer_core::units::CpuId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::events::EventDef;
+use countersteer_model::units::CpuId;
 
 use super::super::CounterError;
 use super::super::catalog::{Probe, TASK_CLOCK, probe};

@@ -73,7 +73,7 @@ fn rows_of(event: usize, resolved: &Resolved, core_types: &CoreTypes) -> Vec<Row
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::parse_set;
+    use countersteer_model::counters::parse_set;
 
     use super::super::super::{Pmus, resolve};
     use super::*;

@@ -33,7 +33,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use countersteer_core::counters::parse_set;
+use countersteer_model::counters::parse_set;
 
 use self::layout::{Layout, Row};
 use self::page::Page;

@@ -1,8 +1,8 @@
 //! Sessions of engines: they begin without threads, and processes are attached one by one.
 
-use countersteer_core::counters::Plan;
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::Nanos;
+use countersteer_model::counters::Plan;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::Nanos;
 
 use super::super::CounterError;
 use super::super::follow::Follower;

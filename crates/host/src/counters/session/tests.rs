@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use countersteer_core::counters::{Ledger, Plan};
-use countersteer_core::units::CpuId;
+use countersteer_model::counters::{Ledger, Plan};
+use countersteer_model::units::CpuId;
 
 use super::super::attention::{Attention, Wake};
 use super::super::notes::Notes;

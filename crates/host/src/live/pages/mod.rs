@@ -12,14 +12,14 @@ mod shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Observation, ThreadEventKind, ThreadInfo};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
-use countersteer_core::sample::{Event, Samples};
-use countersteer_core::told::Told;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{Observation, ThreadEventKind, ThreadInfo};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::sample::{Event, Samples};
+use countersteer_model::told::Told;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::page::{Advice, who};
 use outlook::{Outlook, Seen, is_near};

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::ThreadInfo;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::ThreadInfo;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CoreTypeId;
 
 use crate::page::Advice;
 

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
-use countersteer_core::told::Told;
+use countersteer_model::told::Told;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 use nix::sys::stat::lstat;
 

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
-use countersteer_core::machine::Machine;
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::sample::Sample;
-use countersteer_core::told::Phase;
-use countersteer_core::topology::GroupBy;
-use countersteer_core::units::{CoreTypeId, CpuId, ProgramId};
+use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::machine::Machine;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::sample::Sample;
+use countersteer_model::told::Phase;
+use countersteer_model::topology::GroupBy;
+use countersteer_model::units::{CoreTypeId, CpuId, ProgramId};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 

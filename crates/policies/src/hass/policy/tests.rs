@@ -1,9 +1,9 @@
 //! What a thread expects of a partition, and which exchanges are agreed on.
 
-use countersteer_core::engine::{Forecast, ThreadEvent, ThreadForecast};
-use countersteer_core::metric::MetricBank;
-use countersteer_core::testing::{SMT, topology};
-use countersteer_core::units::{CpuId, Nanos, ProgramId};
+use countersteer_model::engine::{Forecast, ThreadEvent, ThreadForecast};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::testing::{SMT, topology};
+use countersteer_model::units::{CpuId, Nanos, ProgramId};
 use rand::SeedableRng as _;
 
 use super::*;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use countersteer_core::events::Event;
-use countersteer_core::sample::{EventSet, Row, Sample};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::events::Event;
+use countersteer_model::sample::{EventSet, Row, Sample};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
 use super::Batch;
 use crate::record::Record;

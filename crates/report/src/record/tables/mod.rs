@@ -8,7 +8,7 @@ mod steered;
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 use super::Record;
 use super::collector::Words;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
-use countersteer_core::engine::{ProgramInfo, ThreadEventKind};
-use countersteer_core::told::{PHASES, Phase, Told};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, ProgramId};
+use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
+use countersteer_model::told::{PHASES, Phase, Told};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, ProgramId};
 
 use super::Batch;
 use crate::record::Record;
@@ -230,7 +230,7 @@ pub(super) fn decode_identities(
 fn cpu_list(
     words: &mut Words,
     list: &str,
-) -> Result<Arc<countersteer_core::cpuset::CpuSet>, String> {
+) -> Result<Arc<countersteer_model::cpuset::CpuSet>, String> {
     words
         .set(list)
         .ok_or_else(|| format!("`{list}` is no CPU list"))
@@ -469,7 +469,7 @@ pub(super) fn skip(_: &mut Record, _: &mut Words, _: &RecordBatch) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::units::Nanos;
+    use countersteer_model::units::Nanos;
 
     use super::*;
 

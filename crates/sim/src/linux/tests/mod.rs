@@ -5,10 +5,10 @@ mod fair;
 mod invariants;
 mod placement;
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::Machine;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::Machine;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::entity::NONE;
 use super::*;

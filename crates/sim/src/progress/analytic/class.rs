@@ -3,9 +3,9 @@
 //! Input: a topology. Output: [`Class`]es, few even on large machines, for which rate tables are made, and per CPU the
 //! rows of everything it belongs to.
 
-use countersteer_core::machine::{CoreType, Point};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CoreTypeId;
+use countersteer_model::machine::{CoreType, Point};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CoreTypeId;
 
 use super::table::MAX_LEVELS;
 
@@ -128,7 +128,7 @@ impl Cpu {
 /// Row of the class of a CPU at its slowest point; it and those of the other points are added if there are none yet.
 fn first_class(
     topology: &Topology,
-    cpu: &countersteer_core::topology::Cpu,
+    cpu: &countersteer_model::topology::Cpu,
     chain: &[usize],
     classes: &mut Vec<Class>,
 ) -> usize {
@@ -153,7 +153,7 @@ fn first_class(
 
 fn class_of(
     topology: &Topology,
-    cpu: &countersteer_core::topology::Cpu,
+    cpu: &countersteer_model::topology::Cpu,
     (core_type, point): (&CoreType, Point),
     chain: impl Iterator<Item = usize>,
 ) -> Class {

@@ -3,8 +3,8 @@
 //! Input: a behaviour, a core type. Output: cycles per instruction that its operations need of the widest and the busiest part
 //! of the core, and that their dependences need.
 
-use countersteer_core::machine::{CorePipeline, CoreType, Queue, Unit};
-use countersteer_core::profile::{
+use countersteer_model::machine::{CorePipeline, CoreType, Queue, Unit};
+use countersteer_model::profile::{
     Behaviour, CONFLICT_SETS, ChainPoint, MissCurve, Mix, Operation, Operations, Pipeline,
     REFERENCE_LOAD_CYCLES, Resolution,
 };
@@ -94,7 +94,7 @@ impl Demand {
 fn estimated(behaviour: &Behaviour) -> Pipeline {
     let m = behaviour.mix;
     let rest = 1.0 - m.branches - m.fp - m.simd - 0.5 * (m.loads + m.stores);
-    let chain = |point: &countersteer_core::profile::IlpPoint| {
+    let chain = |point: &countersteer_model::profile::IlpPoint| {
         // All latencies stretch all chains alike.
         let unit = 1.0 / point.ipc;
         let loads = m.loads * f64::from(REFERENCE_LOAD_CYCLES - 1);
@@ -318,7 +318,7 @@ fn latencies(
 mod tests {
     use super::super::synthetic::{compute, profile};
     use super::*;
-    use countersteer_core::profile::Profile;
+    use countersteer_model::profile::Profile;
 
     fn demand(conflicts: Vec<f64>) -> (Demand, MissCurve) {
         let profile = profile("p", &[(compute(), 1_000_000)]);

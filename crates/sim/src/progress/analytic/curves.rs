@@ -2,7 +2,7 @@
 //!
 //! Input: a [`Behaviour`]'s points. Output: numbers for the windows and caches of an actual core.
 
-use countersteer_core::profile::{IlpPoint, MissCurve, MlpPoint};
+use countersteer_model::profile::{IlpPoint, MissCurve, MlpPoint};
 
 /// Ways from which a cache counts as fully associative.
 ///

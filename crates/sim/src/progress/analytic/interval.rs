@@ -11,8 +11,8 @@
 //!   reorder buffer covers while it fills, divided by the misses that overlap. In-order cores cover nothing.
 //! - Of misses that continue a stream prefetchers leave what their lines under way cannot bring in time.
 
-use countersteer_core::machine::CoreType;
-use countersteer_core::profile::{Behaviour, MissCurve};
+use countersteer_model::machine::CoreType;
+use countersteer_model::profile::{Behaviour, MissCurve};
 
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};

@@ -4,8 +4,8 @@
 //! cycle at this machine's frequency. Where misses were measured too, the part of the time that waits for memory follows
 //! its load, and the program takes part in contention; where they were not, it takes none.
 
-use countersteer_core::machine::CoreType;
-use countersteer_core::profile::CoreTable;
+use countersteer_model::machine::CoreType;
+use countersteer_model::profile::CoreTable;
 
 use super::class::Class;
 use super::curves::interpolate;

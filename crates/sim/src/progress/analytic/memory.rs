@@ -5,7 +5,7 @@
 //! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer
 //! demand less), so throughput never exceeds the bandwidth: the factor rises until demand fits.
 
-use countersteer_core::units::LINE_BYTES;
+use countersteer_model::units::LINE_BYTES;
 
 /// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one: 1.1 at 50 %, 1.3 at 70 %, 2.2 at 90 %, as
 /// loaded-latency measurements of DDR4 and DDR5 systems show.

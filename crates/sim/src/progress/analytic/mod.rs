@@ -42,9 +42,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::profile::Profile;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 use agenda::Agenda;
 use class::{Class, NONE};
@@ -192,7 +192,7 @@ impl Analytic {
     /// What a profile's behaviours take on each class of CPUs when misses are known; by behaviour and class.
     pub(super) fn timings(
         &self,
-        profile: &countersteer_core::profile::Recorded,
+        profile: &countersteer_model::profile::Recorded,
     ) -> Vec<Vec<Timing>> {
         let of = |behaviour| {
             let classes = self.classes.iter();

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use countersteer_core::profile::{Profile, Recorded};
-use countersteer_core::topology::Topology;
+use countersteer_model::profile::{Profile, Recorded};
+use countersteer_model::topology::Topology;
 
 use super::class::Class;
 use super::siblings::Beside;

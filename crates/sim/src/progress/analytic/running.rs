@@ -3,7 +3,7 @@
 //! Input: the engine's calls. Output: rates in force for every running thread. Each change touches the thread it concerns
 //! and its SMT siblings at once; occupancies follow in steps, memory latency when demand has changed enough to matter.
 
-use countersteer_core::units::Nanos;
+use countersteer_model::units::Nanos;
 
 use super::Analytic;
 use super::class::NONE;

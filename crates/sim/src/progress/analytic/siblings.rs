@@ -5,7 +5,7 @@
 //! its equal part. Entries of the schedulers are taken as operations wait: a thread that dependences bound fills whatever it
 //! gets, so that two of them have half each, while one that width or ports bound leaves nearly all of them to the other.
 
-use countersteer_core::machine::MAX_PORT_SETS;
+use countersteer_model::machine::MAX_PORT_SETS;
 
 use super::limit::limit;
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use countersteer_core::profile::{MissCurve, Profile};
-use countersteer_core::signature::Signature;
+use countersteer_model::profile::{MissCurve, Profile};
+use countersteer_model::signature::Signature;
 
 use super::curves::private_misses;
 
@@ -21,7 +21,7 @@ pub fn signature(profile: &Profile, part: Range<f64>) -> Option<Signature> {
         weights[segment.behaviour as usize] += within.max(0.0);
         start = end;
     }
-    let curve = |b: &countersteer_core::profile::Behaviour| MissCurve::from_locality(&b.locality);
+    let curve = |b: &countersteer_model::profile::Behaviour| MissCurve::from_locality(&b.locality);
     let curves: Vec<MissCurve> = recorded.behaviours.iter().map(curve).collect();
     let total: f64 = weights.iter().sum();
     let misses = |lines: f64, ways: u32| {

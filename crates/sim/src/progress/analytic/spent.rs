@@ -1,6 +1,6 @@
 //! Energy since time zero, and where it went.
 
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_model::units::{CpuId, Nanos};
 
 use super::Analytic;
 use super::class::NONE;

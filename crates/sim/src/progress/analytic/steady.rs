@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use countersteer_core::units::CpuId;
+use countersteer_model::units::CpuId;
 
 use super::class::{Cpu, NONE};
 use super::memory::MemoryDomain;

@@ -3,7 +3,7 @@
 //! Output: recorded profiles of the kinds that matter for placement: computing, streaming, pointer chasing, and working
 //! sets that fit a shared cache or do not.
 
-use countersteer_core::profile::{
+use countersteer_model::profile::{
     Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Profile, Recorded, Segment, Source,
     ThreadShape,
 };

@@ -4,11 +4,11 @@
 //! for given occupancies of the shared caches, and the footprint (lines touched in so many instructions) by which
 //! co-runners compose.
 //!
-//! The occupancy axis is the lattice of [`countersteer_core::profile::LogHistogram`]: eight linear parts per octave. A
+//! The occupancy axis is the lattice of [`countersteer_model::profile::LogHistogram`]: eight linear parts per octave. A
 //! lattice cell is the top bits of the number itself, so a look-up needs no logarithm, and linear interpolation between
 //! lattice points loses nothing of a recorded histogram.
 
-use countersteer_core::profile::Mix;
+use countersteer_model::profile::Mix;
 
 use super::siblings::{Beside, Shares};
 

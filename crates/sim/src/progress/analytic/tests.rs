@@ -6,7 +6,7 @@ mod steady;
 
 use super::synthetic::{Kind, profile};
 use super::*;
-use countersteer_core::machine::Machine;
+use countersteer_model::machine::Machine;
 
 const HYBRID: &str = "i9-12900k-8p8e";
 const HYBRID_SMT: &str = "i9-12900k";

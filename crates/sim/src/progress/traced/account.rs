@@ -1,6 +1,6 @@
 //! Where energy went.
 
-use countersteer_core::topology::Topology;
+use countersteer_model::topology::Topology;
 
 use super::NOBODY;
 use crate::progress::analytic::Cpu;

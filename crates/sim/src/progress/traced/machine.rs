@@ -8,8 +8,8 @@ use countersteer_cache::prefetch::Prefetch;
 use countersteer_cache::private::{Access, Private, Request, Served as By};
 use countersteer_cache::shared::{Inclusion, Shared};
 use countersteer_cache::{Cache, Geometry, Key, Replacement};
-use countersteer_core::topology::Topology;
-use countersteer_core::units::CacheId;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::CacheId;
 
 use crate::progress::analytic::{Cpu, MAX_LEVELS};
 

@@ -27,10 +27,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use countersteer_cache::source::{ProgramCopy, TraceSource};
-use countersteer_core::profile::Profile;
-use countersteer_core::score::Sampled;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::profile::Profile;
+use countersteer_model::score::Sampled;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 use super::analytic::{Analytic, Beside, Cpu, MemoryDomain};
 use super::{Counters, Evictions, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};

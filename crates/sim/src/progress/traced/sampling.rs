@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::score::Sampled;
+use countersteer_model::score::Sampled;
 
 use super::machine::Machine;
 use crate::progress::Counters;

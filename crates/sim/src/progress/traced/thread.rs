@@ -5,8 +5,8 @@ use std::sync::Arc;
 use countersteer_cache::Key;
 use countersteer_cache::source::{Block, Stream, TraceSource};
 use countersteer_cache::wire::{Decoder, Event, Position, What};
-use countersteer_core::machine::CorePower;
-use countersteer_core::profile::{Mix, Recorded};
+use countersteer_model::machine::CorePower;
+use countersteer_model::profile::{Mix, Recorded};
 
 use super::NOBODY;
 use super::account::Energy;

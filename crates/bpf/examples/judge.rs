@@ -1,0 +1,119 @@
+//! What the kernel makes of a thread's counters, beside what user space makes of them: judge MACHINE.toml EVENTS COMMAND...
+//!
+//! Prints, once per period and thread, the speed-up factor by step tables as the scheduler in the kernel computed it and as
+//! metric `sf_steps` is; changes of phase; at the end, the instructions of all samples. EVENTS may be several lists with `;`
+//! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each.
+//! `task_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
+//! `steer run --engine scx` needs.
+
+use std::error::Error;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersteer_bpf::{ScxConfig, ScxEngine, probe};
+use countersteer_host::counters::{Pmus, Resolved, resolve};
+use countersteer_host::placer::{Counters, Root};
+use countersteer_host::undo::{Temporary, journal_folder};
+use countersteer_model::counters::{Plan, PlannedSet, parse_set};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::engine::{ThreadEventKind, Watch};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::sample::Event;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{Nanos, ProgramId};
+
+const PERIOD: Nanos = Nanos::from_millis(100);
+
+fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
+    let mut sets = Vec::new();
+    for list in events.split('|') {
+        let mut set = resolve(list, &parse_set(list)?, pmus)?;
+        for event in &mut set {
+            if event.planned.event == Some(Event::TaskClock) {
+                event.planned.event = Some(Event::LlcMisses);
+            }
+        }
+        sets.push(set);
+    }
+    let planned = |set: &Vec<Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
+    let plan = Plan::new(sets.iter().map(planned).collect(), Some(PERIOD))?;
+    Ok((sets, plan))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [machine, events, program, words @ ..] = &arguments[..] else {
+        return Err("judge MACHINE.toml EVENTS COMMAND...".into());
+    };
+    probe()?;
+    let machine = Machine::parse(machine, &std::fs::read_to_string(machine)?)?;
+    let topology = Arc::new(Topology::new(&machine));
+    let pmus = Pmus::read(std::path::Path::new("/"))?;
+    let lists = events
+        .split(';')
+        .map(|events| counters(&pmus, events))
+        .collect::<Result<Vec<_>, _>>()?;
+    let config = ScxConfig {
+        counters: lists.first().cloned(),
+        period: PERIOD,
+        ..ScxConfig::new(
+            Arc::clone(&topology),
+            CpuNumbers::new(machine.os_cpu_numbers()),
+        )
+    };
+    let mut engine = ScxEngine::open(config)?;
+    let mut undo = Temporary::begin(&journal_folder())?;
+    let mut child = Command::new(program).args(words).spawn()?;
+    engine.attach(
+        &Root {
+            pid: child.id(),
+            program: ProgramId(0),
+            name: "program".into(),
+        },
+        undo.journal(),
+    )?;
+    let mut bank = MetricBank::new(&topology, &["sf_steps"]);
+    let watch = Watch {
+        metrics: &["sf_steps"],
+        period: PERIOD,
+        events: false,
+        values: None,
+    };
+    let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);
+    for round in 1.. {
+        if ended {
+            break;
+        }
+        ended = child.try_wait()?.is_some();
+        next += PERIOD;
+        let seen = engine.observe(&watch, next, undo.journal())?;
+        instructions += seen
+            .samples
+            .iter()
+            .filter_map(|s| s.counts.get(Event::Instructions))
+            .sum::<f64>();
+        for event in seen
+            .events
+            .iter()
+            .filter(|e| e.kind == ThreadEventKind::Phase)
+        {
+            println!("phase {}", event.thread.0);
+        }
+        bank.update(&seen);
+        for thread in &seen.threads {
+            let (kernel, user) = (engine.metric(thread.id), bank.get(thread.id, "sf_steps"));
+            println!("{} {kernel:?} {user:?}", thread.id.0);
+        }
+        if lists.len() > 1 && round % 5 == 0 {
+            engine.recount(lists[round / 5 % lists.len()].clone())?;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("instructions {instructions}");
+    println!("{:?}", engine.figures()?);
+    Ok(())
+}

@@ -1,0 +1,367 @@
+//! [`ScxEngine`]: the scheduler, which observes threads and applies placements.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersteer_host::undo::Journal;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::engine::{Applied, Observation, Watch};
+use countersteer_model::metric::MetricBank;
+use countersteer_model::models::FACTOR_BITS;
+use countersteer_model::placement::{AdmissionTable, Placement};
+use countersteer_model::units::{Nanos, ThreadId};
+
+use crate::ScxError;
+use crate::config::ScxConfig;
+use crate::counting::Counting;
+use crate::generated::{shared, types};
+use crate::kernel::Kernel;
+use crate::roster::Roster;
+use crate::targets::Targets;
+
+/// The engine inside the kernel.
+pub struct ScxEngine {
+    pub(super) config: ScxConfig,
+    pub(super) kernel: Kernel,
+    /// By CPU of the kernel.
+    pub(super) core_types: Vec<u8>,
+    pub(super) counting: Option<Counting>,
+    /// Counters that other ones have taken the place of, and since when.
+    pub(super) exchanged: Vec<(Counting, Nanos)>,
+    /// The kernel computes speed-up factors from what is counted.
+    pub(super) judges: bool,
+    pub(super) roster: Roster,
+    targets: Targets,
+    /// There was no room for a target, and that was said.
+    crowded: bool,
+    /// What is still to be said.
+    pub(super) complaint: Option<ScxError>,
+    pub(super) wakers: Vec<OwnedFd>,
+    /// The admission table, and whether user space gives the values of its metric.
+    pub(super) admission: Option<(AdmissionTable, bool)>,
+    pub(super) blind: Option<String>,
+    /// When the turn of the set that counts began.
+    pub(super) turned: Nanos,
+}
+
+pub(super) fn now_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+impl ScxEngine {
+    /// Loads the scheduler and starts it; it follows nobody yet.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the machine is too big for the scheduler's tables.
+    pub fn open(mut config: ScxConfig) -> Result<Self, ScxError> {
+        let topology = &config.topology;
+        let all = Arc::clone(&topology.groups[0].cpus);
+        let os = config.numbers.os_set(&all);
+        let have = os.iter().last().map_or(0, |c| c.index() + 1);
+        let fits = |what, have, most: u32| {
+            let most = most as usize;
+            if have <= most {
+                Ok(())
+            } else {
+                Err(ScxError::TooBig { what, have, most })
+            }
+        };
+        fits("CPUs", have, shared::MAX_CPUS)?;
+        fits("core types", topology.core_types.len(), shared::MAX_TYPES)?;
+        let mut core_types = vec![0; have];
+        for cpu in all.iter() {
+            if let Some(os) = config.numbers.os(cpu) {
+                core_types[os.index()] = topology.core_type_of(cpu).0 as u8;
+            }
+        }
+        let kernel = Kernel::load(&config, &core_types, &os)?;
+        let roster = Roster::new(config.numbers.clone(), topology.cpus.len());
+        let most = config
+            .most_targets
+            .unwrap_or(shared::MAX_TARGETS)
+            .min(shared::MAX_TARGETS);
+        let targets = Targets::new(all, most as usize);
+        let counters = config.counters.take();
+        let mut engine = Self {
+            config,
+            kernel,
+            core_types,
+            counting: None,
+            exchanged: Vec::new(),
+            judges: false,
+            roster,
+            targets,
+            crowded: false,
+            complaint: None,
+            wakers: Vec::new(),
+            admission: None,
+            blind: None,
+            turned: Nanos::ZERO,
+        };
+        match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
+            Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
+            done => done?,
+        }
+        engine.kernel.attach()?;
+        // That it took a while to start is nobody's time.
+        engine.roster.begin(now_ns());
+        engine.turned = Nanos::ZERO;
+        Ok(engine)
+    }
+
+    /// Figures of the scheduler itself.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn figures(&mut self) -> Result<Figures, ScxError> {
+        let counters = self.kernel.counters()?;
+        Ok(Figures {
+            lost: counters.lost,
+            stolen: counters.stolen,
+            unread: counters.unread,
+            phases: counters.phases,
+            followed: counters.followed,
+        })
+    }
+
+    /// The metric of a thread by which the kernel admits it, when it was last looked at.
+    #[must_use]
+    pub fn metric(&self, thread: ThreadId) -> Option<f64> {
+        let metric_q16 = self.roster.threads.get(&thread.0)?.metric_q16;
+        (metric_q16 > 0).then_some(metric_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
+    }
+
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.roster.since(now_ns())
+    }
+
+    /// Asks for every thread's sums and whereabouts.
+    fn collect(&mut self) -> Result<(), ScxError> {
+        let Self { kernel, roster, .. } = self;
+        let ask = |(tid, known): (&u32, &crate::roster::Known)| types::command {
+            tid: *tid,
+            kind: shared::COMMAND_COLLECT,
+            changes: known.changes,
+            ..types::command::default()
+        };
+        let commands: Vec<_> = roster.threads.iter().map(ask).collect();
+        kernel.obey(&commands, |command, ledger| {
+            // The end of one that is gone was told and lost, or is still on its way.
+            if command.result == 0 {
+                roster.look(
+                    command,
+                    (ledger.changes & 1 == 0).then_some(ledger),
+                    now_ns(),
+                );
+            }
+        })
+    }
+
+    /// The target of a set of CPUs, made if there is none; nothing where there is no room for another.
+    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        if let Some(id) = self.targets.find(cpus) {
+            return Ok(Some(id));
+        }
+        if let Some(id) = self.define(cpus)? {
+            return Ok(Some(id));
+        }
+        let admitting = self.kernel.admitting()?;
+        for id in self.targets.idle() {
+            if !admitting.contains(&id) && self.kernel.retire(id)? {
+                self.targets.take(id);
+            }
+        }
+        let id = self.define(cpus)?;
+        if id.is_none() && !std::mem::replace(&mut self.crowded, true) {
+            self.complaint = Some(ScxError::Crowded {
+                cpus: cpus.to_string(),
+            });
+        }
+        Ok(id)
+    }
+
+    fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        let Some(id) = self.targets.vacant() else {
+            return Ok(None);
+        };
+        if !self.kernel.define(id, &self.config.numbers.os_set(cpus))? {
+            return Ok(None);
+        }
+        self.targets.put(id, Arc::clone(cpus));
+        Ok(Some(id))
+    }
+
+    /// Publishes an admission table. What the kernel cannot compute is given to it.
+    pub(super) fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), ScxError> {
+        let mut rows = Vec::with_capacity(table.rows.len());
+        for (least, group) in &table.rows {
+            let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
+            match self.target(&cpus)? {
+                Some(target) => rows.push((*least, target)),
+                // Half a table would send threads where they do not belong; decisions place them without.
+                None => {
+                    rows.clear();
+                    break;
+                }
+            }
+        }
+        let own = table.metric == "sf_steps" && self.judges;
+        self.kernel.admit_by(
+            if own {
+                shared::METRIC_SF
+            } else {
+                shared::METRIC_GIVEN
+            },
+            &rows,
+        )?;
+        self.admission = Some((table.clone(), !own));
+        Ok(())
+    }
+
+    /// Gives the kernel the values that its admission table compares.
+    fn give_metrics(&mut self, values: Option<&MetricBank>) -> Result<(), ScxError> {
+        let (Some((table, true)), Some(bank)) = (&self.admission, values) else {
+            return Ok(());
+        };
+        let Some(column) = bank.column(&table.metric) else {
+            return Ok(());
+        };
+        let command = |tid: &u32| {
+            let value = bank.at(ThreadId(*tid), column)?;
+            let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
+            Some(types::command {
+                tid: *tid,
+                kind: shared::COMMAND_JUDGE,
+                metric_q16,
+                ..types::command::default()
+            })
+        };
+        let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();
+        self.kernel.obey(&commands, |_, _| {})
+    }
+}
+
+/// Figures of the scheduler itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Records that did not fit into the ring.
+    pub lost: u64,
+    /// Times a thread ran outside its target for want of others.
+    pub stolen: u64,
+    /// Counters that could not be read.
+    pub unread: u64,
+    pub phases: u64,
+    pub followed: u64,
+}
+
+impl ScxEngine {
+    /// Waits until then, or for an event if the watch says so; what happened since the last call.
+    ///
+    /// # Errors
+    /// The kernel has ended the scheduler.
+    pub fn observe(
+        &mut self,
+        watch: &Watch<'_>,
+        until: Nanos,
+        journal: &mut Journal,
+    ) -> Result<Observation, ScxError> {
+        if watch.period != self.config.period {
+            self.config.period = watch.period;
+            self.kernel.pace(watch.period)?;
+        }
+        self.give_metrics(watch.values)?;
+        loop {
+            let left = until.since(self.now());
+            let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
+            if self.listen(journal)? {
+                self.rule_out_ejection()?;
+            }
+            self.kernel.ejected()?;
+            if woken || self.now() >= until || (watch.events && !self.roster.events.is_empty()) {
+                break;
+            }
+        }
+        self.collect()?;
+        self.close_exchanged()?;
+        if let Some(counting) = &mut self.counting
+            && counting.renew()?
+        {
+            self.kernel.count(counting, &self.core_types)?;
+        }
+        // One that is cut short by an event is not a turn.
+        if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
+            self.turned = self.now();
+            if let Some(set) = self
+                .counting
+                .as_mut()
+                .map(Counting::turn)
+                .transpose()?
+                .flatten()
+            {
+                self.kernel.turn(set)?;
+            }
+        }
+        self.roster.samples.sort();
+        let samples = self.roster.samples.take();
+        let mut events = std::mem::take(&mut self.roster.events);
+        events.sort_by_key(|e| e.at);
+        let threads = self.roster.infos(&self.targets);
+        let at = self.now();
+        let tells_phases = true;
+        let ended = std::mem::take(&mut self.roster.ended);
+        Ok(Observation {
+            at,
+            threads,
+            events,
+            ended,
+            samples,
+            tells_phases,
+            ..Observation::default()
+        })
+    }
+
+    /// Puts threads where the placement says.
+    ///
+    /// # Errors
+    /// The kernel has ended the scheduler.
+    pub fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
+        self.kernel.ejected()?;
+        self.targets.begin();
+        let mut applied = Applied::default();
+        let mut left = BTreeSet::new();
+        let mut commands = Vec::with_capacity(placement.threads.len());
+        for thread in &placement.threads {
+            let Some(target) = self.target(&thread.target.cpus(&self.config.topology))? else {
+                applied.refused += 1;
+                continue;
+            };
+            commands.push(types::command {
+                tid: thread.thread.0,
+                kind: shared::COMMAND_PLACE,
+                target,
+                weight: thread.weight.unwrap_or(0),
+                ..types::command::default()
+            });
+        }
+        self.kernel.obey(&commands, |c, _| match c.result {
+            0 if c.on_target == 0 => applied.refused += 1,
+            0 if c.old_target != c.target => {
+                applied.changed += 1;
+                left.insert(c.old_target);
+            }
+            0 => {}
+            _ => applied.gone += 1,
+        })?;
+        left.into_iter()
+            .try_for_each(|target| self.kernel.sweep(target))?;
+        if let Some(table) = &placement.admission {
+            self.admit_by(table)?;
+        }
+        Ok(applied)
+    }
+}

@@ -1,0 +1,69 @@
+//! Classes of CPUs: those whose counts may be added up.
+//!
+//! CPUs of one class have the same type of core, and the same package, since what a package spends is shared out among those that
+//! ran on it.
+
+use std::path::Path;
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
+
+/// Classes, and whose they are.
+pub(super) struct Classes {
+    /// By CPU; none where nothing is counted.
+    pub of: Vec<Option<u32>>,
+    pub first: Vec<CpuId>,
+}
+
+impl Classes {
+    /// Of these CPUs, by core type, of so many that there can be.
+    pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32], possible: usize) -> Self {
+        let mut known: Vec<(u32, u32)> = Vec::new();
+        let mut classes = Self {
+            of: vec![None; core_types.len().max(possible)],
+            first: Vec::new(),
+        };
+        for cpu in cpus.iter().filter(|cpu| cpu.index() < core_types.len()) {
+            let class = (core_types[cpu.index()], package(root, cpu));
+            let nr = known.iter().position(|k| *k == class).unwrap_or_else(|| {
+                known.push(class);
+                classes.first.push(cpu);
+                known.len() - 1
+            });
+            classes.of[cpu.index()] = Some(nr as u32);
+        }
+        classes
+    }
+}
+
+fn package(root: &Path, cpu: CpuId) -> u32 {
+    let path = root.join(format!(
+        "sys/devices/system/cpu/cpu{}/topology/physical_package_id",
+        cpu.0
+    ));
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_of_another_package_or_type_are_of_another_class() {
+        let root = tempfile::tempdir().unwrap();
+        for (cpu, package) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+            let folder = root
+                .path()
+                .join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("physical_package_id"), format!("{package}\n")).unwrap();
+        }
+        let cpus = CpuSet::from_iter([0, 1, 3].map(CpuId));
+        let classes = Classes::find(root.path(), &cpus, &[0, 1, 0, 1], 5);
+        assert_eq!(classes.of, [Some(0), Some(1), None, Some(2), None]);
+        assert_eq!(classes.first, [0, 1, 3].map(CpuId));
+    }
+}

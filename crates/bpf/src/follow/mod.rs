@@ -1,0 +1,294 @@
+//! Threads followed and counted inside the kernel: `bpf/follow.bpf.c` loaded, and read.
+//!
+//! Input: sets of events, CPUs, threads. Output: what was read of them and of all their descendants.
+
+mod classes;
+mod layout;
+mod load;
+mod seats;
+mod table;
+
+use std::io;
+use std::mem::offset_of;
+
+use countersteer_host::counters::{CpuCounters, Errand, Follow, Hear, Kind};
+use countersteer_model::units::{CpuId, Nanos};
+use libbpf_rs::{Link, ProgramInput};
+use rustc_hash::FxHashMap;
+
+use crate::generated::adopt::AdoptSkel;
+use crate::generated::follow::{FollowSkel, shared, types};
+use classes::Classes;
+use layout::Layout;
+use load::failed;
+pub(crate) use load::quietly;
+use seats::Known;
+use table::{Entry, Plain, Table};
+
+// SAFETY: structures of integers, as `follow.h` declares them.
+unsafe impl Plain for types::seat {}
+// SAFETY: likewise.
+unsafe impl Plain for types::row {}
+// SAFETY: likewise.
+unsafe impl Plain for types::here {}
+
+/// What the program of switches is told: four words, all zero for who is only to be read.
+const SWITCH_BYTES: usize = 4 * size_of::<u64>();
+/// Runs a program on the CPU that is named.
+const ON_CPU: u32 = 1;
+
+/// Programs inside the kernel that follow threads; dropping it takes them out.
+pub struct InKernel {
+    links: Vec<Link>,
+    seats: Table<types::seat>,
+    rows: Table<types::row>,
+    cpus: Table<types::here>,
+    counters: CpuCounters,
+    layout: Layout,
+    classes: Classes,
+    room: usize,
+    /// Of those that were ever taken, as far as that was noticed.
+    known: Vec<Known>,
+    /// By seat: its counts as they were told last, and as they were when its thread got another number.
+    told: Vec<u64>,
+    before: FxHashMap<usize, Vec<u64>>,
+    /// Whoever has had a CPU for less is not interrupted.
+    sparing: Nanos,
+    /// Threads whose ends were told at the last look, perhaps later than others took their numbers.
+    parted: Vec<u32>,
+    /// Threads that ended without having been seen to run.
+    unseen: u64,
+    /// Seats in use when they were last looked at.
+    living: u64,
+    adopting: Option<AdoptSkel<'static>>,
+    counts: Vec<u64>,
+    skel: FollowSkel<'static>,
+}
+
+// SAFETY: what the library has allocated belongs to this value alone, and nothing of it is tied to a thread.
+unsafe impl Send for InKernel {}
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        // Nobody writes any more when memory is unmapped.
+        self.links.clear();
+    }
+}
+
+/// Loads what an errand needs; says why that cannot be done.
+///
+/// # Errors
+/// No privilege, a kernel that is too old, too many events or types of cores.
+pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
+    InKernel::load(errand).map(|inside| Box::new(inside) as Box<dyn Follow>)
+}
+
+/// Whether somebody runs there who is followed.
+fn is_busy(here: &Entry<'_, types::here>) -> bool {
+    here.half(offset_of!(types::here, seat)) != shared::NONE
+}
+
+impl InKernel {
+    /// Reads or changes what both sides know.
+    fn control<R>(&mut self, with: impl FnOnce(&mut types::follow_control) -> R) -> R {
+        match self.skel.maps.bss_data.as_deref_mut() {
+            Some(bss) => with(&mut bss.control),
+            None => with(&mut types::follow_control::default()),
+        }
+    }
+
+    /// It is this set's turn, or none's.
+    fn want(&self, set: Option<u32>) {
+        let sets = self.layout.sets.len() as u32;
+        let kinds = self.kinds_per_seat() as u32;
+        for (cpu, class) in self.classes.of.iter().enumerate() {
+            let kind = class
+                .zip(set)
+                .map_or(kinds, |(class, set)| class * sets + set);
+            self.cpus.store(cpu, offset_of!(types::here, wanted), kind);
+        }
+    }
+
+    /// Puts down what threads that run at this moment have counted so far, on CPUs of which that is to be done.
+    fn read_running(&self, wanted: impl Fn(&Entry<'_, types::here>) -> bool) {
+        let mut nobody = [0; SWITCH_BYTES];
+        for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.entry(*cpu))) {
+            let input = ProgramInput {
+                context_in: Some(&mut nobody),
+                cpu: cpu as u32,
+                flags: ON_CPU,
+                ..ProgramInput::default()
+            };
+            // A CPU that is offline runs nobody.
+            let _ = self.skel.progs.on_switch.test_run(input);
+        }
+    }
+
+    /// Kinds of counts that each thread has.
+    fn kinds_per_seat(&self) -> usize {
+        self.classes.first.len() * self.layout.sets.len()
+    }
+}
+
+impl Follow for InKernel {
+    fn kinds(&self) -> Vec<Kind> {
+        let sets = self.layout.sets.len();
+        let kind = |(class, cpu): (usize, &CpuId), set: usize| {
+            let present = self.layout.sets[set].present(&self.layout.counters[class * sets + set]);
+            Kind {
+                cpu: *cpu,
+                set: set as u32,
+                present,
+            }
+        };
+        self.classes
+            .first
+            .iter()
+            .enumerate()
+            .flat_map(|class| (0..sets).map(move |set| kind(class, set)))
+            .collect()
+    }
+
+    fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()> {
+        let mut seat = self.take_seats(threads.len())?;
+        for some in threads.chunks(shared::MAX_ADOPTED as usize) {
+            let adopter = self.adopter()?;
+            let Some(bss) = adopter.maps.bss_data.as_deref_mut() else {
+                break;
+            };
+            for (nth, (into, (pid, tid))) in bss.adoptions.iter_mut().zip(some).enumerate() {
+                (into.tgid, into.tid, into.seat) = (*pid, *tid, (seat + nth) as u32);
+            }
+            bss.nr_adoptions = some.len() as u32;
+            adopter
+                .progs
+                .adopt
+                .test_run(ProgramInput::default())
+                .map_err(failed("following threads"))?;
+            let Some(bss) = adopter.maps.bss_data.as_deref() else {
+                break;
+            };
+            let needless = |nth: &usize| bss.adoptions[*nth].seat == shared::NONE;
+            let needless: Vec<usize> = (0..some.len())
+                .filter(needless)
+                .map(|nth| seat + nth)
+                .collect();
+            needless.into_iter().for_each(|nr| self.give_back(nr));
+            seat += some.len();
+        }
+        self.control(|control| {
+            // SAFETY: an aligned integer that the kernel changes atomically, too.
+            let generation =
+                unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.generation) };
+            generation.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        });
+        // Those that run at this moment do not have to leave their CPU first.
+        self.read_running(|_| true);
+        Ok(())
+    }
+
+    fn switch(&mut self, set: u32, on: bool) -> io::Result<()> {
+        let switched = |e| io::Error::other(format!("{e}"));
+        if on {
+            self.counters.switch(set, true).map_err(switched)?;
+        }
+        self.want(on.then_some(set));
+        // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
+        for _ in 0..2 {
+            let kind = |here: &Entry<'_, types::here>| here.half(offset_of!(types::here, kind));
+            self.read_running(|here| {
+                is_busy(here) && kind(here) != here.half(offset_of!(types::here, wanted))
+            });
+        }
+        if !on {
+            self.counters.switch(set, false).map_err(switched)?;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, hear: Hear<'_>) {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+        let now = now.map_or(u64::MAX, |t| {
+            t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+        });
+        // Where that fails, a CPU that was offline goes on uncounted, and all others are counted.
+        let _ = self.renew();
+        let sparing = self.sparing.0;
+        self.read_running(|here| {
+            is_busy(here)
+                && now.saturating_sub(here.field(offset_of!(types::here, since_ns))) >= sparing
+        });
+        self.parted.clear();
+        for nr in 0..self.taken() {
+            if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
+                self.give_back(nr);
+            }
+        }
+        self.living = self.control(|control| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
+        });
+    }
+
+    fn living(&mut self) -> Vec<(u32, u32)> {
+        let taken = self.taken();
+        let seats = (0..taken).map(|nr| self.seats.read(nr));
+        seats
+            .filter(|seat| seat.state == shared::SEAT_TAKEN && seat.tid != 0)
+            .map(|seat| match seat.renumbered_ns {
+                0 => (seat.tgid, seat.tid),
+                _ => (seat.tgid, seat.tgid),
+            })
+            .collect()
+    }
+
+    fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
+        let seats = self.room;
+        let kinds = self.kinds_per_seat();
+        let mut sums: Vec<(usize, Vec<u64>)> = Vec::new();
+        for cpu in 0..self.classes.of.len() {
+            for kind in 0..kinds {
+                let mut counts = vec![0; self.layout.span(kind).len()];
+                let row = (seats + cpu) * kinds + kind;
+                self.layout
+                    .counts(kind, |field| self.rows.entry(row).field(field), &mut counts);
+                if counts[0] == 0 {
+                    continue;
+                }
+                match sums.iter_mut().find(|(of, _)| *of == kind) {
+                    Some((_, sum)) => sum
+                        .iter_mut()
+                        .zip(counts)
+                        .for_each(|(sum, count)| *sum += count),
+                    None => sums.push((kind, counts)),
+                }
+            }
+        }
+        sums
+    }
+
+    fn lost(&self) -> u64 {
+        self.unseen
+            + self
+                .skel
+                .maps
+                .bss_data
+                .as_deref()
+                .map_or(0, |bss| bss.control.missed)
+    }
+
+    fn is_crowded(&self) -> bool {
+        let used = |control: &types::follow_control| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
+        };
+        let used = self
+            .skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| used(&bss.control));
+        let room = self.room as u64;
+        used > room / 2 && used > self.living + room / 8
+    }
+}

@@ -1,0 +1,416 @@
+//! The scheduler as loaded: its tables, its programs, its ring.
+//!
+//! Input: targets and commands. Output: their results, and what the kernel tells.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::rc::Rc;
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::models::{FixedFeature, FixedModel};
+use countersteer_model::units::{CpuId, Nanos};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
+
+use crate::ScxError;
+use crate::config::{Mode, ScxConfig};
+use crate::counting::{Counting, Layout, Slot};
+use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
+
+const SWITCH_PARTIAL: u64 = 8;
+
+/// What the kernel told of a thread; sums only where its last ones came.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub head: types::told,
+    pub sum: Option<types::sum>,
+}
+
+/// The loaded scheduler; dropping it gives all threads back to the kernel.
+pub(crate) struct Kernel {
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    told: Rc<RefCell<Vec<Told>>>,
+    skel: EngineSkel<'static>,
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // The scheduler goes before the maps that it works on.
+        self.links.clear();
+    }
+}
+
+fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> ScxError {
+    move |source| ScxError::Kernel { what, source }
+}
+
+/// Reads a structure that the kernel wrote.
+pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is checked, `T` is a plain structure of integers for which every bit pattern is a value.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// A counter's key in the scheduler's table.
+fn key(place: Slot, core_types: &[u8]) -> [u8; 4] {
+    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0)
+        .to_ne_bytes()
+}
+
+impl Kernel {
+    /// Loads the scheduler and hands it the machine. `core_types` is by the kernel's CPU numbers.
+    pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
+        // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
+        let place = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = EngineSkelBuilder::default()
+            .open(place)
+            .map_err(at("reading the scheduler"))?;
+        let operations = open.struct_ops.engine_mut();
+        operations.timeout_ms = config.watchdog.as_millis() as u32;
+        if config.mode == Mode::Partial {
+            operations.flags |= SWITCH_PARTIAL;
+        }
+        if !config.tell_switches {
+            (operations.runnable, operations.quiescent) =
+                (std::ptr::null_mut(), std::ptr::null_mut());
+        }
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            let settings = &mut rodata.settings;
+            settings.slice_ns = config.slice.0;
+            settings.nr_cpus = core_types.len() as u32;
+            settings.tell_switches = u32::from(config.tell_switches);
+            settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
+            settings.core_type[..core_types.len()].copy_from_slice(core_types);
+        }
+        let events = shared::MAX_SETS * shared::MAX_EVENTS * core_types.len() as u32;
+        open.maps
+            .events
+            .set_max_entries(events)
+            .map_err(at("making room for counters"))?;
+        let skel = open.load().map_err(at("loading the scheduler"))?;
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&skel, &told)?;
+        let mut kernel = Self {
+            links: Vec::new(),
+            ring,
+            told,
+            skel,
+        };
+        kernel.steal_above(config.steal_above)?;
+        kernel.pace(config.period)?;
+        kernel.bring_online(all)?;
+        kernel.define(shared::TARGET_ANYWHERE, all)?;
+        Ok(kernel)
+    }
+
+    /// Hands the counters of the CPUs over.
+    pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
+        for (place, event) in counting.files() {
+            let file = event.as_fd().as_raw_fd().to_ne_bytes();
+            let update =
+                self.skel
+                    .maps
+                    .events
+                    .update(&key(place, core_types), &file, MapFlags::ANY);
+            update.map_err(at("handing counters over"))?;
+            let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
+            self.bss()?.control.slots[row as usize] |= 1 << place.slot;
+        }
+        Ok(())
+    }
+
+    /// Takes counters back that nobody reads any more.
+    pub fn uncount(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
+        let sets = counting.sets();
+        let rows = self
+            .bss()?
+            .control
+            .slots
+            .iter_mut()
+            .zip((0..shared::MAX_SETS).cycle());
+        rows.filter(|(_, set)| sets.contains(set))
+            .for_each(|(slots, _)| *slots = 0);
+        for (place, _) in counting.files() {
+            // One that was never handed over is not missed.
+            let _ = self.skel.maps.events.delete(&key(place, core_types));
+        }
+        Ok(())
+    }
+
+    /// Says how speed-up factors follow from the events in the slots of sets that take turns, by core type; whether any does.
+    pub fn model(
+        &mut self,
+        models: &[FixedModel],
+        first: u32,
+        sets: &[Layout],
+    ) -> Result<bool, ScxError> {
+        let bss = self.bss()?;
+        bss.models
+            .iter_mut()
+            .for_each(|model| model.nr_features = 0);
+        bss.control.sets = (first..)
+            .zip(sets)
+            .fold(0, |bits, (set, _)| bits | 1 << set);
+        for ((core_type, model), into) in models.iter().enumerate().zip(&mut bss.models) {
+            into.base_q16 = model.base_q16;
+            let slots = |f: &FixedFeature, set: &Layout| {
+                let slot = |event| {
+                    set.on(core_type)
+                        .find(|(_, e)| *e == event)
+                        .map(|(slot, _)| slot as u8)
+                };
+                Some((slot(f.above)?, slot(f.below)?))
+            };
+            let known = |f: &&FixedFeature| sets.iter().any(|set| slots(f, set).is_some());
+            // How much a thread did is the first feature's denominator: without it there is no model.
+            if model.features.first().is_none_or(|f| !known(&f)) {
+                continue;
+            }
+            let features = model
+                .features
+                .iter()
+                .filter(known)
+                .take(into.features.len());
+            let nr_features = features.clone().count() as u32;
+            for (feature, into) in features.zip(&mut into.features) {
+                into.sets = 0;
+                for (set, layout) in (first as usize..).zip(sets) {
+                    let Some((above, below)) = slots(feature, layout) else {
+                        continue;
+                    };
+                    (into.above[set], into.below[set]) = (above, below);
+                    into.sets |= 1 << set;
+                }
+                into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
+                for ((least, add), into) in feature.steps.iter().zip(&mut into.steps) {
+                    (into.least_q20, into.add_q16) = (*least, *add);
+                }
+            }
+            into.nr_features = nr_features;
+        }
+        Ok(bss.models.iter().any(|model| model.nr_features > 0))
+    }
+
+    /// Another set counts from now on.
+    pub fn turn(&mut self, set: u32) -> Result<(), ScxError> {
+        self.bss()?.control.set = set;
+        Ok(())
+    }
+
+    /// How often metrics are computed.
+    pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
+        self.bss()?.control.period_ns = period.0;
+        Ok(())
+    }
+
+    /// From which backlogs idle CPUs of other targets take threads; none, if absent.
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+        // The kernel compares signed numbers.
+        self.bss()?.control.steal_above = queued.map_or(shared::NONE, |n| n.min(i32::MAX as u32));
+        Ok(())
+    }
+
+    /// From here on the scheduler schedules.
+    pub fn attach(&mut self) -> Result<(), ScxError> {
+        let progs = &mut self.skel.progs;
+        let fork = progs.engine_fork.attach_trace();
+        let fork = fork.map_err(at("following forks"))?;
+        let exec = progs.engine_exec.attach_trace();
+        let exec = exec.map_err(at("following execs"))?;
+        let scheduler = self
+            .skel
+            .maps
+            .engine
+            .attach_struct_ops()
+            .map_err(at("starting the scheduler"))?;
+        self.links = vec![scheduler, fork, exec];
+        Ok(())
+    }
+
+    fn bss(&mut self) -> Result<&mut types::bss, ScxError> {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .ok_or(ScxError::Gone(0))
+    }
+
+    /// What the kernel counts about itself.
+    pub fn counters(&mut self) -> Result<types::counters, ScxError> {
+        Ok(self.bss()?.counters)
+    }
+
+    /// Why the kernel ended the scheduler, if it did.
+    pub fn ejected(&mut self) -> Result<(), ScxError> {
+        let bss = self.bss()?;
+        // SAFETY: a plain integer in memory that the kernel writes too.
+        if unsafe { (&raw const bss.counters.exit_kind).read_volatile() } == 0 {
+            return Ok(());
+        }
+        let text = |bytes: &[i8]| {
+            bytes
+                .iter()
+                .take_while(|c| **c != 0)
+                .map(|c| char::from(*c as u8))
+                .collect::<String>()
+        };
+        Err(ScxError::Ejected {
+            reason: text(&bss.exit_reason),
+            message: text(&bss.exit_message),
+        })
+    }
+
+    /// Threads can run on these CPUs; before the scheduler schedules.
+    fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
+        let served = types::served {
+            online: 1,
+            ..types::served::default()
+        };
+        // SAFETY: `served` is a structure without padding that lives longer than the slice.
+        let bytes = unsafe {
+            std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served))
+        };
+        let update = |cpu: CpuId| {
+            self.skel
+                .maps
+                .serving
+                .update(&cpu.0.to_ne_bytes(), bytes, MapFlags::ANY)
+        };
+        cpus.iter()
+            .try_for_each(update)
+            .map_err(at("giving a CPU its queues"))
+    }
+
+    /// Makes a target of CPUs by the kernel's numbers; whether they can serve one more.
+    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, ScxError> {
+        let bss = self.bss()?;
+        bss.definition.target = id;
+        bss.definition.cpus = Default::default();
+        cpus.iter()
+            .for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
+        bss.control.nr_targets = bss.control.nr_targets.max(id + 1);
+        self.skel
+            .progs
+            .define_target
+            .test_run(ProgramInput::default())
+            .map_err(at("defining a target"))?;
+        self.answer("defining a target", libc::ENOSPC)
+    }
+
+    /// Takes a target away; whether nobody has it, nor has had it lately.
+    pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
+        self.bss()?.definition.target = id;
+        self.skel
+            .progs
+            .retire_target
+            .test_run(ProgramInput::default())
+            .map_err(at("taking a target away"))?;
+        self.answer("taking a target away", libc::EBUSY)
+    }
+
+    /// Whether what was asked of a target was done, or could not be for this reason.
+    fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, ScxError> {
+        match -self.bss()?.definition.result {
+            0 => Ok(true),
+            error if error == cannot => Ok(false),
+            error => Err(at(what)(libbpf_rs::Error::from_raw_os_error(error))),
+        }
+    }
+
+    /// Targets that the admission table may send threads to at any moment.
+    pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
+        let tables = self.bss()?.control.tables.iter();
+        Ok(tables
+            .flat_map(|t| t.rows.iter().take(t.nr_rows as usize))
+            .map(|row| row.target)
+            .collect())
+    }
+
+    /// Sends on who waits in a target's queue and belongs elsewhere by now.
+    pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
+        self.bss()?.definition.target = id;
+        self.skel
+            .progs
+            .sweep_target
+            .test_run(ProgramInput::default())
+            .map_err(at("moving threads"))?;
+        Ok(())
+    }
+
+    pub fn admit_by(&mut self, metric: u32, rows: &[(f64, u32)]) -> Result<(), ScxError> {
+        let control = &mut self.bss()?.control;
+        let next = (control.admission + 1) & 1;
+        let table = &mut control.tables[next as usize];
+        table.metric = metric;
+        table.nr_rows = rows.len().min(table.rows.len()) as u32;
+        // The last row is for whoever fits no other: of too many rows, that one must stay.
+        let kept = rows
+            .iter()
+            .take(table.rows.len() - 1)
+            .chain(rows.last().filter(|_| rows.len() >= table.rows.len()));
+        for (into, (least, target)) in table.rows.iter_mut().zip(kept) {
+            into.least_q16 = (least * 65536.0) as u64;
+            into.target = *target;
+        }
+        control.admission = next;
+        Ok(())
+    }
+
+    /// Has commands carried out; `then` gets each with its result and, if it asked for that, the thread's ledger.
+    pub fn obey(
+        &mut self,
+        commands: &[types::command],
+        mut then: impl FnMut(&types::command, &types::ledger),
+    ) -> Result<(), ScxError> {
+        for batch in commands.chunks(shared::MAX_COMMANDS as usize) {
+            let bss = self.bss()?;
+            bss.commands[..batch.len()].copy_from_slice(batch);
+            bss.nr_commands = batch.len() as u32;
+            self.skel
+                .progs
+                .obey_commands
+                .test_run(ProgramInput::default())
+                .map_err(at("passing commands"))?;
+            let bss = self.bss()?;
+            bss.commands[..batch.len()]
+                .iter()
+                .zip(&bss.collected[..])
+                .for_each(|(c, l)| then(c, l));
+        }
+        Ok(())
+    }
+
+    /// Where it can be seen that the kernel told something.
+    pub fn ring(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor belongs to the ring and lives as long.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Takes what the kernel told.
+    pub fn listen(&mut self) -> Vec<Told> {
+        // Only a callback that fails could fail, and the one here does not.
+        let _ = self.ring.consume();
+        std::mem::take(&mut *self.told.borrow_mut())
+    }
+}
+
+fn ring(
+    skel: &EngineSkel<'_>,
+    told: &Rc<RefCell<Vec<Told>>>,
+) -> Result<RingBuffer<'static>, ScxError> {
+    let told = Rc::clone(told);
+    let take = move |bytes: &[u8]| {
+        if let Some(head) = read::<types::told>(bytes) {
+            let sum = read::<types::told_sum>(bytes).map(|t| t.sum);
+            told.borrow_mut().push(Told { head, sum });
+        }
+        0
+    };
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&skel.maps.ring, take)
+        .map_err(at("opening the ring"))?;
+    builder.build().map_err(at("opening the ring"))
+}

@@ -1,0 +1,225 @@
+//! Threads followed inside the kernel for real; skipped, with the reason, where programs may not be loaded.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use countersteer_bpf::follow::load;
+use countersteer_host::counters::{
+    CoreTypes, CounterError, Ending, Errand, Heard, Inside, Pmus, Request, Session, Summary,
+    Target, resolve,
+};
+use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_model::units::Nanos;
+
+fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
+    let pmus = Pmus::read(Path::new("/")).unwrap();
+    let set = resolve(events, &parse_set(events).unwrap(), &pmus).unwrap();
+    let planned = PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
+    Request {
+        target,
+        sets: vec![set],
+        plan: Plan::new(vec![planned], interval).unwrap(),
+        interval,
+        samples: None,
+        duration: None,
+        every: None,
+        prompt: false,
+        cpus: pmus.online.clone(),
+        bind: None,
+        total: false,
+        output: None,
+        core_types: CoreTypes::of(&pmus),
+    }
+}
+
+/// By thread: its name, its counts, and whether its end was told.
+type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
+
+/// What a session counts, unless that is not permitted here.
+fn count(request: Request) -> Option<(Counted, Summary)> {
+    let session = match Session::open(request, Some(Inside { load, must: true })) {
+        Err(CounterError::NotInside { reason }) => {
+            eprintln!("skipped: {reason}");
+            return None;
+        }
+        session => session.unwrap(),
+    };
+    let mut counted = Counted::new();
+    let summary = session.run(|tick| {
+        for (i, row) in tick.readings.rows().iter().enumerate() {
+            let Owner::Thread { tid, .. } = row.owner else {
+                continue;
+            };
+            let values = tick.readings.values(i);
+            let (name, sums, last) = counted
+                .entry(tid)
+                .or_insert_with(|| (String::new(), vec![0; values.len()], false));
+            sums.iter_mut()
+                .zip(values)
+                .for_each(|(sum, value)| *sum += *value as u64);
+            *last |= row.last;
+            tick.name(tid).clone_into(name);
+        }
+        ControlFlow::Continue(())
+    });
+    Some((counted, summary.unwrap()))
+}
+
+fn shell(script: &str) -> Target {
+    Target::Launch(["sh", "-c", script].map(str::to_owned).to_vec())
+}
+
+const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+
+#[test]
+fn every_process_of_a_program_is_counted_from_birth_to_death() {
+    let busy = format!("(sleep 0.01; {BUSY}; true)");
+    let script = format!("{busy} & {busy} & wait; {busy}; exit 3");
+    for interval in [None, Some(Nanos::from_millis(5))] {
+        let request = request(
+            shell(&script),
+            "task_clock,context_switches,page_faults",
+            interval,
+        );
+        let Some((counted, summary)) = count(request) else {
+            return;
+        };
+        assert_eq!(
+            (summary.ending, summary.born, summary.lost),
+            (Some(Ending::Exited(3)), 6, 0)
+        );
+        assert_eq!(counted.len(), 7, "{counted:?}");
+        let whole = |(_, values, ended): &(_, Vec<u64>, bool)| values[0] > 0 && *ended;
+        assert!(counted.values().all(whole), "{counted:?}");
+        assert_eq!(
+            counted
+                .values()
+                .filter(|(name, _, _)| name == "sleep")
+                .count(),
+            3,
+            "{counted:?}"
+        );
+        let sum = |event: usize| {
+            counted
+                .values()
+                .map(|(_, values, _)| values[event])
+                .sum::<u64>()
+        };
+        assert!(
+            sum(0) > 1_000_000 && sum(1) > 7 && sum(2) > 100,
+            "{counted:?}"
+        );
+    }
+}
+
+#[test]
+fn programs_that_are_started_by_a_program_have_their_names() {
+    let Some((counted, _)) = count(request(shell("sleep 0.01; true"), "task_clock", None)) else {
+        return;
+    };
+    let mut names: Vec<&str> = counted.values().map(|(name, _, _)| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["sh", "sleep"]);
+}
+
+#[test]
+fn threads_that_run_already_are_followed_with_what_they_give_birth_to() {
+    let script = "read line; sleep 0.02; sleep 0.01; true";
+    let mut shell = std::process::Command::new("sh")
+        .args(["-c", script])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = shell.id();
+    let request = request(Target::Processes(vec![pid]), "task_clock,page_faults", None);
+    let input = shell.stdin.take();
+    // It goes on when its input ends, which is after it is being followed.
+    let waker = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        drop(input);
+        shell.wait().unwrap()
+    });
+    let Some((counted, summary)) = count(request) else {
+        return;
+    };
+    waker.join().unwrap();
+    assert_eq!((summary.born, summary.lost), (2, 0));
+    assert!(
+        counted.contains_key(&pid) && counted.len() == 3,
+        "{counted:?}"
+    );
+    assert!(
+        counted
+            .values()
+            .all(|(_, values, ended)| values[0] > 0 && *ended),
+        "{counted:?}"
+    );
+}
+
+#[test]
+fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
+    let whole = Request {
+        total: true,
+        ..request(shell("true"), "task_clock", None)
+    };
+    let refused = Session::open(whole, Some(Inside { load, must: true }))
+        .err()
+        .map(|e| e.to_string());
+    let expected = "threads cannot be counted by BPF programs here: that is for threads told apart: of a program, of -p or of -t; \
+                    without `--bpf always` they have counters of their own";
+    assert_eq!(refused.as_deref(), Some(expected));
+    // Without insisting they are counted as ever.
+    let every = Request {
+        every: Some((0, 0, 1_000_000)),
+        ..request(shell("true"), "task_clock", None)
+    };
+    assert!(Session::open(every, Some(Inside { load, must: false })).is_ok());
+}
+
+/// A process that has ended and whose parent has not taken notice yet.
+fn zombie() -> std::process::Child {
+    let child = std::process::Command::new("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
+    let request = request(shell("true"), "task_clock", None);
+    let sets = &request.sets;
+    let cpus = &request.cpus;
+    let core_types = &request.core_types.by_cpu;
+    let errand = Errand {
+        sets,
+        cpus,
+        core_types,
+        program: None,
+        threads: 1,
+        sparing: Nanos::ZERO,
+    };
+    let mut follow = match load(&errand) {
+        Ok(follow) => follow,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let mut child = zombie();
+    follow.adopt(&[(child.id(), child.id())]).unwrap();
+    let thread = (child.id(), child.id());
+    assert!(follow.living().contains(&thread), "nobody has seen it go");
+    child.wait().unwrap();
+    // The kernel forgets it a little later. Were that missed, whoever has its place in memory next would be taken for it.
+    let begun = std::time::Instant::now();
+    while follow.living().contains(&thread) && begun.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut ended = Vec::new();
+    follow.collect(&mut |_, tid, heard| ended.extend(matches!(heard, Heard::Ended).then_some(tid)));
+    assert_eq!(ended, [child.id()]);
+}

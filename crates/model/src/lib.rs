@@ -1,0 +1,35 @@
+//! The pure core of Countersteer: no I/O, no clock, no threads.
+//!
+//! Data flows one way: a source yields samples, samples become metrics, a policy turns metrics into a placement, an engine
+//! applies it, and everything is recorded. Each module is one noun of that sentence.
+
+pub mod bounds;
+pub mod by_id;
+pub mod counters;
+pub mod cpunumbers;
+pub mod cpuset;
+pub mod driver;
+pub mod engine;
+pub mod events;
+pub mod evidence;
+pub mod machine;
+pub mod metric;
+pub mod models;
+pub mod observation;
+pub mod phase;
+pub mod placement;
+pub mod policy;
+pub mod printable;
+pub mod profile;
+pub mod rules;
+pub mod sample;
+pub mod score;
+pub mod signature;
+pub mod testing;
+pub mod textfile;
+pub mod told;
+pub mod topology;
+pub mod trial;
+pub mod units;
+pub mod usage;
+pub mod workload;

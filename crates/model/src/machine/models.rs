@@ -1,0 +1,82 @@
+//! Which models and rules are for a machine: those trained for it, else for the same core types at the same ratio of frequencies.
+
+use super::CoreType;
+use crate::models::swaps::SwapFile;
+use crate::models::{Model, ModelFile, Models, Target, shipped_swaps};
+
+/// Ratios of frequencies that differ by no more than this part are taken to be the same.
+const SAME_CLOCKS: f64 = 0.05;
+
+/// The core types that a factor compares.
+struct Pair<'a> {
+    fast: &'a str,
+    slow: &'a str,
+    clock_ratio: f64,
+}
+
+impl<'a> Pair<'a> {
+    /// Of a machine's core types, fastest first; none where all are alike.
+    fn of(core_types: &'a [CoreType]) -> Option<Self> {
+        let [fast, .., slow] = core_types else {
+            return None;
+        };
+        Some(Self {
+            fast: &fast.name,
+            slow: &slow.name,
+            clock_ratio: fast.freq_ghz / slow.freq_ghz,
+        })
+    }
+
+    /// Whether a file compares these core types at these frequencies.
+    fn fits(&self, fast: &str, slow: &str, clock_ratio: f64) -> bool {
+        let same_clocks = (clock_ratio / self.clock_ratio - 1.0).abs() <= SAME_CLOCKS;
+        fast == self.fast && slow == self.slow && same_clocks
+    }
+
+    fn fits_model(&self, file: &ModelFile) -> bool {
+        self.fits(&file.fast, &file.slow, file.clock_ratio)
+    }
+}
+
+/// Whether a model is for a machine with these core types, fastest first.
+#[must_use]
+pub fn is_for(file: &ModelFile, core_types: &[CoreType]) -> bool {
+    let known = core_types.iter().any(|t| t.name == file.core_type);
+    known && Pair::of(core_types).is_some_and(|pair| pair.fits_model(file))
+}
+
+/// The models for each of a machine's core types, fastest first, out of what `files` gives for a core type: those trained for this
+/// machine, else for the same core types at the same ratio of frequencies; of several, the last.
+#[must_use]
+pub fn models_for(
+    machine: &str,
+    core_types: &[CoreType],
+    files: impl Fn(&str) -> Vec<ModelFile>,
+) -> Vec<Models> {
+    let Some(pair) = Pair::of(core_types) else {
+        return vec![Models::default(); core_types.len()];
+    };
+    let of = |core_type: &CoreType| {
+        let files = files(&core_type.name);
+        let find = |target: Target| {
+            let of_type = |f: &&ModelFile| f.target == target && f.core_type == core_type.name;
+            let fitting = files.iter().filter(of_type).filter(|f| pair.fits_model(f));
+            fitting.max_by_key(|f| f.machine == machine).map(Model::new)
+        };
+        Models {
+            sf: find(Target::Sf),
+            ef: find(Target::Ef),
+        }
+    };
+    core_types.iter().map(of).collect()
+}
+
+/// The shipped rules for exchanges on a machine with these core types, fastest first: those of its name, else for the same core
+/// types at the same ratio of frequencies.
+#[must_use]
+pub fn swaps_for(machine: &str, core_types: &[CoreType]) -> Option<SwapFile> {
+    let pair = Pair::of(core_types)?;
+    let files = shipped_swaps().into_iter();
+    let fitting = files.filter(|f| pair.fits(&f.fast, &f.slow, f.clock_ratio));
+    fitting.max_by_key(|f| f.machine == machine)
+}

@@ -1,0 +1,311 @@
+//! Rounds: what sets of events that take turns have told of a thread since its phase began.
+//!
+//! Where a PMU cannot count at once all that a metric is made of, sets of events take turns. Their counts are of different
+//! stretches of time, so they are never added up or scaled: a ratio is taken from the newest sample that has both its sides, and
+//! a metric from ratios of samples that belong together. Those of a *round* do: of one core type, one of each set, and all of one
+//! phase. A sample whose first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says
+//! otherwise) is away by more than a quarter from that of the round's first begins another round, and those before it are
+//! dropped. The engine in the kernel goes by the same rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::steps::{is_away, step_models};
+use crate::by_id::ByThread;
+use crate::models::FixedModel;
+use crate::sample::{Event, Row, Samples};
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, ThreadId};
+
+/// A sample, and those of other sets that belong to the same round.
+#[derive(Clone, Copy)]
+pub struct Round<'a> {
+    pub thread: ThreadId,
+    pub sample: Row<'a>,
+    /// The round, oldest first, the newest sample included; none where one set counts all the time.
+    parts: Option<&'a Samples>,
+}
+
+impl<'a> Round<'a> {
+    /// The newest of these samples, if it is a thread's and by a set that is not multiplexed.
+    #[must_use]
+    pub fn of(samples: &'a Samples) -> Option<Self> {
+        let sample = samples.iter().next_back()?;
+        Some(Self::alone(sample.thread()?, sample))
+    }
+
+    const fn alone(thread: ThreadId, sample: Row<'a>) -> Self {
+        let parts = None;
+        Self {
+            thread,
+            sample,
+            parts,
+        }
+    }
+
+    /// Each set has been seen.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let sets = self.sample.sets();
+        self.parts.map_or(0, Samples::len) >= sets as usize || sets <= 1
+    }
+
+    /// The newest sample that has all of these.
+    #[must_use]
+    pub fn with(&self, events: &[Event]) -> Option<Row<'a>> {
+        let has = |sample: &Row<'_>| {
+            events
+                .iter()
+                .all(|event| sample.counts.get(*event).is_some())
+        };
+        Some(self.sample)
+            .filter(has)
+            .or_else(|| self.parts?.iter().rev().find(has))
+    }
+
+    /// `numerator / denominator` in the newest sample that has both; none where nothing was counted of the denominator.
+    #[must_use]
+    pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
+        self.with(&[numerator, denominator])?
+            .counts
+            .ratio(numerator, denominator)
+    }
+}
+
+/// What is known of a round.
+#[derive(Default)]
+struct Known {
+    /// The ratio that its first sample had which had one.
+    began_q20: Option<u64>,
+    parts: Samples,
+}
+
+/// The rounds of all threads.
+pub(super) struct Rounds {
+    topology: Arc<Topology>,
+    /// By core type, once something takes turns.
+    models: Vec<FixedModel>,
+    /// Samples of different phases belong together as well.
+    blind: bool,
+    threads: ByThread<BTreeMap<CoreTypeId, Known>>,
+}
+
+impl Rounds {
+    pub(super) fn new(topology: Arc<Topology>) -> Self {
+        Self {
+            topology,
+            models: Vec::new(),
+            blind: false,
+            threads: ByThread::default(),
+        }
+    }
+
+    /// The same without looking for changes of phase.
+    pub(super) fn blind(self) -> Self {
+        Self {
+            blind: true,
+            ..self
+        }
+    }
+
+    pub(super) fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(thread);
+    }
+
+    /// The round to which a sample belongs.
+    pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: Row<'a>) -> Round<'a> {
+        if sample.sets() <= 1 {
+            self.threads.remove(thread);
+            return Round::alone(thread, sample);
+        }
+        if self.models.is_empty() {
+            self.models = step_models(&self.topology);
+        }
+        let told_by = self
+            .models
+            .get(sample.core_type.index())
+            .and_then(|model| model.features.first());
+        // A thread that did nothing belongs nowhere; a set that cannot tell belongs anywhere.
+        let tells = told_by.filter(|f| {
+            sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
+        });
+        let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
+        if tells.is_some() && ratio.is_none() {
+            return Round::alone(thread, sample);
+        }
+        let of_thread = self.threads.entry(thread, BTreeMap::new);
+        let known = of_thread.entry(sample.core_type).or_default();
+        let other_sets = (known.parts.row(0)).is_some_and(|part| part.sets() != sample.sets());
+        let broken = !self.blind
+            && ratio
+                .zip(known.began_q20)
+                .is_some_and(|(ratio, began)| is_away(ratio, began));
+        if other_sets || broken {
+            *known = Known::default();
+        }
+        known.began_q20 = known.began_q20.or(ratio);
+        known.parts.retain(|part| part.set != sample.set);
+        known.parts.push_row(sample);
+        Round {
+            thread,
+            sample,
+            parts: Some(&known.parts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+    use crate::testing::{SMT, topology};
+    use crate::units::{CpuId, Nanos};
+
+    /// A sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.
+    fn sample(set: u32, core_type: u32, cycles: f64, rare: f64) -> Samples {
+        of_sets(2, set, core_type, cycles, rare)
+    }
+
+    fn of_sets(sets: u32, set: u32, core_type: u32, cycles: f64, rare: f64) -> Samples {
+        let other = [Event::LlcMisses, Event::BranchMisses][usize::from(set != 0)];
+        let counts = [
+            (Event::Instructions, 1e6),
+            (Event::Cycles, cycles * 1e6),
+            (other, rare),
+        ];
+        counted(sets, set, core_type, &counts)
+    }
+
+    fn counted(sets: u32, set: u32, core_type: u32, counts: &[(Event, f64)]) -> Samples {
+        let time = Nanos::from_millis(100);
+        let head = Sample::of_thread(ThreadId(7), CpuId(0), CoreTypeId(core_type), time, time);
+        Samples::of(Sample { set, ..head }, sets, counts)
+    }
+
+    /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
+    fn told(samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+        told_by(Rounds::new(topology(SMT)), samples)
+    }
+
+    fn told_by(mut rounds: Rounds, samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+        let mut tell = |sample: &Samples| {
+            let round = rounds.add(ThreadId(7), sample.row(0).unwrap());
+            let per_mega = |event| {
+                round
+                    .ratio(event, Event::Instructions)
+                    .map(|r| (r * 1e6).round())
+            };
+            (
+                round.is_whole(),
+                per_mega(Event::LlcMisses),
+                per_mega(Event::BranchMisses),
+            )
+        };
+        samples.iter().map(&mut tell).collect()
+    }
+
+    #[test]
+    fn a_round_is_whole_once_each_set_was_seen() {
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 0, 1.1, 3.0),
+            sample(0, 0, 0.9, 6.0),
+        ];
+        let wanted = [
+            (false, Some(5.0), None),
+            (true, Some(5.0), Some(3.0)),
+            (true, Some(6.0), Some(3.0)),
+        ];
+        assert_eq!(told(&samples), wanted);
+    }
+
+    #[test]
+    fn a_set_seen_twice_does_not_stand_for_another() {
+        let twice = [
+            sample(0, 0, 1.0, 5.0),
+            sample(0, 0, 1.0, 6.0),
+            sample(0, 0, 1.0, 7.0),
+        ];
+        let told = told(&twice);
+        assert!(told.iter().all(|(whole, ..)| !whole), "{told:?}");
+        assert_eq!(told[2].1, Some(7.0), "the newest counts");
+    }
+
+    #[test]
+    fn another_phase_drops_what_was_seen_before() {
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 0, 2.0, 3.0),
+            sample(0, 0, 2.1, 6.0),
+            sample(1, 0, 2.0, 4.0),
+        ];
+        let whole: Vec<bool> = told(&samples).iter().map(|t| t.0).collect();
+        assert_eq!(whole, [false, false, true, true]);
+        assert_eq!(told(&samples)[1], (false, None, Some(3.0)));
+    }
+
+    #[test]
+    fn without_the_check_phases_are_mixed() {
+        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 2.0, 3.0)];
+        let mixed = told_by(Rounds::new(topology(SMT)).blind(), &samples);
+        assert_eq!(mixed[1], (true, Some(5.0), Some(3.0)));
+    }
+
+    #[test]
+    fn each_core_type_has_rounds_of_its_own() {
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 1, 1.0, 3.0),
+            sample(1, 0, 1.0, 4.0),
+            sample(0, 1, 1.0, 2.0),
+        ];
+        let wanted = [
+            (false, Some(5.0), None),
+            (false, None, Some(3.0)),
+            (true, Some(5.0), Some(4.0)),
+            (true, Some(2.0), Some(3.0)),
+        ];
+        assert_eq!(told(&samples), wanted);
+    }
+
+    #[test]
+    fn who_did_nothing_neither_breaks_a_round_nor_belongs_to_it() {
+        let mut idle = sample(1, 0, 0.0, 0.0);
+        idle.set(0, Event::Instructions, 0.0);
+        let wholes = told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)])
+            .iter()
+            .map(|t| t.0)
+            .collect::<Vec<_>>();
+        assert_eq!(wholes, [false, false, true]);
+    }
+
+    #[test]
+    fn sets_that_cannot_tell_phases_belong_to_any() {
+        let counts = [(Event::Instructions, 1e6), (Event::BranchMisses, 9.0)];
+        let blind = || counted(2, 1, 0, &counts);
+        let told = told(&[
+            sample(0, 0, 1.0, 5.0),
+            blind(),
+            sample(0, 0, 3.0, 6.0),
+            blind(),
+        ]);
+        assert_eq!(told[1], (true, Some(5.0), Some(9.0)));
+        assert_eq!((told[2].0, told[3].0), (false, true));
+    }
+
+    #[test]
+    fn other_sets_begin_anew() {
+        let alone = of_sets(1, 0, 0, 1.0, 5.0);
+        let three = of_sets(3, 1, 0, 1.0, 5.0);
+        let told = told(&[
+            sample(0, 0, 1.0, 4.0),
+            three,
+            sample(1, 0, 1.0, 3.0),
+            sample(0, 0, 1.0, 2.0),
+            alone,
+            sample(0, 0, 1.0, 1.0),
+        ]);
+        let wholes: Vec<bool> = told.iter().map(|t| t.0).collect();
+        assert_eq!(wholes, [false, false, false, true, true, false]);
+    }
+}

@@ -1,0 +1,286 @@
+//! Factors by trained models ([`crate::models`]), corrected by what the thread showed, and what takes their place where there is
+//! none or it abstains.
+//!
+//! A model errs by thread more than by phase: what it does not see of a program, it does not see in any phase. So whenever a
+//! thread has run on the fastest and on the slowest core type shortly one after the other, its speeds on both are a measured
+//! factor of that time, and by how much the model of each type was off then is taken off what the model says later, on that type. The
+//! models of two types then agree about the thread, and still follow its phases. Moves that happen anyway do; the policies
+//! send only threads on which the model abstains.
+//!
+//! Both may err: the model as far as its own interval says, a measurement by other phases and company ([`NOISE`]). They are weighed
+//! by these variances (a Kalman filter of one state, the logarithm of the bias): a model that is sharper than a measurement
+//! is hardly corrected by the first one. Decided here, the papers have either source alone. It is wrong for a thread whose
+//! bias differs by phase, until it moves again.
+
+use std::sync::Arc;
+
+use super::sf::{Model as Untrained, Sampled};
+use super::{MetricDef, MetricSource, ReadBy, Round};
+use crate::by_id::ByThread;
+
+use crate::models::{FACTOR_BITS, MAX_FEATURES, Model, Prediction, Target, UNKNOWN_WIDTH};
+use crate::sample::Event;
+use crate::topology::Topology;
+use crate::units::{Nanos, ThreadId};
+
+/// Speeds on two core types make a factor if they were seen within this time: most likely of one phase.
+const SHORTLY: Nanos = Nanos::from_millis(500);
+/// Standard deviation of a measured factor, relative to it.
+const NOISE: f64 = 0.1;
+/// Standard deviation by which a thread's bias changes from one measurement to the next, relative to the factor.
+const DRIFT: f64 = 0.03;
+/// Standard deviation of an untrained model, relative to the factor.
+const UNTRAINED: f64 = 0.3;
+/// Half-width of an interval of 90 % over the standard deviation.
+const WIDTH: f64 = 1.645;
+
+pub(super) const SF_MODEL: MetricDef = MetricDef {
+    name: "sf",
+    unit: "ratio",
+    prose: "speed-up factor predicted from counters of the core type the thread runs on; measured where the model abstains",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
+    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Sf))),
+};
+
+pub(super) const SF_DOUBT: MetricDef = MetricDef {
+    name: "sf_doubt",
+    unit: "ratio",
+    prose: "width of the trained model's interval over that of the constant; from 1 on the model abstains and sf is measured",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    read_by: ReadBy::Beside(SF_MODEL.name),
+};
+
+pub(super) const EF_MODEL: MetricDef = MetricDef {
+    name: "ef",
+    unit: "ratio",
+    prose: "efficiency factor (energy-delay product on the slowest core type over that on the fastest) by the trained model",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
+};
+
+/// A factor: of the core type's trained model; where that abstains, the thread's own speeds, once it ran on both types; for core
+/// types without a trained model, the untrained one.
+pub(super) struct Factor {
+    topology: Arc<Topology>,
+    target: Target,
+    untrained: Untrained,
+    sampled: Sampled,
+    own: ByThread<Own>,
+    /// How much wider the last prediction's interval is than that of the constant.
+    doubt: Option<f64>,
+}
+
+impl Factor {
+    pub fn new(topology: &Arc<Topology>, target: Target) -> Self {
+        Self {
+            topology: Arc::clone(topology),
+            target,
+            untrained: Untrained::new(topology),
+            sampled: Sampled::new(topology),
+            own: ByThread::default(),
+            doubt: None,
+        }
+    }
+
+    /// A prediction, corrected where the thread's bias on this core type is known.
+    fn corrected(&mut self, round: &Round<'_>, predicted: f64, deviation: f64) -> Option<f64> {
+        let sample = round.sample;
+        let (fast, slow) = self.topology.extremes();
+        let end = [fast, slow].iter().position(|t| *t == sample.core_type)?;
+        let seconds = sample.running.as_secs_f64();
+        let instructions = sample.counts.get(Event::Instructions);
+        let ips = instructions.filter(|i| *i > 0.0 && seconds > 0.0)? / seconds;
+        let seen = Seen {
+            ips,
+            predicted,
+            deviation,
+            at: sample.end,
+        };
+        let own = self.own.entry(round.thread, Own::default);
+        own.see(end, seen, self.target.bounds());
+        let (least, most) = self.target.bounds();
+        Some((predicted * own.bias[end]?.log.exp()).clamp(least, most))
+    }
+}
+
+impl Model {
+    /// What a round tells; none of one that is not whole or of a thread that did nothing. Where a ratio cannot be told, the
+    /// doubt is beyond all bounds.
+    #[must_use]
+    pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
+        if !round.is_whole() {
+            return None;
+        }
+        let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
+        let (least, most) = self.target.bounds();
+        // Each ratio is read once, though both tables have it.
+        let mut read = [None; MAX_FEATURES];
+        for (value, feature) in read.iter_mut().zip(&self.factor.features) {
+            *value = feature.read_q20(round);
+        }
+        let (factor, complete) = self.factor.evaluate(|row| *read.get(row)?)?;
+        let factor = from(factor).clamp(least, most);
+        let of_width = |row: usize| match self.shared[row] {
+            Some(shared) => *read.get(shared)?,
+            None => self.width.features[row].read_q20(round),
+        };
+        let width = match self.width.evaluate(of_width) {
+            Some((width, true)) if complete => from(width).max(self.least_width),
+            _ => UNKNOWN_WIDTH,
+        };
+        let doubt = width / self.constant.width.max(1e-6);
+        Some(Prediction {
+            factor,
+            width,
+            doubt,
+        })
+    }
+}
+
+impl MetricSource for Factor {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let models = self.topology.models.get(round.sample.core_type.index());
+        let model = models.and_then(|models| models.of(self.target));
+        let predicted = model.and_then(|model| model.predict(round));
+        self.doubt = predicted.map(|p| p.doubt);
+        if self.target == Target::Ef {
+            return predicted?.confident();
+        }
+        let measured = self.sampled.read(round);
+        let (said, deviation, confident) = match (model, predicted) {
+            (None, _) => {
+                let said = self.untrained.read(round)?;
+                (said, UNTRAINED, Some(said))
+            }
+            (Some(_), None) => return None,
+            (Some(_), Some(p)) => (p.factor, p.width / WIDTH, p.confident()),
+        };
+        self.corrected(round, said, deviation)
+            .or(confident)
+            .or(measured)
+    }
+
+    fn beside(&self) -> Option<f64> {
+        self.doubt
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        self.sampled.forget(thread);
+        self.own.remove(thread);
+    }
+}
+
+/// What a thread showed on the fastest and on the slowest core type.
+#[derive(Default)]
+struct Own {
+    last: [Option<Seen>; 2],
+    /// Where it was last, and samples in a row there.
+    visit: Option<(usize, u32)>,
+    bias: [Option<Bias>; 2],
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Instructions per second.
+    ips: f64,
+    predicted: f64,
+    deviation: f64,
+    at: Nanos,
+}
+
+/// What the factor was over what a type's model said.
+#[derive(Clone, Copy)]
+struct Bias {
+    log: f64,
+    variance: f64,
+}
+
+impl Own {
+    fn see(&mut self, end: usize, mut seen: Seen, (least, most): (f64, f64)) {
+        let before = self.visit.filter(|(there, _)| *there == end);
+        let nth = before.map_or(1, |(_, nth)| nth.saturating_add(1));
+        self.visit = Some((end, nth));
+        if let Some(last) = self.last[end].filter(|_| nth > 1) {
+            seen.ips = (seen.ips * last.ips).sqrt();
+        }
+        self.last[end] = Some(seen);
+        // Once a visit; its first sample alone is of caches that were cold.
+        let [Some(fast), Some(slow)] = self.last else {
+            return;
+        };
+        let apart = fast.at.since(slow.at).max(slow.at.since(fast.at));
+        if nth != 2 || apart > SHORTLY {
+            return;
+        }
+        let factor = (fast.ips / slow.ips).clamp(least, most);
+        for (bias, seen) in self.bias.iter_mut().zip([fast, slow]) {
+            let Bias { log, variance } = bias.unwrap_or(Bias {
+                log: 0.0,
+                variance: seen.deviation.powi(2),
+            });
+            let gain = variance / (variance + NOISE.powi(2));
+            *bias = Some(Bias {
+                log: log + gain * ((factor / seen.predicted).ln() - log),
+                variance: variance * (1.0 - gain) + DRIFT.powi(2),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: (f64, f64) = (1.0, 7.0);
+
+    fn seen(ips: f64, predicted: f64, deviation: f64, at_ms: u64) -> Seen {
+        let at = Nanos::from_millis(at_ms);
+        Seen {
+            ips,
+            predicted,
+            deviation,
+            at,
+        }
+    }
+
+    /// A thread that was seen on the slow type, then on the fast one, at three times the speed.
+    fn moved(deviation: f64) -> Own {
+        let mut own = Own::default();
+        for at_ms in [100, 200] {
+            own.see(1, seen(1e9, 2.0, deviation, at_ms), BOUNDS);
+        }
+        own.see(0, seen(3e9, 1.5, deviation, 300), BOUNDS);
+        assert!(own.bias.iter().all(Option::is_none), "caches may be cold");
+        own.see(0, seen(3e9, 1.5, deviation, 400), BOUNDS);
+        own
+    }
+
+    fn factors(own: &Own) -> [f64; 2] {
+        own.bias.map(|bias| bias.unwrap().log.exp())
+    }
+
+    #[test]
+    fn speeds_shortly_one_after_the_other_say_how_far_each_model_is_off() {
+        // A model that knows nothing is set right at once.
+        let mut own = moved(10.0);
+        let [fast, slow] = factors(&own);
+        assert!((fast - 2.0).abs() < 1e-3 && (slow - 1.5).abs() < 1e-3);
+        // Much later the speed on the slow type is of another phase, maybe.
+        own.see(1, seen(0.1e9, 2.0, 10.0, 5000), BOUNDS);
+        own.see(1, seen(0.1e9, 2.0, 10.0, 5100), BOUNDS);
+        assert_eq!(factors(&own), [fast, slow]);
+    }
+
+    #[test]
+    fn a_sharp_model_is_corrected_little_at_first() {
+        // As sharp as a measurement: half of the way, on the logarithm's scale.
+        let [fast, slow] = factors(&moved(NOISE));
+        assert!((fast - 2.0f64.sqrt()).abs() < 1e-9, "{fast}");
+        assert!((slow - 1.5f64.sqrt()).abs() < 1e-9, "{slow}");
+        let [fast, _] = factors(&moved(NOISE / 10.0));
+        assert!((1.0..1.01).contains(&fast), "{fast}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Changes of phase, for engines that do not notice them by themselves.
+//!
+//! Input: samples. Output: [`ThreadEventKind::Phase`] among the events. What a phase is, is the same as in the kernel's engine: the
+//! ratio that the first feature of the core type's step table is about ([`crate::metric::steps`]; cycles per instruction unless
+//! the machine's file says otherwise) keeps away from what it was when the phase began, by a quarter of that, for two samples in a
+//! row. Ratios of different core types are not compared.
+//!
+//! The speed-up factor itself would tell less: models of it level off where programs still differ a lot.
+
+use std::collections::BTreeMap;
+
+use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
+use crate::metric::steps::{is_away, step_models};
+use crate::models::FixedModel;
+use crate::sample::Row;
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, ThreadId};
+
+/// After so many of them in a row it does.
+const MOST_DOUBTS: u32 = 2;
+
+/// What is known of a thread's phase on a core type.
+#[derive(Clone, Copy)]
+struct Present {
+    /// The ratio when it began.
+    began_q20: u64,
+    /// Samples in a row that do not fit.
+    doubts: u32,
+}
+
+/// The phases that threads are in.
+pub struct Phases {
+    models: Vec<FixedModel>,
+    present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Present>>,
+}
+
+impl Phases {
+    #[must_use]
+    pub fn new(topology: &Topology) -> Self {
+        Self {
+            models: step_models(topology),
+            present: BTreeMap::new(),
+        }
+    }
+
+    /// Adds changes of phase to an observation that has none since its engine does not tell them.
+    pub fn notice(&mut self, seen: &mut Observation) {
+        if seen.tells_phases {
+            return;
+        }
+        for event in &seen.events {
+            if event.kind == ThreadEventKind::Exit {
+                self.present.remove(&event.thread);
+            }
+        }
+        let known = seen.events.len();
+        for (thread, sample) in seen.samples.of_threads() {
+            if self.begins(thread, &sample) {
+                let at = sample.end;
+                seen.events.push(ThreadEvent {
+                    at,
+                    thread,
+                    kind: ThreadEventKind::Phase,
+                });
+            }
+        }
+        if seen.events.len() > known {
+            seen.events.sort_by_key(|event| event.at);
+        }
+        seen.tells_phases = true;
+    }
+
+    /// Whether another phase has begun with this sample, or the one before.
+    fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
+        let told_by = self
+            .models
+            .get(sample.core_type.index())
+            .and_then(|model| model.features.first());
+        let Some(ratio) = told_by.and_then(|f| f.ratio_q20(&sample.counts)) else {
+            return false;
+        };
+        let types = self.present.entry(thread).or_default();
+        let anew = Present {
+            began_q20: ratio,
+            doubts: 0,
+        };
+        let present = types.entry(sample.core_type).or_insert(anew);
+        present.doubts = if is_away(ratio, present.began_q20) {
+            present.doubts + 1
+        } else {
+            0
+        };
+        if present.doubts < MOST_DOUBTS {
+            return false;
+        }
+        // What it was like on other types is over as well.
+        *types = BTreeMap::from([(sample.core_type, anew)]);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Event, Sample, Samples};
+    use crate::testing::{SMT, topology};
+    use crate::units::{CpuId, Nanos};
+
+    /// A period in which a thread took so many cycles for each instruction.
+    fn period(nth: u64, core_type: u32, cycles: f64) -> Observation {
+        let counts = [(Event::Instructions, 1e8), (Event::Cycles, cycles * 1e8)];
+        let time = Nanos::from_millis(100);
+        let core_type = CoreTypeId(core_type);
+        let at = Nanos(nth * time.0);
+        let sample = Sample::of_thread(ThreadId(7), CpuId(0), core_type, at, time);
+        Observation {
+            at,
+            samples: Samples::of(sample, 1, &counts),
+            ..Observation::default()
+        }
+    }
+
+    fn begins(phases: &mut Phases, nth: u64, core_type: u32, cycles: f64) -> bool {
+        let mut seen = period(nth, core_type, cycles);
+        phases.notice(&mut seen);
+        let kind = ThreadEventKind::Phase;
+        assert!(seen.events.iter().all(|e| *e
+            == ThreadEvent {
+                at: seen.at,
+                thread: ThreadId(7),
+                kind
+            }));
+        !seen.events.is_empty()
+    }
+
+    #[test]
+    fn two_periods_away_from_where_it_began_are_another_phase() {
+        let mut phases = Phases::new(&topology(SMT));
+        // Away for once, and away for good.
+        let told: Vec<bool> = [0.4, 0.4, 4.0, 0.4, 0.4, 4.0, 4.0, 4.0, 4.0, 0.4, 0.4]
+            .into_iter()
+            .zip(1..)
+            .map(|(cycles, nth)| begins(&mut phases, nth, 0, cycles))
+            .collect();
+        let wanted = [6, 10].map(|nth| told[nth]);
+        assert_eq!(
+            (wanted, told.iter().filter(|t| **t).count()),
+            ([true; 2], 2),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn another_core_type_is_no_other_phase() {
+        let mut phases = Phases::new(&topology(SMT));
+        for nth in 1..20 {
+            let on_small = nth / 3 % 2 == 1;
+            assert!(
+                !begins(
+                    &mut phases,
+                    nth,
+                    u32::from(on_small),
+                    if on_small { 4.0 } else { 0.4 }
+                ),
+                "{nth}"
+            );
+        }
+    }
+
+    #[test]
+    fn engines_that_tell_phases_are_left_alone() {
+        let mut phases = Phases::new(&topology(SMT));
+        for (nth, cycles) in [0.4, 4.0, 4.0, 4.0].into_iter().enumerate() {
+            let mut seen = Observation {
+                tells_phases: true,
+                ..period(nth as u64, 0, cycles)
+            };
+            phases.notice(&mut seen);
+            assert!(seen.events.is_empty());
+        }
+    }
+}
