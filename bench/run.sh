@@ -9,7 +9,7 @@ trap 'rm -f "$page" "$kernel"' EXIT
 
 # What a real kernel makes of the tasks that the Linux model is held to: one emulated CPU that counts instructions for time.
 target=$(uname -m)-unknown-linux-gnu
-RUSTFLAGS="-Ctarget-feature=+crt-static" cargo build --quiet --target "$target" -p countersteer-host --example task_set
+RUSTFLAGS="-Ctarget-feature=+crt-static" cargo build --quiet --target "$target" -p countersteer-sysfs --example task_set
 if vm/run.sh --arch "$(dpkg --print-architecture)" --exact bench/task-sets.tsv "${CARGO_TARGET_DIR:-target}/$target/debug/examples/task_set" -- \
     './task_set task-sets.tsv 3' >"$kernel"; then
     export COUNTERSTEER_KERNEL_RUN=$kernel

@@ -4,8 +4,8 @@
 
 use std::mem::{MaybeUninit, size_of};
 
-use countersteer_host::procfs::PROC;
-use countersteer_host::waits::{Histogram, Measured, Source, ThreadWaits, Waits, Whose};
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::waits::{Histogram, Measured, Source, ThreadWaits, Waits, Whose};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use rustc_hash::FxHashMap;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use countersteer_host::placer::Root;
-use countersteer_host::procfs::PROC;
 use countersteer_host::undo::{Journal, sched_ext};
+use countersteer_sysfs::procfs::PROC;
 
 use crate::ScxError;
 use crate::config::Mode;

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_host::task;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_model::sample::{Owner, Sample, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_sysfs::task::affinity;
 
 use crate::counting::Layout;
 use crate::generated::{shared, types};
@@ -197,7 +197,7 @@ impl Roster {
         known.nice = told.nice.clamp(-20, 19) as i8;
         (known.narrow, known.metric_q16) = (None, told.metric_q16);
         if told.nr_allowed < self.cpus {
-            known.narrow = task::mask(told.tid)
+            known.narrow = affinity::mask(told.tid)
                 .ok()
                 .map(|mask| Arc::new(self.numbers.own_set(&mask)));
         }

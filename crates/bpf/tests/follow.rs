@@ -8,11 +8,12 @@ use std::path::Path;
 
 use countersteer_bpf::follow::load;
 use countersteer_host::counters::{
-    CoreTypes, CounterError, Ending, Errand, Heard, Inside, Pmus, Request, Session, Summary,
-    Target, resolve,
+    CoreTypes, CounterError, Errand, Heard, Inside, Pmus, Request, Session, Summary, Target,
+    resolve,
 };
 use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::Ending;
 
 fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
     let pmus = Pmus::read(Path::new("/")).unwrap();

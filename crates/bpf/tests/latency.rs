@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use countersteer_bpf::latency::load;
-use countersteer_host::waits::{Schedstat, Source, ThreadWaits, Waits, Whose};
+use countersteer_sysfs::waits::{Schedstat, Source, ThreadWaits, Waits, Whose};
 
 fn children() -> Whose {
     Whose {

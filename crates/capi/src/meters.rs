@@ -1,13 +1,13 @@
 //! Virtual counters, for C: energy, cache occupancy, sensors, pressure.
 //!
-//! Input: calls from C. Output: those of [`countersteer_host::virtuals::Meters`].
+//! Input: calls from C. Output: those of [`countersteer_sysfs::sensors::Meters`].
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use countersteer_host::virtuals::{Meters, Place, Value};
+use countersteer_sysfs::sensors::{Meters, Place, Value};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE, Failure};
 use crate::{guarded, missing};

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use countersteer_host::counters::{
     CounterError, Pmus, Probe, Resolved, fit_together, probe_event, resolve,
 };
-use countersteer_host::virtuals::column_of;
 use countersteer_model::counters::{
     BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
     parse_set,
@@ -13,6 +12,7 @@ use countersteer_model::counters::{
 use countersteer_model::events::{Event, EventDef};
 use countersteer_model::metric::MetricDef;
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::sensors::column_of;
 
 use crate::derivable::derivable;
 use crate::error::{Kind, told};

@@ -6,12 +6,13 @@ use countersteer_cache::wire::WireError;
 use countersteer_host::counters::CounterError;
 use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
-use countersteer_host::topology::DetectError;
 use countersteer_host::undo::JournalError;
 use countersteer_model::policy::PolicyError;
 use countersteer_model::textfile::TextError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
+use countersteer_sysfs::launch::LaunchError;
+use countersteer_sysfs::topology::DetectError;
 
 pub use countersteer_lab::error::{Kind, Told, told};
 
@@ -60,11 +61,17 @@ fn of_counter_error(error: &CounterError) -> Kind {
         E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => {
             Kind::Usage
         }
-        E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => {
-            Kind::Missing
-        }
+        E::Launch(error) => of_launch_error(error),
+        E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => Kind::Missing,
         E::Malformed { .. } | E::Vendor { .. } => Kind::BadInput,
         _ => Kind::Io,
+    }
+}
+
+const fn of_launch_error(error: &LaunchError) -> Kind {
+    match error {
+        LaunchError::NotFound { .. } => Kind::Missing,
+        LaunchError::Start { .. } | LaunchError::Output { .. } => Kind::Io,
     }
 }
 
@@ -97,6 +104,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     }
     if let Some(error) = cause.downcast_ref::<CounterError>() {
         return Some(of_counter_error(error));
+    }
+    if let Some(error) = cause.downcast_ref::<LaunchError>() {
+        return Some(of_launch_error(error));
     }
     if let Some(error) = cause.downcast_ref::<OnlineError>() {
         return match error {

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use countersteer_host::counters::{Errand, Follow, Inside};
-use countersteer_host::waits::{Source, Whose};
+use countersteer_sysfs::waits::{Source, Whose};
 
 /// How threads are counted: by BPF programs beside counters of CPUs, or by a counter for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -97,7 +97,7 @@ fn finish(child: &mut Child) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
     }
-    countersteer_host::signals::interrupt(child.id());
+    countersteer_sysfs::signals::interrupt(child.id());
     let asked = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
         std::thread::sleep(Duration::from_millis(10));
@@ -155,7 +155,7 @@ impl Helper {
         let mut child = locked(&self.0);
         // The number of one that has ended may be somebody else's.
         if matches!(child.try_wait(), Ok(None)) {
-            countersteer_host::signals::interrupt(child.id());
+            countersteer_sysfs::signals::interrupt(child.id());
         }
     }
 

@@ -73,7 +73,7 @@ pub fn steer_words(words: &[OsString]) -> ExitCode {
     }
     interrupt::own_process();
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
-    countersteer_host::signals::default_sigpipe();
+    countersteer_sysfs::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());
     command::dispatch(cli).unwrap_or_else(|error| complain(&error))
 }

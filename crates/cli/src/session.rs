@@ -33,7 +33,7 @@ pub fn recorder(
     counted: &Counted,
     core_types: &CoreTypes,
 ) -> anyhow::Result<CountingRecorder> {
-    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     let text = machine
         .to_toml()
         .context("this machine cannot be written as TOML")?;

@@ -9,8 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use countersteer_host::waits::{Histogram, Schedstat, Source, ThreadWaits, Waits, Whose};
 use countersteer_report::{number, table};
+use countersteer_sysfs::waits::{Histogram, Schedstat, Source, ThreadWaits, Waits, Whose};
 use serde::Serialize;
 
 use crate::error::{Kind, told};
@@ -370,7 +370,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_host::waits::Measured;
+    use countersteer_sysfs::waits::Measured;
 
     use super::*;
 

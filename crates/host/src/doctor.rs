@@ -3,15 +3,16 @@
 //! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing is changed but for
 //! monitoring groups of resctrl, which are made and removed again to see whether that works. Checks that ask the running kernel
 //! rather than files are left out for any other root.
-
 use std::path::{Path, PathBuf};
 
 use countersteer_model::events::EventDef;
+use countersteer_sysfs::sensors::{PROVIDERS, ProviderDef};
+use countersteer_sysfs::topology;
+use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::counters::{self, Probe};
-use crate::virtuals::{PROVIDERS, ProviderDef, Unavailable};
-use crate::{record_run, topology};
+use crate::record_run;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

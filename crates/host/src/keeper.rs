@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-use crate::counters::pidfd;
+use countersteer_sysfs::pidfd;
 
 /// A process that waits for the end of this one.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub fn settle_in(name: &str) {
 
 /// Waits until the process that started this one has ended, or has closed its end of the pipe.
 pub fn wait_for_end(parent: u32, line: impl AsFd) {
-    let process = pidfd(parent)
+    let process = pidfd::open(parent)
         .ok()
         .filter(|_| std::os::unix::process::parent_id() == parent);
     let Some(process) = process else { return };

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use countersteer_host::counters::{
-    CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
+    CoreTypes, CounterError, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
 };
 use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_model::events::Event;
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::{Ending, LaunchError};
 
 /// Set in a child of the test: threads that it is to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
@@ -315,7 +316,10 @@ fn exit_codes_signals_and_children_are_passed_on() {
         target: words(&["nonesuch-program"]),
         ..request
     };
-    assert!(matches!(count(missing), Err(CounterError::NotFound { .. })));
+    assert!(matches!(
+        count(missing),
+        Err(CounterError::Launch(LaunchError::NotFound { .. }))
+    ));
 }
 
 #[test]

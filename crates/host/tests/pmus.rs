@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
-mod tree;
-
 use std::fmt::Write;
 use std::path::Path;
 
+use countersteer_fuzz::fake_root::unpack;
 use countersteer_host::counters::{CoreTypes, Pmus, Resolved, add_vendor_events, resolve};
 use countersteer_model::counters::parse_set;
 use countersteer_model::events::Event;
@@ -54,7 +53,7 @@ fn event_strings_mean_what_the_machine_says() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pmus");
     for case in std::fs::read_dir(cases).unwrap() {
         let case = case.unwrap().path();
-        let root = tree::unpack(&std::fs::read_to_string(case.join("tree.txt")).unwrap());
+        let root = unpack(&std::fs::read_to_string(case.join("tree.txt")).unwrap());
         let mut pmus = Pmus::read(root.path()).unwrap();
         let lists = case.join("lists");
         if lists.is_dir() {
@@ -80,7 +79,7 @@ fn event_strings_mean_what_the_machine_says() {
 #[test]
 fn an_event_of_one_processor_is_the_one_that_a_formula_named() {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pmus/hybrid/tree.txt");
-    let root = tree::unpack(&std::fs::read_to_string(tree).unwrap());
+    let root = unpack(&std::fs::read_to_string(tree).unwrap());
     let pmus = Pmus::read(root.path()).unwrap();
     for text in ["r01c2", "cpu_core/event=0x2e,umask=0x41/"] {
         let event = |pmus| {
@@ -96,13 +95,13 @@ fn an_event_of_one_processor_is_the_one_that_a_formula_named() {
 
 #[test]
 fn a_file_that_holds_something_else_is_named() {
-    let root = tree::unpack("sys/bus/event_source/devices/cpu/type: four");
+    let root = unpack("sys/bus/event_source/devices/cpu/type: four");
     let error = Pmus::read(root.path()).unwrap_err().to_string();
     assert!(
         error.contains("event_source/devices/cpu/type: `four` is no number"),
         "{error}"
     );
-    let root = tree::unpack(
+    let root = unpack(
         "sys/bus/event_source/devices/cpu/type: 4\nsys/bus/event_source/devices/cpu/cpus: 0..3",
     );
     assert!(
@@ -121,7 +120,7 @@ fn a_file_that_holds_something_else_is_named() {
 
 #[test]
 fn a_list_that_is_none_is_named() {
-    let root = tree::unpack("lists/a.json: [{\"EventCode\": 3}]");
+    let root = unpack("lists/a.json: [{\"EventCode\": 3}]");
     let error = add_vendor_events(
         &root.path().join("lists"),
         root.path(),

@@ -67,7 +67,7 @@ impl Machine {
     #[staticmethod]
     #[pyo3(signature = (root = "/"))]
     fn detect(root: &str) -> PyResult<Self> {
-        let machine = countersteer_host::topology::detect(Path::new(root)).map_err(raised)?;
+        let machine = countersteer_sysfs::topology::detect(Path::new(root)).map_err(raised)?;
         let loaded = LoadedMachine::with_models(machine, None).map_err(raised)?;
         Ok(Self {
             loaded: Arc::new(loaded),

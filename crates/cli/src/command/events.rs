@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_host::counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
-use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_model::counters::Metric;
 use countersteer_model::events::{EVENTS, EventDef};
 use countersteer_model::metric::{self, MetricDef, ReadBy};
 use countersteer_report::table::plain;
+use countersteer_sysfs::sensors::{Column, PROVIDERS, ProviderDef};
 use serde::Serialize;
 
 use super::{print, print_json};

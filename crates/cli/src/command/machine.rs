@@ -216,7 +216,7 @@ fn spread(topology: &Topology) -> String {
 }
 
 fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow::Result<()> {
-    let machine = countersteer_host::topology::detect(root)?;
+    let machine = countersteer_sysfs::topology::detect(root)?;
     if json {
         return print_json(&machine);
     }

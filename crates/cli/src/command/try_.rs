@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// This machine, with its models.
 fn here() -> anyhow::Result<Arc<LoadedMachine>> {
-    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     library::with_models(machine, None)
 }
 
@@ -131,7 +131,7 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
         ));
     }
     for command in &commands {
-        countersteer_host::counters::find_program(command)?;
+        countersteer_sysfs::launch::find_program(command)?;
     }
     Ok(commands)
 }

@@ -19,12 +19,12 @@ use countersteer_host::online::duty::{Brake, Duty};
 use countersteer_host::online::ways::Ways;
 use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
 use countersteer_host::own;
-use countersteer_host::procfs::PROC;
 use countersteer_host::undo::{Temporary, journal_folder, restore};
-use countersteer_host::virtuals::Meters;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_report::{table, write_atomically};
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::sensors::Meters;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Kind, told};
@@ -170,7 +170,7 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
 /// Runs the command; passes on the exit code of a program that was started.
 pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     check(online)?;
-    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     let topology = Topology::new(&machine);
     // What a killed run has left.
     restore(&journal_folder())?;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_host::procfs::PROC;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation};
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::procfs::PROC;
 
 /// Names that the kernel has for threads (`/proc/TID/comm`), where they differ from their program's.
 #[derive(Debug, Default)]

@@ -45,7 +45,7 @@ impl Here {
         let loaded = match file {
             Some(name) => library::loaded(name)?,
             None => {
-                let machine = countersteer_host::topology::detect(Path::new("/"))?;
+                let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
                 library::with_models(machine, None)?
             }
         };

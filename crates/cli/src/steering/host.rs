@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use countersteer_host::placer::Root;
-use countersteer_host::procfs::PROC;
 use countersteer_model::rules::{Process, Rules};
 use countersteer_model::units::ProgramId;
+use countersteer_sysfs::procfs::PROC;
 
 /// How often a process is looked at again.
 const AGAIN: Duration = Duration::from_secs(5);

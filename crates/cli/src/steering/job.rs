@@ -9,12 +9,12 @@ use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Crew, Gauges, LiveConfig, LiveEngine};
 use countersteer_host::undo::{self, journal_folder};
-use countersteer_host::waits::{Source, Whose};
 use countersteer_lab::experiment::policy_rng;
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::Policy;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
+use countersteer_sysfs::waits::{Source, Whose};
 
 use super::contest::Contest;
 use super::engine::{EngineName, scheduler};

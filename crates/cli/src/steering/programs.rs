@@ -1,20 +1,19 @@
 //! Whom to steer: a command, a workload, processes, a control group.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use countersteer_host::live::{Crew, Start};
 use countersteer_host::placer::Root;
-use countersteer_host::procfs::{PROC, Status};
+use countersteer_lab::plan;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_sysfs::procfs::{PROC, Status};
 
 use crate::error::{Kind, told};
 use crate::library;
 use crate::values::pid;
-use countersteer_lab::plan;
 
 /// Whom to steer, as flags say it.
 #[derive(Debug, clap::Args)]

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_host::procfs::PROC;
-use countersteer_host::waits::{self as host, Source, Sums, ThreadWaits};
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ThreadEventKind};
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::waits::{self as host, Source, Sums, ThreadWaits};
 
 use super::contest::Contest;
 use crate::waits::{Recorded, Wait};

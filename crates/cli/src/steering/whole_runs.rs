@@ -68,7 +68,7 @@ impl Side {
             return Ok(Self::Policy(text.to_owned()));
         }
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        if countersteer_host::counters::find_program(&words).is_err() {
+        if countersteer_sysfs::launch::find_program(&words).is_err() {
             let known = countersteer_policies::names().join(", ");
             let why = format!(
                 "`{name}` is neither a policy nor a program in PATH that could start others; policies are {known}"

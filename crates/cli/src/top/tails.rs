@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
-use countersteer_host::waits::{Source, Waits, Whose};
 use countersteer_model::counters::Owner;
+use countersteer_sysfs::waits::{Source, Waits, Whose};
 
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, measure};
@@ -128,7 +128,7 @@ impl Tails {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_host::waits::{Histogram, Measured, ThreadWaits};
+    use countersteer_sysfs::waits::{Histogram, Measured, ThreadWaits};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! What tests of `steer top` share: a plan of software events, lines, a state.
 
-use countersteer_host::virtuals::PROVIDERS;
 use countersteer_model::counters::{BoundMetric, Metric, Operand, Plan, PlannedEvent, PlannedSet};
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::sensors::PROVIDERS;
 
 use super::columns::{Silent, columns};
 use super::sample::{Key, Measured, Snapshot};

@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use countersteer_host::virtuals::Place;
 use countersteer_model::counters::{Owner, Sample, Samples};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
+use countersteer_sysfs::sensors::Place;
 
 use super::Named;
 use super::derived::OfRow;

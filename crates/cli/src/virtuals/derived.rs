@@ -5,7 +5,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_host::virtuals::Place;
 use countersteer_model::counters::Samples;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::{Observation, ThreadEvent, ThreadEventKind};
@@ -13,6 +12,7 @@ use countersteer_model::metric::{MetricBank, MetricDef};
 use countersteer_model::sample::{Event, Sample};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::ThreadId;
+use countersteer_sysfs::sensors::Place;
 
 use super::Named;
 
@@ -38,7 +38,7 @@ impl Derived {
         if metrics.is_empty() {
             return Ok(None);
         }
-        let machine = countersteer_host::topology::detect(Path::new("/"))?;
+        let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
         let cpus = CpuNumbers::new(machine.os_cpu_numbers());
         Ok(Some(Self::new(
             metrics,

@@ -8,12 +8,11 @@ mod sums;
 
 use std::path::{Path, PathBuf};
 
-use countersteer_host::virtuals::{
-    Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of,
-};
 use countersteer_model::counters::{Outside, Owner, Sample, Samples};
 use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
+use countersteer_sysfs::sensors::{Column, Meters, PROVIDERS, Place, Value, column_of};
+use countersteer_sysfs::unavailable::Unavailable;
 
 use self::belongs::Belongings;
 use self::derived::{Derived, OfRow};

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use countersteer_host::virtuals::{Kind, Place, column_of};
 use countersteer_model::counters::{Sample, Samples};
 use countersteer_report::readings::VirtualValue;
+use countersteer_sysfs::sensors::{Kind, Place, column_of};
 
 use super::belongs::RowKey;
 use super::{Bank, Named, tell};

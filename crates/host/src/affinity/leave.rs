@@ -2,17 +2,16 @@
 //!
 //! Input: a root. Output: its threads, and those of what it has started for its program, have what they had before. They may be
 //! counted on, since counters are inherited from birth to birth; what is read of them is passed over.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_model::units::ThreadId;
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::task::uclamp;
 
 use super::AffinityEngine;
 use crate::counters::Fate;
 use crate::placer::Root;
-use crate::procfs::PROC;
-use crate::uclamp;
 use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
 use crate::undo::{Journal, Restored};

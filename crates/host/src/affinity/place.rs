@@ -1,13 +1,12 @@
 //! Placing a thread: its affinity mask, and its nice value.
-
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::Applied;
 use countersteer_model::placement::Target;
 use countersteer_model::units::ThreadId;
+use countersteer_sysfs::task::{affinity, nice};
 
 use super::AffinityEngine;
 use crate::placer::EngineError;
-use crate::task;
 use crate::undo::Journal;
 use crate::undo::entry::Entry;
 
@@ -71,7 +70,7 @@ impl AffinityEngine {
         let Some(member) = self.roster.members.get(&tid) else {
             return Ok(());
         };
-        let Ok(found) = task::mask(tid) else {
+        let Ok(found) = affinity::mask(tid) else {
             applied.gone += 1;
             return Ok(());
         };
@@ -86,10 +85,10 @@ impl AffinityEngine {
             journal.write(member.before.affinity())?;
         }
         journal.write(Entry::AffinitySet(wanted.clone()))?;
-        match task::confine(tid, wanted) {
+        match affinity::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave less than was asked for.
-                let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
+                let got = affinity::mask(tid).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
                     journal.write(Entry::AffinitySet(got.clone()))?;
                 }
@@ -125,7 +124,7 @@ impl AffinityEngine {
             journal.write(member.before.nice())?;
         }
         journal.write(Entry::NiceSet(nice))?;
-        if task::renice(tid, nice).is_ok() {
+        if nice::renice(tid, nice).is_ok() {
             member.nice = Some(nice).filter(|n| *n != member.before.nice);
         }
         Ok(())

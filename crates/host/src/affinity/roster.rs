@@ -1,7 +1,6 @@
 //! The roster: threads that are steered, what they are confined to by themselves and by this engine.
 //!
 //! Input: births, ends, readings. Output: [`ThreadInfo`]s, and the events that follow from them.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::task::affinity;
 
-use crate::procfs::PROC;
-use crate::task;
 use crate::undo::entry::{Entry, Touched};
 
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
@@ -124,7 +123,7 @@ impl Roster {
         let found = PROC
             .stat(pid, tid)
             .filter(|s| !s.kernel)
-            .zip(task::mask(tid).ok());
+            .zip(affinity::mask(tid).ok());
         let Some((stat, mask)) = found else {
             self.ghosts.insert(tid, (program, name));
             return None;

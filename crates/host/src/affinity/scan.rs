@@ -3,13 +3,12 @@
 //! Input: processes. Output: births and ends of their threads, and of processes that they start, as of now, and whether a process
 //! executes another file than before. What is born and ends between two looks is not seen, nor is a process whose parent ended between
 //! two looks, nor one that executes the same file again.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::procfs::{FileId, PROC};
 
 use crate::counters::Fate;
-use crate::procfs::{FileId, PROC};
 
 /// A process as it was seen last.
 #[derive(Debug, Default)]

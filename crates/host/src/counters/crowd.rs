@@ -2,15 +2,14 @@
 //!
 //! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](super::Target), and how many had to
 //! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
-
 use countersteer_model::cpuset::CpuSet;
+use countersteer_sysfs::procfs::PROC;
 
 use super::catalog::TASK_CLOCK;
 use super::limits;
 use super::open::files_per_thread;
 use super::resolve::Resolved;
 use super::sys::{self, Attr, Scope, abi};
-use crate::procfs::PROC;
 
 /// Counters opened at most: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use countersteer_model::counters::{PlanError, SpecError};
 
-use crate::procfs::PROC;
+use countersteer_sysfs::launch::LaunchError;
+use countersteer_sysfs::procfs::PROC;
 
 use super::limits::permission;
 use super::vendor::VendorError;
@@ -58,22 +59,9 @@ pub enum CounterError {
          or count fewer events, CPUs (-C) or threads, or whole CPUs (-a)"
     )]
     TooManyFiles { needed: u64, limit: u64 },
-    /// The program does not exist.
-    #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
-    NotFound {
-        /// As the user wrote it.
-        program: String,
-    },
-    /// The program did not start.
-    #[error("cannot start {program}: {source}")]
-    Launch {
-        /// As the user wrote it.
-        program: String,
-        source: io::Error,
-    },
-    /// A program's output cannot be kept.
-    #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
-    Output { path: PathBuf, source: io::Error },
+    /// The program to be counted does not run.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// No such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone { what: &'static str, id: u32 },

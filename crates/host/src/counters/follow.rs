@@ -1,11 +1,11 @@
 //! Following threads: notes become births, names, counts and ends.
 //!
 //! Input: notes in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
-
 use std::sync::Arc;
 
 use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
 use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
 use super::CounterError;
@@ -13,7 +13,6 @@ use super::notes::{Note, Notes, What};
 use super::open::{GroupInfo, Says};
 use super::task_counters::TaskCounters;
 use super::trees::Trees;
-use crate::procfs::PROC;
 
 /// Everything that is known of the threads that are looked at.
 #[derive(Debug)]

@@ -3,22 +3,21 @@
 //! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: notes, as the rings of counters
 //! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
 //! costs less than counters of threads do, but needs more privileges.
-
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
 use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
+use countersteer_sysfs::procfs::PROC;
 
 use super::CounterError;
-use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opening, Places, Says};
 use super::request::{Request, Target, sample_ns};
 use super::sys;
 use super::task_counters::TaskCounters;
 use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
-use crate::procfs::PROC;
 
 /// How often is looked whether there is room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -92,7 +91,7 @@ pub fn sees_all_threads(root: &Path) -> bool {
 pub(super) struct Followed {
     follow: Box<dyn Follow>,
     infos: Vec<GroupInfo>,
-    attention: Attention,
+    poller: Poller,
     /// Processes with threads that were there first.
     pids: Vec<u32>,
 }
@@ -128,7 +127,7 @@ impl Followed {
         Ok(Self {
             follow,
             infos,
-            attention: Attention::new(awaited)?,
+            poller: Poller::new(awaited).map_err(CounterError::system("listening for signals"))?,
             pids,
         })
     }
@@ -145,14 +144,17 @@ impl TaskCounters for Followed {
             .map_err(CounterError::system("following threads in the kernel"))
     }
 
-    fn attention(&mut self) -> &mut Attention {
-        &mut self.attention
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
         loop {
             let left = until.since(self.now());
-            let (wake, _) = self.attention.wait(left.min(LOOK), &[])?;
+            let (wake, _) = self
+                .poller
+                .wait(left.min(LOOK), &[])
+                .map_err(CounterError::system("waiting for counters"))?;
             if left <= LOOK || wake != Wake::default() || self.follow.is_crowded() {
                 return Ok(wake);
             }

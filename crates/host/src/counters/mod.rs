@@ -10,16 +10,13 @@
 //!
 //! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less.
 
-mod attention;
 mod catalog;
-mod cgroup;
 mod crowd;
 mod ends;
 mod error;
 mod fit;
 mod follow;
 mod inside;
-mod launch;
 mod limits;
 mod notes;
 mod open;
@@ -48,7 +45,6 @@ pub use error::CounterError;
 pub use fit::fit_together;
 pub use follow::Fate;
 pub use inside::sees_all_threads;
-pub use launch::{Ending, Held, find_program, hold};
 pub use limits::{is_among_the_last, permission};
 pub use percpu::{CpuCounters, CpuEvent};
 pub use pmu::{Pmu, PmuEvent, Pmus};
@@ -56,6 +52,5 @@ pub use request::{Request, Target};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use run::{Stopper, Summary, Tick};
 pub use session::Session;
-pub(crate) use sys::{pidfd, send_signal};
 pub use task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

@@ -1,15 +1,14 @@
 //! Counters of the threads' own, opened with `perf_event_open`, inherited from birth to birth, read through rings.
 //!
 //! Input: open counters. Output: records as [`Notes`]. No privilege is needed for one's own threads.
-
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_model::counters::Ledger;
 use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
 use nix::poll::PollFlags;
 
 use super::CounterError;
-use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Opening, Says, Whom};
 use super::sys;
@@ -21,7 +20,7 @@ const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct Perf {
     opened: Opened,
-    attention: Attention,
+    poller: Poller,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
     /// When rings were drained last.
@@ -35,12 +34,13 @@ impl Perf {
     /// Counters that are open, for processes whose end is awaited.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
-        let attention = Attention::new(processes)?;
+        let poller =
+            Poller::new(processes).map_err(CounterError::system("listening for signals"))?;
         let drained = sys::now();
         let hectic = false;
         Ok(Self {
             opened,
-            attention,
+            poller,
             silent,
             drained,
             hectic,
@@ -77,8 +77,8 @@ impl TaskCounters for Perf {
             .add_cpus(opening, whom, &std::iter::once(cpu).collect())
     }
 
-    fn attention(&mut self) -> &mut Attention {
-        &mut self.attention
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
@@ -97,7 +97,10 @@ impl TaskCounters for Perf {
             .filter(|(_, silent)| !**silent && !self.hectic);
         let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
         let rings: Vec<_> = rings.collect();
-        let (wake, came) = self.attention.wait(left, &rings)?;
+        let (wake, came) = self
+            .poller
+            .wait(left, &rings)
+            .map_err(CounterError::system("waiting for counters"))?;
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
         }

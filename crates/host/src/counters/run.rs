@@ -1,19 +1,18 @@
 //! Counting until a target, a time or a number of readings is over, with a [`Tick`] per period.
 //!
 //! Input: a [`Session`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
-
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 
 use countersteer_model::counters::{Samples, Which};
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::{Ending, Held};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::CounterError;
 use super::follow::Follower;
-use super::launch::{Ending, Held};
 use super::session::{HOUSEKEEPING, Session};
 
 pub struct Tick<'a> {
@@ -60,7 +59,11 @@ impl Session {
     /// # Errors
     /// No file is left.
     pub fn stopper(&mut self) -> Result<Stopper, CounterError> {
-        self.counters.attention().stopper().map(Stopper)
+        self.counters
+            .poller()
+            .stopper()
+            .map(Stopper)
+            .map_err(CounterError::system("preparing the end of counting"))
     }
 
     /// Counts until the target, the time or the number of readings is over, or `sink` says so.

@@ -2,17 +2,16 @@
 //!
 //! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of the time since
 //! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
-
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use countersteer_model::counters::{Owner, Samples, Which};
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::{self, Held};
 
 use super::CounterError;
 use super::follow::{Fate, Follower};
 use super::inside::{self, Followed};
-use super::launch::{self, Held};
 use super::notes::TAKEN_IN;
 use super::open::{Opened, Whom};
 use super::perf::Perf;
@@ -175,9 +174,7 @@ impl Session {
 
     /// Waits for the files too that another session waited for.
     pub fn take_over(&mut self, from: &mut Self) {
-        self.counters
-            .attention()
-            .take_over(from.counters.attention());
+        self.counters.poller().take_over(from.counters.poller());
     }
 
     /// Whether a thread is counted.
@@ -249,7 +246,7 @@ impl Session {
 
     /// Makes [`Session::wait`] return when something can be read here, once.
     pub fn wake_on(&mut self, file: OwnedFd) {
-        self.counters.attention().await_also(file);
+        self.counters.poller().await_also(file);
     }
 
     /// Waits until then, or less: until records came; whether it was a signal or one of those files.

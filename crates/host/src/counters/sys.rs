@@ -306,22 +306,3 @@ pub(super) fn now() -> u64 {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
 }
-
-/// Sends a signal to the process behind a descriptor of [`pidfd`].
-pub(crate) fn send_signal(process: &OwnedFd, signal: nix::sys::signal::Signal) {
-    let (fd, signal) = (process.as_raw_fd(), signal as libc::c_int);
-    let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the call takes plain numbers and no information about the signal. A process that has ended is not missed.
-    let _ = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };
-}
-
-/// A descriptor that becomes readable when the process has ended.
-pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: this takes no pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-}

@@ -1,12 +1,13 @@
 //! The threads of a target.
 //!
 //! Input: a [`Target`]. Output: threads that are there first, with their processes; what tells of their ends.
-
 use std::os::fd::OwnedFd;
 
-use super::launch::Held;
+use countersteer_sysfs::launch::Held;
+use countersteer_sysfs::pidfd;
+
 use super::request::Target;
-use super::{CounterError, sys, tasks};
+use super::{CounterError, tasks};
 
 /// Threads that are there first, with their processes.
 pub(super) fn roots(
@@ -60,7 +61,7 @@ pub(super) fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError
     pids_of(roots)
         .into_iter()
         .map(|pid| {
-            sys::pidfd(pid).map_err(|_| CounterError::Gone {
+            pidfd::open(pid).map_err(|_| CounterError::Gone {
                 what: "process",
                 id: pid,
             })

@@ -2,12 +2,11 @@
 //! ([`super::inside`]), or a test's script.
 //!
 //! Input: threads, sets of events. Output: forks, execs and exits of threads, and what they counted, as [`Notes`] and in a [`Ledger`].
-
 use countersteer_model::counters::Ledger;
 use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
 
 use super::CounterError;
-use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opening, Says, Whom};
 
@@ -39,7 +38,7 @@ pub(super) trait TaskCounters {
     }
 
     /// What else is waited for.
-    fn attention(&mut self) -> &mut Attention;
+    fn poller(&mut self) -> &mut Poller;
 
     /// Waits until then, or until rings fill up, the target ends or a signal comes.
     ///

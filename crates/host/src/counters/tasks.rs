@@ -1,7 +1,7 @@
 //! Threads of a target, with the error of this module where they have exited.
+use countersteer_sysfs::procfs::PROC;
 
 use super::CounterError;
-use crate::procfs::PROC;
 
 /// The threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {

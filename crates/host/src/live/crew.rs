@@ -1,15 +1,16 @@
 //! The crew: programs that are started at their times, and processes that were there before.
 //!
 //! Input: what to start when. Output: which roots an engine must admit now, and how everything ended.
-
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{Nanos, ProgramId};
+use countersteer_sysfs::launch::{Ending, Held, find_program, hold};
+use countersteer_sysfs::pidfd;
 
-use crate::counters::{CounterError, Ending, Held, find_program, hold, pidfd};
+use crate::counters::CounterError;
 use crate::placer::Root;
 
 /// A program that is to be started.
@@ -125,7 +126,7 @@ impl Crew {
     }
 
     fn take_in(&mut self, root: Root, now: Nanos) -> Result<(), CounterError> {
-        let file = pidfd(root.pid).map_err(|_| CounterError::Gone {
+        let file = pidfd::open(root.pid).map_err(|_| CounterError::Gone {
             what: "process",
             id: root.pid,
         })?;
@@ -229,7 +230,7 @@ impl Crew {
     /// It cannot be executed.
     pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
         match &mut self.members[row].kind {
-            Kind::Started(held) => held.release(),
+            Kind::Started(held) => Ok(held.release()?),
             _ => Ok(()),
         }
     }

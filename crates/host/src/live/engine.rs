@@ -4,7 +4,6 @@
 //! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
-
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +17,9 @@ use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::signature::Signature;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
+use countersteer_sysfs::pidfd;
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::signals::Signals;
 
 use super::carried::Signatures;
 use super::crew::{Found, Started};
@@ -27,11 +29,9 @@ use super::programs::Programs;
 use super::requests::Requests;
 use super::{Crew, DecisionRequest, Gauges, Stealing};
 use crate::affinity::{AffinityConfig, AffinityEngine};
-use crate::counters::{CounterError, pidfd};
+use crate::counters::CounterError;
 use crate::placer::{EngineError, Placer, Recount, Root};
-use crate::procfs::PROC;
 use crate::resources::{ResourceConfig, Resources};
-use crate::signals::Signals;
 use crate::undo::{Journal, restore};
 
 /// What an engine is made for.
@@ -226,7 +226,7 @@ impl LiveEngine {
 
     fn wake_at_end(&mut self, pid: u32) {
         // One that has ended already is found by the next look.
-        if let Ok(file) = pidfd(pid) {
+        if let Ok(file) = pidfd::open(pid) {
             self.placer.wake_on(file);
         }
     }

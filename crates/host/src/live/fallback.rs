@@ -2,17 +2,16 @@
 //!
 //! Input: the threads that were observed last, and where they were placed. Output: the affinity engine has them, and places them
 //! there. Time goes on: the new placer's clock is shifted by when it began.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::engine::{Observation, ThreadInfo};
 use countersteer_model::placement::{Placement, ThreadPlacement};
 use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_sysfs::procfs::PROC;
 
 use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, Placer, Root};
-use crate::procfs::PROC;
 use crate::undo::Journal;
 
 /// What the affinity engine needs to take over.

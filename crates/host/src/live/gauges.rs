@@ -1,7 +1,7 @@
 //! What policies read of threads and no PMU counts: energy, and what they hold of the last-level caches.
 //!
 //! Input: observations, and the metrics that are read. Output: the same observations, with those events in the samples that came of
-//! the time since the last one. Whatever engine observes, [`crate::virtuals`] are read, and only while somebody wants them.
+//! the time since the last one. Whatever engine observes, [`countersteer_sysfs::sensors`] are read, and only while somebody wants them.
 //!
 //! What was spent is shared among a thread's samples by time. What is held at the moment stands in the last one. A thread without a
 //! sample did not run, and has none of either.
@@ -15,7 +15,8 @@ use countersteer_model::events::{EVENTS, Event, Source};
 use countersteer_model::metric::events_of;
 use countersteer_model::units::ThreadId;
 
-use crate::virtuals::{Kind, Meters, Place, Unavailable, column_of};
+use countersteer_sysfs::sensors::{Kind, Meters, Place, column_of};
+use countersteer_sysfs::unavailable::Unavailable;
 
 /// An event and the virtual counter that it is.
 #[derive(Clone, Copy, PartialEq)]
@@ -157,12 +158,12 @@ impl Gauges {
 mod tests {
     use std::sync::Arc;
 
+    use countersteer_fuzz::fake_root::write;
     use countersteer_model::engine::ThreadInfo;
     use countersteer_model::sample::{Sample, Samples};
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
     use super::*;
-    use crate::virtuals::testing::write;
 
     fn thread(id: u32) -> ThreadInfo {
         let name = "p".into();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use countersteer_model::engine::{Observation, ProgramInfo, ThreadEventKind};
 use countersteer_model::units::{ProgramId, ThreadId};
 
-use crate::procfs::PROC;
+use countersteer_sysfs::procfs::PROC;
 
 /// Programs that have threads.
 #[derive(Default)]
@@ -47,9 +47,10 @@ fn executable(thread: ThreadId) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use countersteer_model::engine::{ThreadEvent, ThreadInfo};
     use countersteer_model::units::Nanos;
+
+    use super::*;
 
     fn thread(id: u32, program: u32) -> ThreadInfo {
         ThreadInfo {

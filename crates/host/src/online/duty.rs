@@ -4,7 +4,6 @@
 //! Input: a process that fills caches. Output: it runs a part of the time: by a bandwidth limit of its own control group, or
 //! else stopped and continued by signals. Caches are shared by who brings lines in: the program's part is its share of the
 //! misses, unless the hardware tells what it holds (resctrl monitoring).
-
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use countersteer_sysfs::pidfd;
+use countersteer_sysfs::sensors::Meters;
 use nix::sys::signal::Signal;
 
 use super::{OnlineError, Seen, Source, Squeeze};
-use crate::counters::{pidfd, send_signal};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
-use crate::virtuals::Meters;
 
 /// Percent of the time that the co-runner runs, by setting.
 const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
@@ -134,7 +133,7 @@ fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
         // Not by its number: when it has ended another process may have that.
-        let process = pidfd(pid).map_err(|source| OnlineError::Process {
+        let process = pidfd::open(pid).map_err(|source| OnlineError::Process {
             doing: format!("signal process {pid}"),
             source,
             mend: "it has ended, or is another user's",
@@ -148,11 +147,11 @@ impl Signals {
         let run = move || {
             while !end.load(Ordering::Relaxed) {
                 for (part, which) in cycle(duty.load(Ordering::Relaxed)) {
-                    send_signal(&braked, which);
+                    pidfd::send_signal(&braked, which);
                     std::thread::sleep(part);
                 }
             }
-            send_signal(&braked, Signal::SIGCONT);
+            pidfd::send_signal(&braked, Signal::SIGCONT);
         };
         let thread = std::thread::Builder::new().name("brake".into()).spawn(run);
         let thread = thread.map_err(|source| OnlineError::Process {
@@ -175,7 +174,7 @@ impl Drop for Signals {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        send_signal(&self.process, Signal::SIGCONT);
+        pidfd::send_signal(&self.process, Signal::SIGCONT);
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Input: a root directory, the threads of a program. Output: a group of its own for the program, whose mask has more or fewer
 //! ways; everybody else has the rest.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use countersteer_sysfs::resctrl::{Groups, Kernel, Masks, PREFIX, mount};
+
 use super::{OnlineError, Seen, Squeeze};
-use crate::resctrl::{Groups, Kernel, Masks, PREFIX, mount};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
 

@@ -1,14 +1,13 @@
 //! Resources beside CPUs that threads are given: frequencies, caches, memory bandwidth.
 //!
 //! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: they are set as far as the machine lets them: uclamp of
-//! threads ([`crate::uclamp`]) and EPP of the CPUs where they run ([`preferences`]) for the frequency, control groups of resctrl
+//! threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs where they run ([`preferences`]) for the frequency, control groups of resctrl
 //! ([`shares`]) for caches and bandwidth. What is unsupported is counted and said once. Each change is journalled before it is
 //! made, and restored at the end or, after a kill, with the affinity masks ([`crate::undo`]). Nothing is opened until a policy asks.
 
 pub(crate) mod preferences;
 mod shares;
 mod threads;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, Clamp, Placement};
 use countersteer_model::topology::Topology;
+use countersteer_sysfs::resctrl::{self, Groups};
 
-use crate::resctrl::{self, Groups};
 use crate::undo::entry::Touched;
 use crate::undo::{Journal, JournalError};
 
 #[cfg(test)]
 mod tests;
+use countersteer_sysfs::task::uclamp::{self, Clamps};
 
-use crate::uclamp::{self, Clamps};
 use preferences::Preferences;
 use shares::{Refused, Shares};
 

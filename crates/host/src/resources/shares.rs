@@ -2,7 +2,6 @@
 //!
 //! Input: a root directory, classes, threads. Output: a group per class with its ways and its bandwidth, and its threads in it.
 //! Threads that somebody else has put into a group of resctrl stay there.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +11,11 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, CacheShare, Members};
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
+use countersteer_sysfs::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
+use countersteer_sysfs::unavailable::Unavailable;
 
-use crate::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
-use crate::virtuals::Unavailable;
 
 /// What could not be done, in words that are told once, with how often.
 pub(super) type Refused = BTreeMap<String, u32>;

@@ -1,5 +1,4 @@
 //! Hints and cache partitions on a fake root, over an had that places nobody.
-
 use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,9 +8,9 @@ use countersteer_model::machine::Machine;
 use countersteer_model::placement::{CacheShare, Members, Reason, Target, ThreadPlacement, Ways};
 use countersteer_model::topology::GroupBy;
 use countersteer_model::units::{CpuId, GroupId, ProgramId, ThreadId};
+use countersteer_sysfs::resctrl::testing::Pretend;
 
 use super::*;
-use crate::resctrl::testing::Pretend;
 use crate::undo::restore::{self, restore};
 
 const MACHINE: &str = include_str!("../../../../machines/xeon-x5365-2-2.toml");

@@ -1,15 +1,14 @@
 //! What single threads, and the CPUs where they run, are told about frequencies.
 //!
 //! Input: threads with hints. Output: their clamps; energy preferences of CPUs.
-
 use std::collections::BTreeMap;
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::Clamp;
 use countersteer_model::units::CpuId;
+use countersteer_sysfs::procfs::PROC;
 
 use super::{Hint, Resources, preferences};
-use crate::procfs::PROC;
 use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 

@@ -2,19 +2,18 @@
 //!
 //! Input: what a journal has of an attribute. Output: each thread has its own value again, threads too that inherited a changed
 //! one and stand in no journal. A value is restored only where it is one that was set: what somebody else has set since stays.
-
 use std::collections::BTreeSet;
 use std::io;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::placement::Clamp;
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::task::sched_policy::SchedPolicy;
+use countersteer_sysfs::task::uclamp::Clamps;
+use countersteer_sysfs::task::{affinity, nice};
 
 use super::changes::Changed;
 use super::entry::Touched;
-use crate::procfs::PROC;
-use crate::sched_policy::SchedPolicy;
-use crate::task;
-use crate::uclamp::Clamps;
 
 /// Rounds in which threads are looked for that were forked by changed ones meanwhile.
 const MOST_ROUNDS: usize = 100;
@@ -34,11 +33,11 @@ impl Attribute for Affinity {
     type Value = CpuSet;
 
     fn get(&self, _: u32, tid: u32) -> Option<CpuSet> {
-        task::mask(tid).ok()
+        affinity::mask(tid).ok()
     }
 
     fn set(&self, tid: u32, cpus: &CpuSet) -> io::Result<()> {
-        task::confine(tid, cpus)
+        affinity::confine(tid, cpus)
     }
 }
 
@@ -53,7 +52,7 @@ impl Attribute for Nice {
     }
 
     fn set(&self, tid: u32, nice: &i8) -> io::Result<()> {
-        task::renice(tid, *nice)
+        nice::renice(tid, *nice)
     }
 }
 
@@ -263,13 +262,13 @@ mod tests {
         }
 
         fn mask(&self) -> CpuSet {
-            task::mask(self.tid).unwrap()
+            affinity::mask(self.tid).unwrap()
         }
     }
 
     #[test]
     fn a_thread_that_an_older_process_has_forked_meanwhile_is_restored_and_older_threads_are_not() {
-        let own = task::mask(0).unwrap();
+        let own = affinity::mask(0).unwrap();
         let set: CpuSet = own.iter().take(1).collect();
         if set == own {
             countersteer_fuzz::skipped("this machine has a single CPU");
@@ -280,7 +279,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(50));
         let inheritor = Thread::start();
         for thread in [&touched, &older, &inheritor] {
-            task::confine(thread.tid, &set).unwrap();
+            affinity::confine(thread.tid, &set).unwrap();
         }
         let before = Touched {
             pid: std::process::id(),

@@ -1,14 +1,13 @@
 //! What a journal's entries come to: for each attribute the threads that were touched, with what they had, and all values that
 //! were set; lines of files, groups and helpers.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::placement::Clamp;
+use countersteer_sysfs::task::sched_policy::SchedPolicy;
 
 use super::entry::{Entry, Process, Touched};
-use crate::sched_policy::SchedPolicy;
 
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::placement::Clamp;
 
-use crate::sched_policy::SchedPolicy;
+use countersteer_sysfs::task::sched_policy::SchedPolicy;
 
 /// A thread as it was before an attribute of it was changed for the first time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,20 +2,19 @@
 //!
 //! Input: what a journal has. Output: helpers have ended; stopped processes run on; groups of resctrl and control groups by this program's name are gone,
 //! and their threads back in the group of all; lines are as they were where they are still among those that were set.
-
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::resctrl::{Groups, PREFIX};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::changes::{Changes, Line};
 use super::entry::Process;
 use super::restored::Restored;
-use crate::procfs::PROC;
-use crate::resctrl::{Groups, PREFIX};
 
 /// A process that has just been ended is in its control group for a moment longer: so often a removal is tried again.
 const TRIES: u32 = 50;
@@ -96,9 +95,10 @@ fn plain(line: &str) -> String {
 mod tests {
     use std::process::{Command, Stdio};
 
+    use countersteer_sysfs::resctrl::Kernel;
+
     use super::super::entry::Entry;
     use super::*;
-    use crate::resctrl::Kernel;
 
     fn changes(entries: impl IntoIterator<Item = Entry>) -> Changes {
         let mut changes = Changes::default();

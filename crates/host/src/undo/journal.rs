@@ -5,19 +5,18 @@
 //!
 //! The first line names the format, the start of the machine, and when the engine began; each of the others is an entry. Threads
 //! that have ended are left out when the file has grown and is written anew.
-
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use countersteer_sysfs::procfs::PROC;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::JournalError;
 use super::changes::Changes;
 use super::entry::Entry;
 use super::folder::make_folder;
-use crate::procfs::PROC;
 
 const FORMAT: &str = "countersteer-journal/2";
 /// Size at which a journal is written anew for the first time.

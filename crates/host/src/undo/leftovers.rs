@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-use crate::procfs::PROC;
+use countersteer_sysfs::procfs::PROC;
 
 /// How long somebody else may hold a folder, in tries that are [`TRY`] apart.
 const TRIES: u32 = 200;

@@ -2,19 +2,18 @@
 //!
 //! Input: a folder of journals. Output: those that are to be undone, locked, so that a guardian, the next run and
 //! `steer restore` never undo the same one together.
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use countersteer_sysfs::procfs::PROC;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::changes::Changes;
 use super::folder::is_own;
 use super::journal::read;
-use crate::procfs::PROC;
 
 /// A journal whose engine is gone, locked against whoever else wants to undo it.
 pub(super) type Orphan = (PathBuf, Flock<File>, Changes);

@@ -1,9 +1,11 @@
 //! Restores what journals have: of engines that are gone, and of this process's own at their end.
 //!
 //! Input: [`Changes`]. Output: threads, files and groups as they were; see [`super::attribute`] and [`super::files`].
-
 use std::collections::BTreeSet;
 use std::path::Path;
+
+use countersteer_sysfs::resctrl::{Groups, Kernel};
+use countersteer_sysfs::task::uclamp::{self, Clamps};
 
 use super::JournalError;
 use super::attribute::{self, Affinity, Nice, Policy, Scope, Uclamp};
@@ -12,8 +14,6 @@ use super::files;
 use super::journal::Journal;
 use super::orphans::orphans;
 use super::restored::Restored;
-use crate::resctrl::{Groups, Kernel};
-use crate::uclamp::{self, Clamps};
 
 /// Undoes every journal of a folder whose engine is gone.
 ///
@@ -55,7 +55,7 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
     }
     super::leftovers::sweep(folder);
     // In these, threads were only watched.
-    restored.hints += crate::virtuals::remove_stale(Path::new("/"));
+    restored.hints += countersteer_sysfs::sensors::remove_stale(Path::new("/"));
     Ok(restored)
 }
 
@@ -121,11 +121,11 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use countersteer_model::cpuset::CpuSet;
+    use countersteer_sysfs::procfs::PROC;
+    use countersteer_sysfs::task::affinity;
 
     use super::super::entry::{Entry, Touched};
     use super::*;
-    use crate::procfs::PROC;
-    use crate::task;
 
     type Before = Touched<CpuSet>;
 
@@ -157,7 +157,7 @@ mod tests {
                 tid: pid,
                 started: stat.started,
                 session: stat.session,
-                value: task::mask(pid).unwrap(),
+                value: affinity::mask(pid).unwrap(),
             }
         }
     }
@@ -171,7 +171,7 @@ mod tests {
 
     /// Two masks of one CPU each; `None`, with a word, where there are none.
     fn masks() -> Option<[CpuSet; 2]> {
-        let own: CpuSet = task::mask(std::process::id()).unwrap();
+        let own: CpuSet = affinity::mask(std::process::id()).unwrap();
         let mut cpus = own.iter().map(|c| c.0.to_string().parse().unwrap());
         if let (Some(one), Some(other)) = (cpus.next(), cpus.next()) {
             return Some([one, other]);
@@ -197,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = Program::start("exec sleep 60");
         let before = program.before();
-        task::confine(before.tid, &set).unwrap();
+        affinity::confine(before.tid, &set).unwrap();
         let other = Before {
             started: before.started.wrapping_sub(1),
             session: 0,
@@ -205,11 +205,11 @@ mod tests {
         };
         left_behind(folder.path(), &[other], &set);
         assert_eq!(restore(folder.path()).unwrap().threads, 0);
-        assert_eq!(task::mask(before.tid).unwrap(), set);
+        assert_eq!(affinity::mask(before.tid).unwrap(), set);
         // The very same, were it the thread that the journal means.
         left_behind(folder.path(), std::slice::from_ref(&before), &set);
         assert_eq!(restore(folder.path()).unwrap().threads, 1);
-        assert_eq!(task::mask(before.tid).unwrap(), before.value);
+        assert_eq!(affinity::mask(before.tid).unwrap(), before.value);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        task::confine(child, &set).unwrap();
+        affinity::confine(child, &set).unwrap();
         let reused = Before {
             started: before.started.wrapping_sub(1),
             session: 0,
@@ -244,12 +244,12 @@ mod tests {
         let mut restored = Restored::default();
         undo(&changes(reused), true, &mut restored);
         assert_eq!(
-            (restored.threads, task::mask(child).unwrap()),
+            (restored.threads, affinity::mask(child).unwrap()),
             (0, set.clone())
         );
         undo(&changes(before.clone()), true, &mut restored);
         assert_eq!(
-            (restored.threads, task::mask(child).unwrap()),
+            (restored.threads, affinity::mask(child).unwrap()),
             (1, before.value)
         );
         let _ = Command::new("kill").arg(child.to_string()).status();
@@ -264,12 +264,12 @@ mod tests {
         let program = Program::start("exec sleep 60");
         let before = program.before();
         left_behind(folder.path(), std::slice::from_ref(&before), &set);
-        task::confine(before.tid, &others).unwrap();
+        affinity::confine(before.tid, &others).unwrap();
         let restored = restore(folder.path()).unwrap();
         assert_eq!(
             (restored.threads, restored.left, restored.journals),
             (0, 1, 1)
         );
-        assert_eq!(task::mask(before.tid).unwrap(), others);
+        assert_eq!(affinity::mask(before.tid).unwrap(), others);
     }
 }

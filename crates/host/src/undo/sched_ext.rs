@@ -2,14 +2,13 @@
 //!
 //! Input: threads that are to be scheduled by it. Output: they have that policy, which children inherit, and what they had stands
 //! in the undo journal: a thread keeps SCHED_EXT when the scheduler is gone, and the next one of any program would take it.
-
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::task::sched_policy::{SCHED_EXT, SchedPolicy};
 use libc::{SCHED_BATCH, SCHED_OTHER};
 
 use super::attribute::{self, Policy, Scope};
 use super::entry::{Entry, Touched};
 use super::{Journal, JournalError};
-use crate::procfs::PROC;
-use crate::sched_policy::{SCHED_EXT, SchedPolicy};
 
 /// Gives a thread to the scheduler. Those with a real-time or deadline policy, or that run only on idle CPUs, keep theirs.
 ///

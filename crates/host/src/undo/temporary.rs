@@ -1,14 +1,15 @@
 //! Changes that are undone at the end of what they were made for.
-
 use std::path::Path;
 use std::process::Child;
+
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::resctrl;
+use countersteer_sysfs::task::uclamp;
 
 use super::JournalError;
 use super::entry::{Entry, Process};
 use super::journal::Journal;
 use super::restore::close;
-use crate::procfs::PROC;
-use crate::{resctrl, uclamp};
 
 /// A journal whose changes are undone when it is dropped, or by the cleanup process when this process was killed.
 #[derive(Debug)]

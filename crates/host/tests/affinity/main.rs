@@ -147,7 +147,7 @@ fn engine_of(
 
 /// Every observation is the last one, and sees everything.
 fn config(counters: Option<Counters>) -> AffinityConfig {
-    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
     AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
         numbers: CpuNumbers::new(machine.os_cpu_numbers()),
@@ -177,7 +177,7 @@ fn to(threads: &[u32], target: &Target) -> Placement {
 
 fn cpu(engine: &LiveEngine, os: u32) -> Target {
     let all: CpuSet = std::iter::once(countersteer_model::units::CpuId(os)).collect();
-    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
     assert!(engine.topology().cpus.len() > 1);
     Target::Cpus(Arc::new(
         CpuNumbers::new(machine.os_cpu_numbers()).own_set(&all),

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use countersteer_host::procfs::PROC;
-use countersteer_host::waits::Whose;
 use countersteer_report::readings::Style;
+use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::waits::Whose;
 
 use super::{Args, RowPer, style};
 use crate::waits::{By, Meter, Watch, for_record, json_lines, text};

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_host::counters::{CoreTypes, Ending, Request, Session, Summary};
+use countersteer_host::counters::{CoreTypes, Request, Session, Summary};
 use countersteer_model::counters::{Fold, Per, Samples};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};
+use countersteer_sysfs::launch::Ending;
 
 use super::{Args, screen, style};
 use crate::counted::Counted;

@@ -1,7 +1,7 @@
 //! What a column's values are computed from.
 
-use countersteer_host::virtuals;
 use countersteer_model::counters::{BoundMetric, Outside, Samples};
+use countersteer_sysfs::sensors;
 
 use crate::top::tails::Tail;
 
@@ -22,7 +22,7 @@ pub(super) enum What {
         scale: f64,
     },
     Virtual {
-        column: &'static virtuals::Column,
+        column: &'static sensors::Column,
         by_thread: bool,
     },
     Tail(Tail),

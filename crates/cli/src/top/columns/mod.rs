@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use countersteer_host::counters::{Pmus, Probe, probe_event};
-use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of};
 use countersteer_model::counters::{BoundMetric, Metric, PlannedEvent};
 use countersteer_model::events::EventDef;
 use countersteer_model::metric::MetricDef;
+use countersteer_sysfs::sensors::{self, Kind, PROVIDERS, ProviderDef, column_of};
 
 use crate::counted::Counted;
 use crate::derivable::derivable;
@@ -176,7 +176,7 @@ fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
 
 /// A virtual counter that the table of columns has no other name for.
 fn of_registry(
-    column: &'static virtuals::Column,
+    column: &'static sensors::Column,
     silent: &Silent,
     measures: &mut Vec<Measure>,
 ) -> Column {
@@ -241,7 +241,7 @@ fn of_tail(
 
 /// The place of a column among others, by its own name or that of the virtual counter it shows.
 pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
-    let of_counter = |(_, counter): (&ProviderDef, &virtuals::Column)| {
+    let of_counter = |(_, counter): (&ProviderDef, &sensors::Column)| {
         let short = COLUMNS
             .iter()
             .find(|def| matches!(def.of, Of::Virtual(n) if n == counter.name));

@@ -1,5 +1,4 @@
 //! What is to be opened: sets, CPUs and target of a request, divided into groups that the kernel can count.
-
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,10 +6,10 @@ use std::path::Path;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::events::EventDef;
 use countersteer_model::units::CpuId;
+use countersteer_sysfs::cgroup::remedy_without_counters;
 
 use super::super::CounterError;
 use super::super::catalog::{Probe, TASK_CLOCK, probe};
-use super::super::cgroup::mend_of_cgroup;
 use super::super::ends::NOTHING;
 use super::super::resolve::{CoreTypes, Encoding, Resolved};
 use super::super::sys::abi;
@@ -171,7 +170,7 @@ impl Opening<'_> {
         match self.target.strip_prefix(CGROUP).map(Path::new) {
             Some(path) => CounterError::CgroupUncounted {
                 path: path.into(),
-                mend: mend_of_cgroup(path),
+                mend: remedy_without_counters(path),
             },
             None => CounterError::Refused {
                 event: event.into(),

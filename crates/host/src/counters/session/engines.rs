@@ -1,8 +1,8 @@
 //! Sessions of engines: they begin without threads, and processes are attached one by one.
-
 use countersteer_model::counters::Plan;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
+use countersteer_sysfs::procfs::PROC;
 
 use super::super::CounterError;
 use super::super::follow::Follower;
@@ -13,7 +13,6 @@ use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::task_counting::Inside;
 use super::{Open, Session};
-use crate::procfs::PROC;
 
 impl Session {
     /// Counts no thread yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,

@@ -1,13 +1,12 @@
 //! The loop on a made-up backend: what it hears at which time is written down, so nothing here depends on a clock.
-
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use countersteer_model::counters::{Ledger, Plan};
 use countersteer_model::units::CpuId;
+use countersteer_sysfs::poll::{Poller, Wake};
 
-use super::super::attention::{Attention, Wake};
 use super::super::notes::Notes;
 use super::super::open::{GroupInfo, Opening, Places, Says};
 use super::super::record::testing as record;
@@ -80,7 +79,7 @@ impl TaskCounters for Fake {
         unreachable!("no thread is attached")
     }
 
-    fn attention(&mut self) -> &mut Attention {
+    fn poller(&mut self) -> &mut Poller {
         unreachable!("nothing else is waited for")
     }
 

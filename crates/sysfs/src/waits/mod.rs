@@ -1,7 +1,7 @@
 //! How long threads wait for a CPU while they could run: run-queue waits, of which those after a wake-up are wakeup latencies.
 //!
 //! Input: processes. Output: [`ThreadWaits`] since the last reading, from a [`Source`]: [`Schedstat`] reads the kernel's sums, which
-//! needs no privilege and gives totals and means; BPF programs (crate `scx`) measure each wait, which gives percentiles too.
+//! needs no privilege and gives totals and means; BPF programs (crate `bpf`) measure each wait, which gives percentiles too.
 
 mod histogram;
 mod schedstat;

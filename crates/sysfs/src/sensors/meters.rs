@@ -6,7 +6,8 @@ use std::path::Path;
 
 use countersteer_model::units::{CpuId, Nanos};
 
-use super::{Column, PROVIDERS, Provider, Unavailable, Value, column_of};
+use super::{Column, PROVIDERS, Provider, Value, column_of};
+use crate::unavailable::Unavailable;
 
 /// Providers of what was named, and what they said last.
 pub struct Meters {
@@ -30,7 +31,7 @@ impl Meters {
     /// differences count.
     ///
     /// ```no_run
-    /// use countersteer_host::virtuals::Meters;
+    /// use countersteer_sysfs::sensors::Meters;
     ///
     /// let mut meters = Meters::open(std::path::Path::new("/"), &["energy_j", "pressure_cpu_some_s"])?;
     /// let sum: u64 = (0..1000).sum();
@@ -38,7 +39,7 @@ impl Meters {
     ///     println!("{}: {} {}", value.column.name, value.value, value.column.unit);
     /// }
     /// # assert_eq!(sum, 499_500);
-    /// # Ok::<(), countersteer_host::virtuals::Unavailable>(())
+    /// # Ok::<(), countersteer_sysfs::unavailable::Unavailable>(())
     /// ```
     ///
     /// # Errors
@@ -121,7 +122,8 @@ impl Meters {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

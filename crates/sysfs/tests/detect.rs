@@ -1,21 +1,19 @@
 //! Machines made out from files: every folder of `sysfs/` holds a machine's files and the machine expected from them.
 //!
-//! `tree.txt` is unpacked by [`tree`]. `COUNTERSTEER_BLESS=1` writes `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
+//! `tree.txt` is unpacked by `countersteer_fuzz::fake_root`. `COUNTERSTEER_BLESS=1` writes `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
 //! written after the layout of theirs.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
-
-mod tree;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use countersteer_host::topology::detect;
 use countersteer_model::machine::{LinuxKind, Machine};
 use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_sysfs::topology::detect;
 
-use tree::unpack;
+use countersteer_fuzz::fake_root::unpack;
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysfs")

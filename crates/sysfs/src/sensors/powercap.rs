@@ -10,7 +10,8 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
 use super::files::{folders, name, number, text};
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "powercap",
@@ -145,7 +146,8 @@ impl Provider for Powercap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

@@ -1,9 +1,12 @@
-//! Machines' files from one text: a line `path: content` per file.
+//! A machine's files below a temporary folder, for readers of sysfs and /proc.
 //!
-//! Braces in a path stand for several files (`cpu{0-3,8}/{level,size}`), `{1}` in the content for what the first braces stand
+//! Input: files one by one, or a text with a line `path: content` per file. Braces in a path stand for several files (`cpu{0-3,8}/{level,size}`), `{1}` in the content for what the first braces stand
 //! for, `\n` for a line break.
 
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -60,4 +63,13 @@ pub fn unpack(tree: &str) -> TempDir {
         }
     }
     root
+}
+
+/// Writes files below a root: (path, content).
+pub fn write(root: &Path, files: &[(&str, &str)]) {
+    for (path, content) in files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
 }

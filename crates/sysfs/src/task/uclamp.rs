@@ -8,12 +8,12 @@ use std::io;
 use countersteer_model::placement::Clamp;
 
 /// What threads are taken to ask for.
-pub(crate) trait Clamps {
+pub trait Clamps {
     fn get(&self, tid: u32) -> io::Result<Clamp>;
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()>;
 }
 
-pub(crate) struct Kernel;
+pub struct Kernel;
 
 /// What the kernel reads and writes about a thread's scheduling, in its second version.
 #[repr(C)]

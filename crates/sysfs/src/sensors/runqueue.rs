@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 
-use super::{Column, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 use crate::waits::Sums;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -87,7 +88,8 @@ impl Provider for Runqueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

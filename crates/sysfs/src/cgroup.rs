@@ -9,7 +9,7 @@ use std::path::Path;
 /// There is no file for that. The kernel's `perf_event` controller is on everywhere without being named in
 /// `cgroup.subtree_control`, but is not handed down from the top before that file of the top was written to for the first time;
 /// then all groups below have it, new ones too, and keep it when what was written is taken back.
-pub(super) fn mend_of_cgroup(path: &Path) -> String {
+pub fn remedy_without_counters(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let is_group = |folder: &&Path| folder.join("cgroup.controllers").is_file();
     let top = path
@@ -55,17 +55,17 @@ mod tests {
         ] {
             std::fs::write(folder.join("cgroup.controllers"), controllers).unwrap();
         }
-        let mend = mend_of_cgroup(&group);
+        let remedy = remedy_without_counters(&group);
         assert!(
-            mend.ends_with(&format!(
+            remedy.ends_with(&format!(
                 "`echo +pids > {}/cgroup.subtree_control`",
                 top.display()
             )),
-            "{mend}"
+            "{remedy}"
         );
         std::fs::write(top.join("cgroup.controllers"), "hugetlb\n").unwrap();
-        assert!(mend_of_cgroup(&group).contains("`echo +hugetlb > "));
+        assert!(remedy_without_counters(&group).contains("`echo +hugetlb > "));
         std::fs::write(top.join("cgroup.controllers"), "\n").unwrap();
-        assert!(mend_of_cgroup(&group).contains("cgroup_no_v1=all"));
+        assert!(remedy_without_counters(&group).contains("cgroup_no_v1=all"));
     }
 }

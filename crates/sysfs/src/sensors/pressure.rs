@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "pressure",
@@ -105,7 +106,8 @@ fn total_us(text: &str, line: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

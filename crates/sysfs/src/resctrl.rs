@@ -3,16 +3,19 @@
 //!
 //! Input: a root directory. Output: groups of threads, what a cache can be divided into, and why there is no resctrl.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::unavailable::Unavailable;
 
 /// What groups of this program are called: this, its process number, then whatever tells them apart.
-pub(crate) const PREFIX: &str = "countersteer-";
+pub const PREFIX: &str = "countersteer-";
 
 /// What resctrl does beyond plain files.
-pub(crate) trait Groups: Send {
+pub trait Groups: Send {
     /// Makes a group; the kernel refuses when the hardware tells no more apart.
     fn make(&mut self, group: &Path) -> io::Result<()>;
     /// Removes a group; its threads fall back to the group they came from.
@@ -22,7 +25,7 @@ pub(crate) trait Groups: Send {
 }
 
 /// The kernel: making a folder makes a group.
-pub(crate) struct Kernel;
+pub struct Kernel;
 
 impl Groups for Kernel {
     fn make(&mut self, group: &Path) -> io::Result<()> {
@@ -43,12 +46,12 @@ impl Groups for Kernel {
     }
 }
 
-pub(crate) fn mount(root: &Path) -> PathBuf {
+pub fn mount(root: &Path) -> PathBuf {
     root.join("sys/fs/resctrl")
 }
 
 /// Why there is nothing to work with: no resctrl, not mounted, or without this ability, in these words.
-pub(crate) fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
+pub fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
     let read = std::fs::read_to_string(root.join("proc/filesystems"));
     let known = read.is_ok_and(|t| t.lines().any(|l| l.trim_end().ends_with("resctrl")));
     if mount(root).join("info").is_dir() {
@@ -69,20 +72,20 @@ pub(crate) fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
 
 /// How last-level caches can be divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Masks {
-    pub(crate) ways: u32,
+pub struct Masks {
+    pub ways: u32,
     /// Ways that a group must have at least.
-    pub(crate) least: u32,
+    pub least: u32,
     /// Names of the lines of a `schemata` file that are about it: two where code and data are apart.
-    pub(crate) resources: Vec<String>,
-    pub(crate) caches: Vec<u32>,
+    pub resources: Vec<String>,
+    pub caches: Vec<u32>,
     /// The lines as they were.
-    pub(crate) lines: Vec<String>,
+    pub lines: Vec<String>,
 }
 
 impl Masks {
     /// Reads them; an error comes with its file.
-    pub(crate) fn read(mount: &Path) -> Result<Self, (PathBuf, io::Error)> {
+    pub fn read(mount: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let text = |path: PathBuf| match std::fs::read_to_string(&path) {
             Ok(text) => Ok(text.trim().to_owned()),
             Err(error) => Err((path, error)),
@@ -114,7 +117,7 @@ impl Masks {
     }
 
     /// The mask of a stretch of ways, within what there is.
-    pub(crate) fn mask(&self, first: u32, count: u32) -> u64 {
+    pub fn mask(&self, first: u32, count: u32) -> u64 {
         let count = count.clamp(self.least, self.ways.max(self.least)).min(63);
         let first = first.min(self.ways.saturating_sub(count));
         ((1_u64 << count) - 1) << first
@@ -122,46 +125,12 @@ impl Masks {
 }
 
 /// The numbers of the caches or memories in a line of a `schemata` file, `L3:0=fff;1=fff`.
-pub(crate) fn numbers(line: &str) -> Vec<u32> {
+pub fn numbers(line: &str) -> Vec<u32> {
     let values = line.split_once(':').map_or("", |(_, values)| values);
     values
         .split(';')
         .filter_map(|part| part.split('=').next()?.trim().parse().ok())
         .collect()
-}
-
-#[cfg(test)]
-pub(crate) mod testing {
-    use super::*;
-
-    /// The kernel's part on a fake root: a group's files go with it, and there are so many groups.
-    #[derive(Clone)]
-    pub(crate) struct Pretend {
-        pub(crate) limit: usize,
-    }
-
-    impl Groups for Pretend {
-        fn make(&mut self, group: &Path) -> io::Result<()> {
-            let own = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
-            let made = std::fs::read_dir(group.parent().unwrap_or(group))?
-                .flatten()
-                .filter(own)
-                .count();
-            if made >= self.limit {
-                Err(io::Error::from_raw_os_error(libc::ENOSPC))
-            } else {
-                Kernel.make(group)
-            }
-        }
-
-        fn remove(&mut self, group: &Path) -> io::Result<()> {
-            std::fs::remove_dir_all(group)
-        }
-
-        fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-            Kernel.assign(group, tid)
-        }
-    }
 }
 
 #[cfg(test)]

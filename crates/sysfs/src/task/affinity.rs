@@ -1,4 +1,4 @@
-//! Single threads by system call: affinity masks and nice values.
+//! Affinity masks of threads.
 //!
 //! The C library's masks end at CPU 1,023, the kernel's do not.
 
@@ -28,7 +28,7 @@ pub fn mask(tid: u32) -> io::Result<CpuSet> {
 ///
 /// # Errors
 /// It is gone, another user's, or a cpuset allows none of these CPUs.
-pub(crate) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
+pub fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads exactly that many bytes of `words`.
     let done = unsafe {
@@ -39,20 +39,6 @@ pub(crate) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
             words.as_ptr(),
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Sets a thread's nice value.
-///
-/// # Errors
-/// It is gone, another user's, or would rank higher than is permitted.
-pub(crate) fn renice(tid: u32, nice: i8) -> io::Result<()> {
-    // SAFETY: plain system call without memory.
-    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, i32::from(nice)) };
     if done == 0 {
         Ok(())
     } else {

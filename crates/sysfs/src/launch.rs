@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use countersteer_model::cpuset::CpuSet;
 use nix::fcntl::OFlag;
@@ -17,7 +17,26 @@ use nix::unistd::{
     ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write,
 };
 
-use super::CounterError;
+/// Why a program does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The program does not exist.
+    #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
+    NotFound {
+        /// As the user wrote it.
+        program: String,
+    },
+    /// The program did not start.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// As the user wrote it.
+        program: String,
+        source: io::Error,
+    },
+    /// A program's output cannot be kept.
+    #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
+    Output { path: PathBuf, source: io::Error },
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -54,9 +73,9 @@ pub fn hold(
     command: &[String],
     bind: Option<&CpuSet>,
     output: Option<&Path>,
-) -> Result<Held, CounterError> {
+) -> Result<Held, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
-    let failed = |e: io::Error| CounterError::Launch {
+    let failed = |e: io::Error| LaunchError::Start {
         program: program.clone(),
         source: e,
     };
@@ -72,7 +91,7 @@ pub fn hold(
         .collect::<Result<Vec<_>, _>>()?;
     find_program(command)?;
     let Some(first) = arguments.first() else {
-        return Err(CounterError::NotFound { program });
+        return Err(LaunchError::NotFound { program });
     };
     let streams = output.map(streams).transpose()?;
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -109,8 +128,8 @@ pub fn hold(
 }
 
 /// What a program reads and writes instead of this one's streams.
-fn streams(output: &Path) -> Result<(File, File), CounterError> {
-    let failed = |source| CounterError::Output {
+fn streams(output: &Path) -> Result<(File, File), LaunchError> {
+    let failed = |source| LaunchError::Output {
         path: output.to_owned(),
         source,
     };
@@ -128,12 +147,12 @@ fn streams(output: &Path) -> Result<(File, File), CounterError> {
 ///
 /// # Errors
 /// It is not.
-pub fn find_program(command: &[String]) -> Result<(), CounterError> {
+pub fn find_program(command: &[String]) -> Result<(), LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
     if is_there(&program) {
         Ok(())
     } else {
-        Err(CounterError::NotFound { program })
+        Err(LaunchError::NotFound { program })
     }
 }
 
@@ -166,11 +185,11 @@ impl Held {
     ///
     /// # Errors
     /// It cannot be executed.
-    pub fn release(&mut self) -> Result<(), CounterError> {
+    pub fn release(&mut self) -> Result<(), LaunchError> {
         let Some(gate) = self.gate.take() else {
             return Ok(());
         };
-        let failed = |source: io::Error| CounterError::Launch {
+        let failed = |source: io::Error| LaunchError::Start {
             program: self.program.clone(),
             source,
         };
@@ -183,10 +202,10 @@ impl Held {
         }
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
         Err(match source.kind() {
-            io::ErrorKind::NotFound => CounterError::NotFound {
+            io::ErrorKind::NotFound => LaunchError::NotFound {
                 program: self.program.clone(),
             },
-            _ => CounterError::Launch {
+            _ => LaunchError::Start {
                 program: self.program.clone(),
                 source,
             },

@@ -17,13 +17,11 @@ mod runqueue;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::unavailable::Unavailable;
-
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{CpuId, Nanos};
 
-#[cfg(test)]
-pub(crate) use files::testing;
+use crate::unavailable::Unavailable;
+
 pub use meters::Meters;
 
 /// How values of a column relate to time.

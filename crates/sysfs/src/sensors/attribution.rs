@@ -14,7 +14,8 @@ use countersteer_model::units::{CpuId, Nanos};
 
 use super::files::text;
 use super::powercap::{self, Powercap};
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "attribution",
@@ -186,7 +187,8 @@ impl Provider for Attribution {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     /// Two packages of two CPUs each; what they spent, and ticks by CPU.

@@ -10,7 +10,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    pub(crate) fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             mend: mend.into(),

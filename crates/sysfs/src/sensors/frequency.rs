@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use countersteer_model::units::CpuId;
 
 use super::files::{folders, name, number};
-use super::{Column, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "frequency",
@@ -70,7 +71,8 @@ impl Provider for Frequency {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

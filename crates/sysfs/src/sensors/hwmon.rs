@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use super::files::{files, folders, name, number, text};
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "hwmon",
@@ -132,7 +133,8 @@ impl Provider for Hwmon {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]

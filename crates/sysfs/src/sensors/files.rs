@@ -55,17 +55,3 @@ fn name_key(path: &Path) -> (String, u64, String) {
         name.to_owned(),
     )
 }
-
-#[cfg(test)]
-pub(crate) mod testing {
-    use std::path::Path;
-
-    /// Writes files below a root: (path, content).
-    pub fn write(root: &Path, files: &[(&str, &str)]) {
-        for (path, content) in files {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, content).unwrap();
-        }
-    }
-}

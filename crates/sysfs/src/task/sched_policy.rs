@@ -5,17 +5,17 @@ use std::io;
 use libc::{c_int, pid_t};
 
 /// The policy of threads that a sched_ext scheduler in partial mode schedules.
-pub(crate) const SCHED_EXT: c_int = 7;
+pub const SCHED_EXT: c_int = 7;
 /// Children begin with the default policy; kept when a policy is changed.
 const RESET_ON_FORK: c_int = libc::SCHED_RESET_ON_FORK;
 
 /// A thread's scheduling policy, with the flag for its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SchedPolicy(pub(crate) c_int);
+pub struct SchedPolicy(pub c_int);
 
 impl SchedPolicy {
     /// The policy of a thread.
-    pub(crate) fn of(tid: u32) -> io::Result<Self> {
+    pub fn of(tid: u32) -> io::Result<Self> {
         // SAFETY: takes no memory.
         let policy = unsafe { libc::sched_getscheduler(tid as pid_t) };
         if policy < 0 {
@@ -25,7 +25,7 @@ impl SchedPolicy {
     }
 
     /// Sets it; none that has a real-time priority.
-    pub(crate) fn set(self, tid: u32) -> io::Result<()> {
+    pub fn set(self, tid: u32) -> io::Result<()> {
         let none = libc::sched_param { sched_priority: 0 };
         // SAFETY: the parameters outlive the call.
         let done = unsafe { libc::sched_setscheduler(tid as pid_t, self.0, &raw const none) };
@@ -37,12 +37,12 @@ impl SchedPolicy {
     }
 
     /// The policy without the flag for children.
-    pub(crate) const fn without_flag(self) -> c_int {
+    pub const fn without_flag(self) -> c_int {
         self.0 & !RESET_ON_FORK
     }
 
     /// This policy, with another one's flag for children.
-    pub(crate) const fn with_flag_of(self, other: Self) -> Self {
+    pub const fn with_flag_of(self, other: Self) -> Self {
         Self(self.0 | (other.0 & RESET_ON_FORK))
     }
 }

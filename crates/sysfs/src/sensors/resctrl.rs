@@ -12,8 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{folders, name, number, text};
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
 use crate::resctrl::{Groups, Kernel, PREFIX, mount, unavailable};
+use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "resctrl",
@@ -240,7 +241,8 @@ impl<G: Groups> Drop for Resctrl<G> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::super::files::testing::write;
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     /// Makes what the kernel makes in a new group; has `limit` RMIDs.

@@ -18,22 +18,22 @@ pub struct Procfs<'a>(&'a str);
 pub const PROC: Procfs<'static> = Procfs("/proc");
 
 /// A file by device and inode.
-pub(crate) type FileId = (u64, u64);
+pub type FileId = (u64, u64);
 
 /// A line of `/proc/PID/task/TID/stat`, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     /// Running or waiting for a CPU.
-    pub(crate) runnable: bool,
-    pub(crate) parent: u32,
-    pub(crate) session: u32,
-    pub(crate) nice: i8,
+    pub runnable: bool,
+    pub parent: u32,
+    pub session: u32,
+    pub nice: i8,
     /// When it was started, in clock ticks since the machine started; with its number, that is its identity.
-    pub(crate) started: u64,
+    pub started: u64,
     /// Where it ran last, by the kernel's number.
-    pub(crate) cpu: CpuId,
+    pub cpu: CpuId,
     /// A thread of the kernel.
-    pub(crate) kernel: bool,
+    pub kernel: bool,
 }
 
 /// A file `/proc/PID/status`, as far as it matters here.
@@ -133,18 +133,18 @@ impl<'a> Procfs<'a> {
     }
 
     /// The file that a process executes; nothing of another user's.
-    pub(crate) fn executable(self, pid: u32) -> Option<PathBuf> {
+    pub fn executable(self, pid: u32) -> Option<PathBuf> {
         std::fs::read_link(self.path(pid, "exe")).ok()
     }
 
     /// The same by number, which an `exec` changes.
-    pub(crate) fn executable_id(self, pid: u32) -> Option<FileId> {
+    pub fn executable_id(self, pid: u32) -> Option<FileId> {
         let file = std::fs::metadata(self.path(pid, "exe")).ok()?;
         Some((file.dev(), file.ino()))
     }
 
     /// What a thread does; nothing of one that has exited, or is about to.
-    pub(crate) fn stat(self, pid: u32, tid: u32) -> Option<Stat> {
+    pub fn stat(self, pid: u32, tid: u32) -> Option<Stat> {
         // Of some threads this is asked every period: no memory is asked for, and no more of the kernel than one reading.
         let mut line = [0; LONGEST_LINE];
         let mut path = [0u8; 256];
@@ -157,7 +157,7 @@ impl<'a> Procfs<'a> {
     }
 
     /// What distinguishes one start of the machine from another.
-    pub(crate) fn boot_id(self) -> String {
+    pub fn boot_id(self) -> String {
         let path = PathBuf::from(self.0).join("sys/kernel/random/boot_id");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.trim().to_owned()
@@ -237,17 +237,11 @@ fn stat(line: &[u8]) -> Option<Stat> {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     const LINE: &str = "42 (a ) b) R 7 42 41 0 -1 4194304 1 0 0 0 30 12 0 0 20 5 3 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
-
-    fn write(root: &std::path::Path, files: &[(&str, &str)]) {
-        for (path, text) in files {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-    }
 
     #[test]
     fn files_of_a_folder_in_the_place_of_proc_are_read() {
