@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_model::events::EventDef;
+use countersteer_sysfs::resctrl::Resctrl;
 use countersteer_sysfs::sensors::{PROVIDERS, ProviderDef};
 use countersteer_sysfs::topology;
 use countersteer_sysfs::unavailable::Unavailable;
@@ -194,29 +195,15 @@ fn machine(root: &Path) -> Finding {
 
 /// Whether resctrl divides the last-level cache.
 fn way_masks(root: &Path) -> Finding {
-    let without = "until then sizes are estimated (`--by co-runners`)";
-    if let Some(mask) = text(root, "sys/fs/resctrl/info/L3/cbm_mask") {
-        let ways = u64::from_str_radix(&mask, 16).map_or(0, u64::count_ones);
-        return Finding::works(format!("a last-level cache of {ways} ways (resctrl)"));
-    }
-    let known =
-        text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
-    if root.join("sys/fs/resctrl/info").is_dir() {
-        Finding::missing(
-            "resctrl does not divide the last-level cache here",
-            format!("another processor; {without}"),
-        )
-    } else if known {
-        Finding::missing(
-            "resctrl is not mounted",
-            format!("`mount -t resctrl resctrl /sys/fs/resctrl` as root; {without}"),
-        )
-    } else {
-        let mend = "Intel RDT, AMD QoS or Arm MPAM hardware is needed";
-        Finding::missing(
-            "this kernel or processor has no resctrl",
-            format!("{mend}; {without}"),
-        )
+    match Resctrl::at(root).allocation() {
+        Ok(found) => Finding::works(format!(
+            "a last-level cache of {} ways (resctrl)",
+            found.ways
+        )),
+        Err(Unavailable { why, mend }) => {
+            let without = "until then sizes are estimated (`--by co-runners`)";
+            Finding::missing(why, format!("{mend}; {without}"))
+        }
     }
 }
 

@@ -1,22 +1,22 @@
-//! resctrl, the kernel's file system of cache monitoring and cache allocation (Intel RDT, AMD QoS, Arm MPAM), as far as several
-//! here need it.
+//! resctrl, the kernel's file system of cache monitoring and cache allocation (Intel RDT, AMD QoS, Arm MPAM).
 //!
-//! Input: a root directory. Output: groups of threads, what a cache can be divided into, and why there is no resctrl.
+//! Input: a root directory, in whose `sys/fs/resctrl` it is mounted. Output: what caches and bandwidth can be divided into
+//! ([`Allocation`], [`Bandwidth`]), lines of `schemata` files ([`Line`]), groups of threads, and what the hardware monitors of a
+//! group. An error names the file, its line where it is parsed, and the remedy.
 
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
-
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::unavailable::Unavailable;
 
-/// What groups of this program are called: this, its process number, then whatever tells them apart.
+/// The start of the names of this program's groups; its process number follows, then what distinguishes them.
 pub const PREFIX: &str = "countersteer-";
 
-/// What resctrl does beyond plain files.
+/// What the kernel does beyond reading and writing files.
 pub trait Groups: Send {
-    /// Makes a group; the kernel refuses when the hardware tells no more apart.
+    /// Makes a group; the kernel refuses when the hardware distinguishes no more of them.
     fn make(&mut self, group: &Path) -> io::Result<()>;
     /// Removes a group; its threads fall back to the group they came from.
     fn remove(&mut self, group: &Path) -> io::Result<()>;
@@ -25,6 +25,7 @@ pub trait Groups: Send {
 }
 
 /// The kernel: making a folder makes a group.
+#[derive(Debug)]
 pub struct Kernel;
 
 impl Groups for Kernel {
@@ -46,77 +47,74 @@ impl Groups for Kernel {
     }
 }
 
-pub fn mount(root: &Path) -> PathBuf {
-    root.join("sys/fs/resctrl")
+/// A line of a `schemata` file, `L3:0=fff;1=fff`: what a group has of each cache or memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub resource: String,
+    /// Way masks of caches, limits of memories, by the kernel's numbers of those.
+    pub domains: BTreeMap<u32, u64>,
 }
 
-/// Why there is nothing to work with: no resctrl, not mounted, or without this ability, in these words.
-pub fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
-    let read = std::fs::read_to_string(root.join("proc/filesystems"));
-    let known = read.is_ok_and(|t| t.lines().any(|l| l.trim_end().ends_with("resctrl")));
-    if mount(root).join("info").is_dir() {
-        Unavailable::new(lacks.0, lacks.1)
-    } else if known {
-        Unavailable::new(
-            "resctrl is not mounted",
-            "run `mount -t resctrl resctrl /sys/fs/resctrl` as root",
-        )
-    } else {
-        let why = "this kernel or processor has no resctrl";
-        Unavailable::new(
-            why,
-            "Intel RDT, AMD QoS or Arm MPAM hardware is needed; virtual machines rarely have it",
-        )
+impl Line {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (resource, domains) = text.trim().split_once(':')?;
+        let radix = if is_mask(resource) { 16 } else { 10 };
+        let domain = |part: &str| {
+            let (domain, value) = part.split_once('=')?;
+            let value = u64::from_str_radix(value.trim(), radix).ok()?;
+            Some((domain.trim().parse().ok()?, value))
+        };
+        Some(Self {
+            resource: resource.to_owned(),
+            domains: domains.split(';').map(domain).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The same line with this value everywhere.
+    #[must_use]
+    pub fn with(&self, value: u64) -> Self {
+        let domains = self.domains.keys().map(|domain| (*domain, value));
+        Self {
+            resource: self.resource.clone(),
+            domains: domains.collect(),
+        }
+    }
+}
+
+/// Whether values of a resource are way masks: those of caches are.
+fn is_mask(resource: &str) -> bool {
+    resource.starts_with('L')
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.resource)?;
+        for (nth, (domain, value)) in self.domains.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { ";" };
+            if is_mask(&self.resource) {
+                write!(f, "{separator}{domain}={value:x}")?;
+            } else {
+                write!(f, "{separator}{domain}={value}")?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// How last-level caches can be divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Masks {
+pub struct Allocation {
     pub ways: u32,
     /// Ways that a group must have at least.
     pub least: u32,
-    /// Names of the lines of a `schemata` file that are about it: two where code and data are apart.
-    pub resources: Vec<String>,
-    pub caches: Vec<u32>,
-    /// The lines as they were.
-    pub lines: Vec<String>,
+    /// Lines of the group of all threads that are about it, never none: two where code and data are apart.
+    pub lines: Vec<Line>,
 }
 
-impl Masks {
-    /// Reads them; an error comes with its file.
-    pub fn read(mount: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        let text = |path: PathBuf| match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(text.trim().to_owned()),
-            Err(error) => Err((path, error)),
-        };
-        let schemata = text(mount.join("schemata"))?;
-        let lines: Vec<String> = schemata
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with("L3"))
-            .map(str::to_owned)
-            .collect();
-        let resource = |line: &String| line.split(':').next().unwrap_or_default().to_owned();
-        let resources: Vec<String> = lines.iter().map(resource).collect();
-        let named = resources
-            .first()
-            .map(|name| mount.join("info").join(name))
-            .filter(|folder| folder.is_dir());
-        let info = named.unwrap_or_else(|| mount.join("info/L3"));
-        let ways =
-            u64::from_str_radix(&text(info.join("cbm_mask"))?, 16).map_or(0, u64::count_ones);
-        let least = text(info.join("min_cbm_bits"))?.parse().unwrap_or(1).max(1);
-        Ok(Self {
-            ways,
-            least,
-            caches: lines.first().map_or_else(Vec::new, |line| numbers(line)),
-            resources,
-            lines,
-        })
-    }
-
-    /// The mask of a stretch of ways, within what there is.
+impl Allocation {
+    /// The mask of adjacent ways, within what there is.
+    #[must_use]
     pub fn mask(&self, first: u32, count: u32) -> u64 {
         let count = count.clamp(self.least, self.ways.max(self.least)).min(63);
         let first = first.min(self.ways.saturating_sub(count));
@@ -124,33 +122,326 @@ impl Masks {
     }
 }
 
-/// The numbers of the caches or memories in a line of a `schemata` file, `L3:0=fff;1=fff`.
-pub fn numbers(line: &str) -> Vec<u32> {
-    let values = line.split_once(':').map_or("", |(_, values)| values);
-    values
-        .split(';')
-        .filter_map(|part| part.split('=').next()?.trim().parse().ok())
-        .collect()
+/// How the bandwidth of memories can be limited, in percent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    pub least: u32,
+    /// Granularity: the kernel rounds percentages up to multiples of it.
+    pub step: u32,
+    /// The line of the group of all threads.
+    pub line: Line,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_stay_within_what_there_is() {
-        let masks = Masks {
-            ways: 12,
-            least: 2,
-            resources: vec!["L3".into()],
-            caches: vec![0],
-            lines: Vec::new(),
-        };
-        assert_eq!(
-            [(0, 12), (0, 1), (10, 4), (3, 99)].map(|(f, c)| masks.mask(f, c)),
-            [0xfff, 0b11, 0xf00, 0xfff]
-        );
-        assert_eq!(numbers("MB: 0=100;1= 50"), [0, 1]);
-        assert!(numbers("nothing").is_empty());
+impl Bandwidth {
+    /// What a group gets that is to have so many percent.
+    #[must_use]
+    pub fn limit(&self, percent: u32) -> u64 {
+        let percent = percent.clamp(self.least.min(100), 100);
+        u64::from(percent.next_multiple_of(self.step.max(1)).min(100))
     }
 }
+
+/// resctrl below a root directory, and this program's groups in it.
+pub struct Resctrl {
+    root: PathBuf,
+    mount: PathBuf,
+    groups: Box<dyn Groups>,
+}
+
+impl Resctrl {
+    /// That of the machine whose file systems are below `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self::over(root, Box::new(Kernel))
+    }
+
+    /// The same with something in the place of the kernel.
+    #[must_use]
+    pub fn over(root: &Path, groups: Box<dyn Groups>) -> Self {
+        Self {
+            root: root.to_owned(),
+            mount: root.join("sys/fs/resctrl"),
+            groups,
+        }
+    }
+
+    /// The group that all threads are in at first.
+    #[must_use]
+    pub fn everybody(&self) -> &Path {
+        &self.mount
+    }
+
+    /// By what groups are made and removed.
+    pub fn groups(&mut self) -> &mut dyn Groups {
+        &mut *self.groups
+    }
+
+    /// How last-level caches can be divided.
+    ///
+    /// # Errors
+    /// They cannot, or a file cannot be read.
+    pub fn allocation(&self) -> Result<Allocation, Unavailable> {
+        let lacks = (
+            "resctrl does not divide caches here",
+            "the processor or the firmware lacks cache allocation",
+        );
+        if !self.mount.join("schemata").is_file() {
+            return Err(self.unavailable(lacks));
+        }
+        let lines = self.schemata("L3")?;
+        let Some(Line { resource, .. }) = lines.first() else {
+            return Err(self.unavailable(lacks));
+        };
+        let info = self.mount.join("info").join(resource);
+        let mask = |text: &str| u64::from_str_radix(text, 16).ok();
+        let ways = parsed(&info.join("cbm_mask"), "a way mask", mask)?.count_ones();
+        let least: u32 = parsed(&info.join("min_cbm_bits"), "a number", |t| t.parse().ok())?;
+        let least = least.max(1);
+        if ways <= least {
+            return Err(self.unavailable(lacks));
+        }
+        Ok(Allocation { ways, least, lines })
+    }
+
+    /// How bandwidth can be limited. `None` where it cannot be in percent: AMD counts in eighths of a GB/s, which would need the
+    /// memory's own figure.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn bandwidth(&self) -> Result<Option<Bandwidth>, Unavailable> {
+        let line = self.schemata("MB")?.into_iter().next();
+        let Some(line) = line.filter(|line| line.domains.values().all(|limit| *limit == 100))
+        else {
+            return Ok(None);
+        };
+        let info = self.mount.join("info/MB");
+        let number = |file| parsed(&info.join(file), "a number", |t| t.parse().ok());
+        Ok(Some(Bandwidth {
+            least: number("min_bandwidth")?,
+            step: number("bandwidth_gran")?,
+            line,
+        }))
+    }
+
+    /// Whether the hardware monitors last-level caches: `is_known` is given the names of files in `mon_data`.
+    ///
+    /// # Errors
+    /// It monitors nothing of that name.
+    pub fn monitors(&self, is_known: impl Fn(&str) -> bool) -> Result<(), Unavailable> {
+        let features = std::fs::read_to_string(self.mount.join("info/L3_MON/mon_features"));
+        if features.is_ok_and(|names| names.lines().any(is_known)) {
+            return Ok(());
+        }
+        Err(self.unavailable((
+            "resctrl does not monitor caches here",
+            "the processor or the firmware lacks cache monitoring",
+        )))
+    }
+
+    /// Why there is nothing to work with: no resctrl, not mounted, or without an ability, in these words.
+    fn unavailable(&self, (lacks, mend): (&str, &str)) -> Unavailable {
+        let read = std::fs::read_to_string(self.root.join("proc/filesystems"));
+        let known = read.is_ok_and(|t| t.lines().any(|l| l.trim_end().ends_with("resctrl")));
+        if self.mount.join("info").is_dir() {
+            Unavailable::new(lacks, mend)
+        } else if known {
+            Unavailable::new(
+                "resctrl is not mounted",
+                "run `mount -t resctrl resctrl /sys/fs/resctrl` as root",
+            )
+        } else {
+            Unavailable::new(
+                "this kernel or processor has no resctrl",
+                "Intel RDT, AMD QoS or Arm MPAM hardware is needed; virtual machines rarely have it",
+            )
+        }
+    }
+
+    /// Lines of the group of all threads whose resource begins so.
+    fn schemata(&self, resource: &str) -> Result<Vec<Line>, Unavailable> {
+        let path = self.mount.join("schemata");
+        let text = read(&path)?;
+        let lines = text.lines().enumerate();
+        lines
+            .filter(|(_, line)| line.trim_start().starts_with(resource))
+            .map(|(nth, line)| {
+                let expected = "`RESOURCE:DOMAIN=VALUE;...`";
+                Line::parse(line).ok_or_else(|| malformed(&path, nth + 1, expected, line))
+            })
+            .collect()
+    }
+
+    /// Sets what a group has.
+    ///
+    /// # Errors
+    /// The kernel refuses; its reason is given.
+    pub fn set(&self, group: &Path, lines: &[Line]) -> Result<(), Unavailable> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let path = group.join("schemata");
+        std::fs::write(&path, &text).map_err(|source| {
+            let status = self.mount.join("info/last_cmd_status");
+            let status = std::fs::read_to_string(status).unwrap_or_default();
+            let lines = text.trim().replace('\n', ", ");
+            let mend = format!("the kernel refuses `{lines}` ({})", status.trim());
+            failed("write", &path, &source, mend)
+        })
+    }
+
+    /// A control group of this process: its threads have parts of their own. It is not made yet.
+    #[must_use]
+    pub fn control_group(&self, name: &str) -> PathBuf {
+        own(&self.mount, name)
+    }
+
+    /// A monitoring group of this process: what its threads do is counted. It is not made yet.
+    #[must_use]
+    pub fn monitoring_group(&self, name: &str) -> PathBuf {
+        own(&self.mount.join("mon_groups"), name)
+    }
+
+    /// Makes a group.
+    ///
+    /// # Errors
+    /// Only root may, or the hardware distinguishes no more groups.
+    pub fn make(&mut self, group: &Path) -> Result<(), Unavailable> {
+        let Err(source) = self.groups.make(group) else {
+            return Ok(());
+        };
+        let folder = group.parent().unwrap_or(group);
+        let most = if folder == self.mount {
+            "info/L3/num_closids"
+        } else {
+            "info/L3_MON/num_rmids"
+        };
+        let most = std::fs::read_to_string(self.mount.join(most)).unwrap_or_default();
+        let mend = match (source.raw_os_error(), most.trim()) {
+            (Some(libc::ENOSPC), "") => "remove groups that are not needed".to_owned(),
+            (Some(libc::ENOSPC), most) => {
+                format!("the processor distinguishes {most}: remove groups that are not needed")
+            }
+            _ => "run as root".to_owned(),
+        };
+        // Not the group itself: many that fail alike are one message.
+        Err(failed("make a group in", folder, &source, mend))
+    }
+
+    /// Moves a thread into a group; `false` where it has exited.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn assign(&mut self, group: &Path, tid: u32) -> Result<bool, Unavailable> {
+        match self.groups.assign(group, tid) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            Err(error) => Err(failed("write", &group.join("tasks"), &error, AS_ROOT)),
+        }
+    }
+
+    /// Removes a group; its threads fall back to the group they came from.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove(&mut self, group: &Path) -> Result<(), Unavailable> {
+        let removed = self.groups.remove(group);
+        removed.map_err(|error| failed("remove", group, &error, AS_ROOT))
+    }
+
+    /// Removes monitoring groups of processes that were killed; how many.
+    pub fn remove_stale(&mut self) -> usize {
+        let is_stale = |name: &str| {
+            let owner = name
+                .strip_prefix(PREFIX)
+                .and_then(|rest| rest.split('-').next());
+            owner.is_some_and(|pid| !self.root.join("proc").join(pid).exists())
+        };
+        let mut stale = folders(&self.mount.join("mon_groups"));
+        stale.retain(|(name, _)| is_stale(name));
+        // Another process may be removing them as well.
+        let removed = stale
+            .iter()
+            .filter(|(_, group)| self.groups.remove(group).is_ok());
+        removed.count()
+    }
+
+    /// Threads in control groups that are not of this process.
+    #[must_use]
+    pub fn foreign_threads(&self) -> Vec<u32> {
+        let own = format!("{PREFIX}{}-", std::process::id());
+        let mut groups = folders(&self.mount);
+        groups.retain(|(name, _)| !name.starts_with(&own));
+        groups.iter().flat_map(|(_, group)| tasks(group)).collect()
+    }
+}
+
+impl fmt::Debug for Resctrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Resctrl").field(&self.mount).finish()
+    }
+}
+
+const AS_ROOT: &str = "run as root, and see `steer doctor` about resctrl";
+
+fn failed(doing: &str, path: &Path, error: &io::Error, mend: impl Into<String>) -> Unavailable {
+    Unavailable::new(format!("cannot {doing} {}: {error}", path.display()), mend)
+}
+
+fn malformed(path: &Path, line: usize, expected: &str, found: &str) -> Unavailable {
+    let found = found.trim();
+    Unavailable::new(
+        format!(
+            "{}:{line}: expected {expected}, found `{found}`",
+            path.display()
+        ),
+        "mount resctrl anew, or report it with the kernel's version",
+    )
+}
+
+fn read(path: &Path) -> Result<String, Unavailable> {
+    std::fs::read_to_string(path).map_err(|error| failed("read", path, &error, AS_ROOT))
+}
+
+/// The value of a file that has nothing else.
+fn parsed<T>(
+    path: &Path,
+    expected: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, Unavailable> {
+    let text = read(path)?;
+    parse(text.trim()).ok_or_else(|| malformed(path, 1, expected, &text))
+}
+
+fn own(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{PREFIX}{}-{name}", std::process::id()))
+}
+
+/// Threads in a group.
+#[must_use]
+pub fn tasks(group: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(group.join("tasks")).unwrap_or_default();
+    text.lines().filter_map(|l| l.trim().parse().ok()).collect()
+}
+
+/// What a group's threads hold or have done by a file of `mon_data`, summed over the caches; `None` where no cache has a number:
+/// the kernel writes "Unavailable" and "Error" then.
+#[must_use]
+pub fn monitored(group: &Path, file: &str) -> Option<u64> {
+    let number = |(_, cache): (String, PathBuf)| {
+        let text = std::fs::read_to_string(cache.join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let caches = folders(&group.join("mon_data")).into_iter();
+    caches.filter_map(number).reduce(u64::saturating_add)
+}
+
+/// Folders in a folder, with their names.
+fn folders(path: &Path) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = entries.filter(|e| e.path().is_dir());
+    let named = folders.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path()));
+    named.collect()
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;

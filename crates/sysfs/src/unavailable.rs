@@ -1,6 +1,6 @@
-//! Why a source of values is missing on this machine, and the remedy.
+//! Why something of this machine cannot be read, set or used, and the remedy.
 
-/// Why a provider has nothing to tell here.
+/// Why, with the file where there is one, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {mend}")]
 pub struct Unavailable {

@@ -90,9 +90,13 @@ fn sched_ext_tells_absent_taken_and_forbidden_apart() {
 fn way_masks_tell_mounted_unmounted_and_absent_apart() {
     let of = |files: &[(&str, &str)]| way_masks(root(files).path());
     assert!(
-        of(&[("sys/fs/resctrl/info/L3/cbm_mask", "fffff\n")])
-            .found
-            .contains("20 ways")
+        of(&[
+            ("sys/fs/resctrl/info/L3/cbm_mask", "fffff\n"),
+            ("sys/fs/resctrl/info/L3/min_cbm_bits", "1\n"),
+            ("sys/fs/resctrl/schemata", "L3:0=fffff\n"),
+        ])
+        .found
+        .contains("20 ways")
     );
     assert!(
         of(&[("sys/fs/resctrl/info/L3_MON/mon_features", "x")])

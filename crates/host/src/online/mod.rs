@@ -11,6 +11,8 @@ pub mod ways;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use countersteer_sysfs::unavailable::Unavailable;
+
 use crate::counters::CounterError;
 use crate::undo::JournalError;
 
@@ -60,6 +62,9 @@ pub enum OnlineError {
         /// What the user can do about it.
         mend: &'static str,
     },
+    /// Caches cannot be divided.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     /// A process cannot be started or signalled.
     #[error("cannot {doing}: {source}; {mend}")]
     Process {

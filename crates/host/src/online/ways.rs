@@ -2,10 +2,10 @@
 //!
 //! Input: a root directory, the threads of a program. Output: a group of its own for the program, whose mask has more or fewer
 //! ways; everybody else has the rest.
-use std::fs;
+
 use std::path::{Path, PathBuf};
 
-use countersteer_sysfs::resctrl::{Groups, Kernel, Masks, PREFIX, mount};
+use countersteer_sysfs::resctrl::{Allocation, Line, Resctrl};
 
 use super::{OnlineError, Seen, Squeeze};
 use crate::undo::Temporary;
@@ -17,33 +17,22 @@ const MOST_SETTINGS: usize = 8;
 /// Way masks for a program.
 #[derive(Debug)]
 pub struct Ways {
-    mount: PathBuf,
+    resctrl: Resctrl,
     group: PathBuf,
-    masks: Masks,
+    allocation: Allocation,
+    /// What all threads had before.
+    before: Line,
     /// Ways of the program by setting, the most first.
     counts: Vec<u32>,
     way_kib: f64,
-}
-
-fn file(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OnlineError {
-    let path = path.to_owned();
-    move |source| OnlineError::File {
-        doing,
-        path,
-        source,
-        mend: "run as root, and see `steer doctor` about resctrl",
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), OnlineError> {
-    fs::write(path, format!("{text}\n")).map_err(file("write", path))
 }
 
 impl Ways {
     /// Whether the machine below `root` can do this.
     #[must_use]
     pub fn possible(root: &Path) -> bool {
-        mount(root).join("info/L3/cbm_mask").is_file()
+        let allocation = Resctrl::at(root).allocation();
+        allocation.is_ok_and(|allocation| line(&allocation).is_some())
     }
 
     /// Makes a group for these threads; `llc_kib` is the size of a last-level cache.
@@ -56,63 +45,52 @@ impl Ways {
         llc_kib: f64,
         undo: &mut Temporary,
     ) -> Result<Self, OnlineError> {
-        let mount = mount(root);
+        let resctrl = Resctrl::at(root);
         let unable = |why: String, mend: &str| OnlineError::Unable {
             why,
             mend: mend.into(),
         };
-        let masks = Masks::read(&mount).map_err(|(path, error)| file("read", &path)(error))?;
-        let Some(line) = masks.lines.iter().find(|line| line.starts_with("L3:")) else {
-            let why = format!("{} has no line for L3", mount.join("schemata").display());
+        let allocation = resctrl.allocation()?;
+        let Some(before) = line(&allocation).cloned() else {
             return Err(unable(
-                why,
+                format!(
+                    "{} has no line for L3",
+                    resctrl.everybody().join("schemata").display()
+                ),
                 "mount resctrl without `cdp`: umount it, then `mount -t resctrl resctrl /sys/fs/resctrl`",
             ));
         };
-        let line = line.clone();
-        let Masks { ways, least, .. } = masks;
+        let Allocation { ways, least, .. } = allocation;
         if ways < 2 * least {
             return Err(unable(
                 format!("a cache of {ways} ways cannot be divided"),
                 "there is nothing to mend",
             ));
         }
-        let group = mount.join(format!("{PREFIX}{}-ways", std::process::id()));
-        let own = Self {
+        let mut own = Self {
             counts: counts(ways, least),
             way_kib: llc_kib / f64::from(ways),
-            mount,
-            group,
-            masks,
+            group: resctrl.control_group("ways"),
+            resctrl,
+            allocation,
+            before,
         };
-        own.journal(&line, undo)?;
-        Kernel
-            .make(&own.group)
-            .map_err(|source| OnlineError::File {
-                doing: "make",
-                path: own.group.clone(),
-                source,
-                mend: "run as root, and remove unused groups",
-            })?;
+        own.journal(undo)?;
+        own.resctrl.make(&own.group)?;
         for tid in tids {
-            // One that has ended is not missed.
-            match Kernel.assign(&own.group, *tid) {
-                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
-                    return Err(file("write", &own.group.join("tasks"))(error));
-                }
-                _ => {}
-            }
+            // One that has exited is not missed.
+            own.resctrl.assign(&own.group, *tid)?;
         }
         Ok(own)
     }
 
     /// Writes down what will be made and set, before it is.
-    fn journal(&self, before: &str, undo: &mut Temporary) -> Result<(), OnlineError> {
+    fn journal(&self, undo: &mut Temporary) -> Result<(), OnlineError> {
         for setting in 0..self.counts.len() {
             undo.write(Entry::Line {
-                file: self.mount.join("schemata"),
-                before: before.to_owned(),
-                set: self.schemata(self.others(setting)),
+                file: self.resctrl.everybody().join("schemata"),
+                before: self.before.to_string(),
+                set: self.before.with(self.others(setting)).to_string(),
             })?;
         }
         undo.write(Entry::Group(self.group.clone()))?;
@@ -121,23 +99,18 @@ impl Ways {
 
     /// Ways of the program.
     fn own(&self, setting: usize) -> u64 {
-        self.masks.mask(0, self.counts[setting])
+        self.allocation.mask(0, self.counts[setting])
     }
 
     /// Ways of all others.
     fn others(&self, setting: usize) -> u64 {
-        self.masks.mask(0, self.masks.ways) & !self.own(setting)
+        self.allocation.mask(0, self.allocation.ways) & !self.own(setting)
     }
+}
 
-    fn schemata(&self, mask: u64) -> String {
-        let caches: Vec<String> = self
-            .masks
-            .caches
-            .iter()
-            .map(|cache| format!("{cache}={mask:x}"))
-            .collect();
-        format!("L3:{}", caches.join(";"))
-    }
+/// The line of caches whose code and data are together.
+fn line(allocation: &Allocation) -> Option<&Line> {
+    allocation.lines.iter().find(|line| line.resource == "L3")
 }
 
 /// Ways of the program by setting: what leaves the others the least there may be, and down to that itself.
@@ -158,10 +131,11 @@ impl Squeeze for Ways {
 
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
         let (own, others) = (self.own(setting), self.others(setting));
-        debug_assert!(others.count_ones() >= self.masks.least);
+        debug_assert!(others.count_ones() >= self.allocation.least);
         // Both masks are stretches without holes, which some processors ask for.
-        write(&self.group.join("schemata"), &self.schemata(own))?;
-        write(&self.mount.join("schemata"), &self.schemata(others))
+        self.resctrl.set(&self.group, &[self.before.with(own)])?;
+        let everybody = self.resctrl.everybody();
+        Ok(self.resctrl.set(everybody, &[self.before.with(others)])?)
     }
 
     fn begin(&mut self) -> Result<(), OnlineError> {
@@ -176,6 +150,7 @@ impl Squeeze for Ways {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::fs;
     use std::rc::Rc;
     use std::time::Duration;
 
@@ -215,7 +190,7 @@ mod tests {
                 u64::from_str_radix(text.trim().rsplit('=').next().unwrap(), 16).unwrap()
             };
             let own = mask(&self.0.group);
-            let others = mask(&self.0.mount);
+            let others = mask(self.0.resctrl.everybody());
             assert_eq!(
                 (own & others, own | others),
                 (0, 0xffff),
@@ -283,15 +258,14 @@ mod tests {
     #[test]
     fn code_and_data_apart_are_refused_with_the_mend() {
         let root = machine();
-        fs::write(
-            root.path().join("sys/fs/resctrl/schemata"),
-            "L3CODE:0=ffff\nL3DATA:0=ffff\n",
-        )
-        .unwrap();
+        let resctrl = root.path().join("sys/fs/resctrl");
+        fs::rename(resctrl.join("info/L3"), resctrl.join("info/L3CODE")).unwrap();
+        let apart = "L3CODE:0=ffff\nL3DATA:0=ffff\n";
+        fs::write(resctrl.join("schemata"), apart).unwrap();
         let error = Ways::open(root.path(), &[1], 1024.0, &mut undo(root.path()))
             .unwrap_err()
             .to_string();
         assert!(error.contains("without `cdp`"), "{error}");
-        assert!(Ways::possible(root.path()) && !Ways::possible(Path::new("/nonexistent")));
+        assert!(!Ways::possible(root.path()) && Ways::possible(machine().path()));
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod preferences;
 mod shares;
 mod threads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, Clamp, Placement};
 use countersteer_model::topology::Topology;
-use countersteer_sysfs::resctrl::{self, Groups};
+use countersteer_sysfs::resctrl::{self, Groups, Resctrl};
+use countersteer_sysfs::task::uclamp::{self, Clamps};
 
 use crate::undo::entry::Touched;
 use crate::undo::{Journal, JournalError};
 
 #[cfg(test)]
 mod tests;
-use countersteer_sysfs::task::uclamp::{self, Clamps};
 
 use preferences::Preferences;
 use shares::{Refused, Shares};
@@ -154,7 +155,7 @@ impl Resources {
                 &config.root,
                 &config.topology,
                 &config.numbers,
-                Box::new(resctrl::Kernel),
+                Resctrl::at(&config.root),
             );
             opened.map_err(|why| missing = Some(why)).ok()
         });

@@ -2,8 +2,8 @@
 //!
 //! Input: a root directory, classes, threads. Output: a group per class with its ways and its bandwidth, and its threads in it.
 //! Threads that somebody else has put into a group of resctrl stay there.
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use countersteer_model::cpunumbers::CpuNumbers;
@@ -11,7 +11,7 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, CacheShare, Members};
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
-use countersteer_sysfs::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
+use countersteer_sysfs::resctrl::{Allocation, Bandwidth, Groups, Line, Resctrl};
 use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::undo::entry::Entry;
@@ -24,20 +24,13 @@ pub(super) type Refused = BTreeMap<String, u32>;
 struct Class {
     path: PathBuf,
     members: Members,
-    schemata: String,
+    schemata: Vec<Line>,
     threads: BTreeSet<u32>,
 }
 
-/// resctrl's way of limiting bandwidth.
-struct Bandwidth {
-    least: u32,
-    memories: Vec<u32>,
-}
-
 pub(super) struct Shares {
-    mount: PathBuf,
-    groups: Box<dyn Groups>,
-    masks: Masks,
+    resctrl: Resctrl,
+    allocation: Allocation,
     bandwidth: Option<Bandwidth>,
     /// The kernel's number of a cache, and its ways as the topology counts them, by group of CPUs.
     caches: BTreeMap<GroupId, (u32, u32)>,
@@ -52,17 +45,10 @@ impl Shares {
         root: &Path,
         topology: &Topology,
         os: &CpuNumbers,
-        groups: Box<dyn Groups>,
+        resctrl: Resctrl,
     ) -> Result<Self, Unavailable> {
-        let mount = mount(root);
-        let lacks = (
-            "resctrl does not divide caches here",
-            "the processor or the firmware lacks cache allocation",
-        );
-        let masks = Masks::read(&mount)
-            .ok()
-            .filter(|m| !m.resources.is_empty() && m.ways > m.least);
-        let masks = masks.ok_or_else(|| unavailable(root, lacks))?;
+        let allocation = resctrl.allocation()?;
+        let bandwidth = resctrl.bandwidth()?;
         let of_group = |group: &Group| {
             let cpu = group.cpus.lowest()?;
             let ways = topology.caches.get(topology.llc_of(cpu).index())?.ways;
@@ -70,11 +56,9 @@ impl Shares {
         };
         let llcs = topology.groups_by(GroupBy::Llc);
         let caches = llcs.iter().filter_map(of_group).collect();
-        let bandwidth = bandwidth(&mount);
         Ok(Self {
-            mount,
-            groups,
-            masks,
+            resctrl,
+            allocation,
             bandwidth,
             caches,
             classes: BTreeMap::new(),
@@ -108,35 +92,29 @@ impl Shares {
         for class in classes {
             let schemata = self.schemata(&class.shares, &mut next, refused);
             if !self.classes.contains_key(&*class.name) {
-                let path =
-                    self.mount
-                        .join(format!("{PREFIX}{}-share{}", std::process::id(), self.made));
+                let path = self.resctrl.control_group(&format!("share{}", self.made));
                 self.made += 1;
                 journal.write(Entry::Group(path.clone()))?;
-                if let Err(error) = self.groups.make(&path) {
-                    refuse(refused, made_none(&self.mount, &error));
+                if let Err(error) = self.resctrl.make(&path) {
+                    refuse(refused, error);
                     continue;
                 }
-                let members = class.members.clone();
-                let threads = BTreeSet::new();
-                self.classes.insert(
-                    class.name.to_string(),
-                    Class {
-                        path,
-                        members,
-                        schemata: String::new(),
-                        threads,
-                    },
-                );
+                let new = Class {
+                    path,
+                    members: class.members.clone(),
+                    schemata: Vec::new(),
+                    threads: BTreeSet::new(),
+                };
+                self.classes.insert(class.name.to_string(), new);
             }
             let Some(known) = self.classes.get_mut(&*class.name) else {
                 continue;
             };
             known.members.clone_from(&class.members);
             if known.schemata != schemata {
-                match std::fs::write(known.path.join("schemata"), &schemata) {
+                match self.resctrl.set(&known.path, &schemata) {
                     Ok(()) => known.schemata = schemata,
-                    Err(error) => refuse(refused, not_taken(&self.mount, &schemata, &error)),
+                    Err(error) => refuse(refused, error),
                 }
             }
         }
@@ -171,13 +149,12 @@ impl Shares {
             }
             if present.is_none()
                 && foreign
-                    .get_or_insert_with(|| foreign_threads(&self.mount))
+                    .get_or_insert_with(|| self.resctrl.foreign_threads())
                     .contains(&tid)
             {
                 refuse(
                     refused,
-                    "threads are in groups of resctrl that somebody else made, and stay there"
-                        .into(),
+                    "threads are in groups of resctrl that somebody else made, and stay there",
                 );
                 self.left.insert(tid);
                 continue;
@@ -185,18 +162,15 @@ impl Shares {
             if let Some(class) = present.and_then(|name| self.classes.get_mut(&name)) {
                 class.threads.remove(&tid);
             }
-            let path = wanted
-                .as_ref()
-                .and_then(|name| self.classes.get(name))
-                .map_or(&self.mount, |class| &class.path);
-            match self.groups.assign(path, tid) {
-                Ok(()) => {}
-                // It ended in the meantime.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(error) => refuse(
-                    refused,
-                    format!("a thread could not be put into a group of resctrl ({error})"),
-                ),
+            let class = wanted.as_ref().and_then(|name| self.classes.get(name));
+            let path = class.map_or_else(
+                || self.resctrl.everybody().to_owned(),
+                |class| class.path.clone(),
+            );
+            match self.resctrl.assign(&path, tid) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => refuse(refused, error),
             }
             if let Some(class) = wanted.and_then(|name| self.classes.get_mut(&name)) {
                 class.threads.insert(tid);
@@ -211,10 +185,11 @@ impl Shares {
 
     /// A thread is in no class any more.
     pub(super) fn let_go(&mut self, tid: u32) {
+        let everybody = self.resctrl.everybody().to_owned();
         for class in self.classes.values_mut() {
             if class.threads.remove(&tid) {
-                // One that has ended is not missed.
-                let _ = self.groups.assign(&self.mount, tid);
+                // Its group is removed at the end in any case.
+                let _ = self.resctrl.assign(&everybody, tid);
             }
         }
     }
@@ -223,16 +198,13 @@ impl Shares {
         let Some(class) = self.classes.remove(name) else {
             return;
         };
-        if let Err(error) = self.groups.remove(&class.path) {
-            refuse(
-                refused,
-                format!("{} could not be removed ({error})", class.path.display()),
-            );
+        if let Err(error) = self.resctrl.remove(&class.path) {
+            refuse(refused, error);
         }
     }
 
     pub(super) fn groups(&mut self) -> &mut dyn Groups {
-        &mut *self.groups
+        self.resctrl.groups()
     }
 
     /// The lines of a group's `schemata` file; `next` is the first way that no class has yet, by cache.
@@ -241,92 +213,47 @@ impl Shares {
         shares: &[CacheShare],
         next: &mut BTreeMap<GroupId, u32>,
         refused: &mut Refused,
-    ) -> String {
-        let all = self.masks.mask(0, self.masks.ways);
-        let mut masks: BTreeMap<u32, u64> = self
-            .masks
-            .caches
-            .iter()
-            .map(|cache| (*cache, all))
-            .collect();
-        let mut percents = BTreeMap::new();
+    ) -> Vec<Line> {
+        let Allocation { ways, lines, .. } = &self.allocation;
+        let all = self.allocation.mask(0, *ways);
+        let mut lines: Vec<Line> = lines.iter().map(|line| line.with(all)).collect();
+        let mut limits = self.bandwidth.as_ref().map(|b| b.line.with(100));
         for share in shares {
-            let Some((cache, known)) = self
-                .caches
-                .get(&share.llc)
-                .filter(|c| masks.contains_key(&c.0))
-                .copied()
-            else {
+            let known = self.caches.get(&share.llc);
+            let is_divided = |(cache, _): &&(u32, u32)| lines[0].domains.contains_key(cache);
+            let Some((cache, known)) = known.filter(is_divided).copied() else {
                 refuse(
                     refused,
-                    "resctrl does not divide a cache that a policy wants divided".into(),
+                    "resctrl does not divide a cache that a policy wants divided",
                 );
                 continue;
             };
-            if let Some(ways) = share.ways {
+            if let Some(part) = share.ways {
                 // The machine's file and the processor may count otherwise.
-                let scale = |n: u32| (n * self.masks.ways + known / 2) / known.max(1);
+                let scale = |n: u32| (n * ways + known / 2) / known.max(1);
                 let free = next.entry(share.llc).or_insert(0);
-                let first = ways.first.map_or(*free, scale);
-                let count = scale(ways.count);
+                let first = part.first.map_or(*free, scale);
+                let count = scale(part.count);
                 *free = first + count;
-                masks.insert(cache, self.masks.mask(first, count));
-            }
-            match (&self.bandwidth, share.bandwidth) {
-                (_, None) => {}
-                (Some(limits), Some(percent)) if limits.memories.contains(&cache) => {
-                    percents.insert(cache, percent.clamp(limits.least, 100));
+                let mask = self.allocation.mask(first, count);
+                for line in &mut lines {
+                    line.domains.insert(cache, mask);
                 }
-                _ => refuse(refused, "memory bandwidth cannot be limited here".into()),
+            }
+            let limit = limits.as_mut().and_then(|l| l.domains.get_mut(&cache));
+            match (&self.bandwidth, limit, share.bandwidth) {
+                (_, _, None) => {}
+                (Some(bandwidth), Some(limit), Some(percent)) => *limit = bandwidth.limit(percent),
+                _ => refuse(refused, "memory bandwidth cannot be limited here"),
             }
         }
-        let joined = |parts: Vec<String>| parts.join(";");
-        let masks = joined(
-            masks
-                .iter()
-                .map(|(cache, mask)| format!("{cache}={mask:x}"))
-                .collect(),
-        );
-        let mut lines: Vec<String> = self
-            .masks
-            .resources
-            .iter()
-            .map(|name| format!("{name}:{masks}\n"))
-            .collect();
-        if let Some(limits) = &self.bandwidth {
-            let of = |memory: &u32| format!("{memory}={}", percents.get(memory).unwrap_or(&100));
-            lines.push(format!(
-                "MB:{}\n",
-                joined(limits.memories.iter().map(of).collect())
-            ));
-        }
-        lines.concat()
+        lines.extend(limits);
+        lines
     }
 }
 
-fn refuse(refused: &mut Refused, why: String) {
-    *refused.entry(why).or_default() += 1;
-}
-
-fn made_none(mount: &Path, error: &io::Error) -> String {
-    let mend = match error.raw_os_error() {
-        Some(libc::ENOSPC) => "the processor tells no more classes apart",
-        _ => "only root may",
-    };
-    format!(
-        "no group could be made in {} ({error}): {mend}",
-        mount.display()
-    )
-}
-
-fn not_taken(mount: &Path, schemata: &str, error: &io::Error) -> String {
-    let said = std::fs::read_to_string(mount.join("info/last_cmd_status")).unwrap_or_default();
-    let wanted = schemata.trim().replace('\n', ", ");
-    let said = said.trim().to_owned();
-    format!(
-        "resctrl refuses `{wanted}` ({error}{}{said})",
-        if said.is_empty() { "" } else { ": " }
-    )
+fn refuse(refused: &mut Refused, why: impl ToString) {
+    *refused.entry(why.to_string()).or_default() += 1;
 }
 
 /// The number of the last-level cache of a CPU.
@@ -347,42 +274,4 @@ fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
         }
     }
     last
-}
-
-fn bandwidth(mount: &Path) -> Option<Bandwidth> {
-    let schemata = std::fs::read_to_string(mount.join("schemata")).ok()?;
-    let line = schemata
-        .lines()
-        .map(str::trim)
-        .find(|line| line.starts_with("MB:"))?;
-    // AMD counts in eighths of a GB/s, not in parts: that would need the memory's own figure.
-    let whole = line
-        .split(['=', ';'])
-        .skip(1)
-        .step_by(2)
-        .all(|v| v.trim() == "100");
-    let least = std::fs::read_to_string(mount.join("info/MB/min_bandwidth"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    whole.then(|| Bandwidth {
-        least,
-        memories: numbers(line),
-    })
-}
-
-/// Threads in groups that others have made.
-fn foreign_threads(mount: &Path) -> BTreeSet<u32> {
-    let folders = std::fs::read_dir(mount).into_iter().flatten().flatten();
-    let own = format!("{PREFIX}{}-", std::process::id());
-    let foreign = folders.filter(|e| !e.file_name().to_string_lossy().starts_with(&own));
-    let tasks = foreign.filter_map(|e| std::fs::read_to_string(e.path().join("tasks")).ok());
-    tasks
-        .flat_map(|text| {
-            text.lines()
-                .filter_map(|l| l.trim().parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect()
 }

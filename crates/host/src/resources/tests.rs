@@ -1,4 +1,5 @@
 //! Hints and cache partitions on a fake root, over an had that places nobody.
+
 use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -322,6 +323,8 @@ fn with_resctrl(root: &Path) {
             (&format!("{info}/L3/cbm_mask"), "ffff\n"),
             (&format!("{info}/L3/min_cbm_bits"), "2\n"),
             (&format!("{info}/MB/min_bandwidth"), "10\n"),
+            (&format!("{info}/MB/bandwidth_gran"), "5\n"),
+            (&format!("{info}/L3/num_closids"), "3\n"),
             (
                 "sys/fs/resctrl/schemata",
                 "    MB:4=100;7=100\n    L3:4=ffff;7=ffff\n",
@@ -357,7 +360,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
         root.path(),
         &topology,
         &had.resources.config.numbers,
-        Box::new(Pretend { limit: 2 }),
+        Resctrl::over(root.path(), Box::new(Pretend::new(2))),
     );
     had.resources.shares = Some(Some(pretend.unwrap()));
     let classes = [("a", 0, 3), ("b", 1, 8), ("c", 2, 4)];
@@ -388,7 +391,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let unsupported = had.apply(&caches(&classes, llc));
     assert_eq!(unsupported, 1, "no more groups");
     assert!(
-        had.said().iter().any(|s| s.contains("no more classes")),
+        had.said().iter().any(|s| s.contains("distinguishes 3")),
         "{:?}",
         had.said()
     );

@@ -2,13 +2,14 @@
 //!
 //! Input: what a journal has. Output: helpers have ended; stopped processes run on; groups of resctrl and control groups by this program's name are gone,
 //! and their threads back in the group of all; lines are as they were where they are still among those that were set.
+
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::resctrl::{Groups, PREFIX};
+use countersteer_sysfs::resctrl::{self, Groups, PREFIX};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -75,20 +76,15 @@ fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
 /// Restores a line where the file has one that was set. `None` where there is nothing to do.
 fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
     let text = fs::read_to_string(file).ok()?;
-    let is = |now: &str, known: &str| plain(now) == plain(known);
-    let was_set = |now: &&str| line.set.iter().any(|set| is(now, set));
+    let was_set = |now: &&str| line.set.iter().any(|set| is_same(now, set));
     let now = text.lines().find(was_set)?;
-    (!is(now, &line.before)).then(|| fs::write(file, format!("{}\n", line.before)))
+    (!is_same(now, &line.before)).then(|| fs::write(file, format!("{}\n", line.before)))
 }
 
-/// A line without what the kernel adds to it: blanks, and zeros before masks.
-fn plain(line: &str) -> String {
-    let value = |part: &str| match part.split_once('=') {
-        Some((cache, mask)) => format!("{cache}={}", mask.trim_start_matches('0')),
-        None => part.to_owned(),
-    };
-    let parts: Vec<String> = line.trim().split(';').map(value).collect();
-    parts.join(";")
+/// Whether two lines say the same: the kernel adds blanks, and zeros before way masks.
+fn is_same(one: &str, other: &str) -> bool {
+    let masks = |line| resctrl::Line::parse(line).ok_or(str::trim(line));
+    masks(one) == masks(other)
 }
 
 #[cfg(test)]

@@ -1,31 +1,51 @@
-//! The kernel's part of resctrl on a fake root, for tests.
+//! The kernel's part of resctrl on a fake root, for tests of whatever uses it.
 
-use std::io;
-use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use super::{Groups, Kernel, PREFIX};
+use super::*;
 
-/// The kernel's part on a fake root: a group's files go with it, and there are so many groups.
+/// The kernel's part on a fake root: a monitoring group has data of two caches, a group's files go with it, and there are so
+/// many groups.
 #[derive(Clone)]
 pub struct Pretend {
     pub limit: usize,
+    /// Names of groups that were removed.
+    pub removed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Pretend {
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            removed: Arc::default(),
+        }
+    }
 }
 
 impl Groups for Pretend {
     fn make(&mut self, group: &Path) -> io::Result<()> {
-        let own = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
-        let made = std::fs::read_dir(group.parent().unwrap_or(group))?
-            .flatten()
-            .filter(own)
-            .count();
-        if made >= self.limit {
-            Err(io::Error::from_raw_os_error(libc::ENOSPC))
-        } else {
-            Kernel.make(group)
+        let folder = group.parent().unwrap_or(group);
+        let mut made = folders(folder);
+        made.retain(|(name, _)| name.starts_with(PREFIX));
+        if made.len() >= self.limit {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
+        Kernel.make(group)?;
+        if folder.ends_with("mon_groups") {
+            for cache in ["mon_L3_00", "mon_L3_01"] {
+                let data = group.join("mon_data").join(cache);
+                std::fs::create_dir_all(&data)?;
+                std::fs::write(data.join("llc_occupancy"), "0\n")?;
+            }
+        }
+        Ok(())
     }
 
     fn remove(&mut self, group: &Path) -> io::Result<()> {
+        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        if let Ok(mut removed) = self.removed.lock() {
+            removed.push(name.into_owned());
+        }
         std::fs::remove_dir_all(group)
     }
 

@@ -108,7 +108,7 @@ pub static PROVIDERS: &[ProviderDef] = &[
 /// Removes what providers of processes that were killed have left on the machine whose file systems are below `root`: groups of
 /// resctrl; how many. Providers do the same when they are opened.
 pub fn remove_stale(root: &Path) -> usize {
-    resctrl::sweep(root, &mut crate::resctrl::Kernel)
+    crate::resctrl::Resctrl::at(root).remove_stale()
 }
 
 /// The provider that has a column, and the column; the unit at the end of its name may be left out.

@@ -8,12 +8,10 @@
 //! are removed when the provider is dropped, and the next start removes those of a process that was killed.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::{folders, name, number, text};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
-use crate::resctrl::{Groups, Kernel, PREFIX, mount, unavailable};
+use crate::resctrl::{self, Resctrl};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -21,7 +19,9 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     by_thread: true,
     prose: "last-level cache occupancy and memory traffic by thread (resctrl monitoring)",
     columns: &[OCCUPANCY, TRAFFIC, LOCAL_TRAFFIC],
-    open: |root| Resctrl::open(root, Kernel).map(|p| Box::new(p) as Box<dyn Provider>),
+    open: |root| {
+        Monitoring::open(root, Resctrl::at(root)).map(|p| Box::new(p) as Box<dyn Provider>)
+    },
 };
 
 const OCCUPANCY: Column = Column {
@@ -55,10 +55,9 @@ struct Group {
     totals: Vec<Growing>,
 }
 
-struct Resctrl<G: Groups> {
-    folder: PathBuf,
+struct Monitoring {
+    resctrl: Resctrl,
     processes: PathBuf,
-    groups: G,
     of: HashMap<u32, Group>,
     /// Followed threads, the longest first.
     order: VecDeque<u32>,
@@ -68,24 +67,13 @@ struct Resctrl<G: Groups> {
     exhausted: bool,
 }
 
-impl<G: Groups> Resctrl<G> {
-    fn open(root: &Path, mut groups: G) -> Result<Self, Unavailable> {
-        let mount = mount(root);
-        let features = text(&mount.join("info/L3_MON/mon_features")).unwrap_or_default();
-        let knows = |file: &str| features.lines().any(|f| f == file);
-        if !FILES.iter().any(|(file, _)| knows(file)) {
-            let mend = "the processor or the firmware lacks cache monitoring";
-            return Err(unavailable(
-                root,
-                ("resctrl does not monitor caches here", mend),
-            ));
-        }
-        sweep(root, &mut groups);
-        let folder = mount.join("mon_groups");
+impl Monitoring {
+    fn open(root: &Path, mut resctrl: Resctrl) -> Result<Self, Unavailable> {
+        resctrl.monitors(|name| FILES.iter().any(|(file, _)| *file == name))?;
+        resctrl.remove_stale();
         let mut own = Self {
-            folder,
+            resctrl,
             processes: root.join("proc"),
-            groups,
             of: HashMap::new(),
             order: VecDeque::new(),
             free: VecDeque::new(),
@@ -93,26 +81,14 @@ impl<G: Groups> Resctrl<G> {
             exhausted: false,
         };
         // Whether groups can be made is found out now, not at the first thread.
-        let first = own.make().map_err(|e| {
-            let mend = if e.kind() == io::ErrorKind::PermissionDenied {
-                "run as root"
-            } else {
-                "remove monitoring groups that nobody needs"
-            };
-            Unavailable::new(
-                format!("no group can be made in {} ({e})", own.folder.display()),
-                mend,
-            )
-        })?;
+        let first = own.make()?;
         own.free.push_back(first);
         Ok(own)
     }
 
-    fn make(&mut self) -> io::Result<PathBuf> {
-        let path = self
-            .folder
-            .join(format!("{PREFIX}{}-{}", std::process::id(), self.made));
-        self.groups.make(&path)?;
+    fn make(&mut self) -> Result<PathBuf, Unavailable> {
+        let path = self.resctrl.monitoring_group(&self.made.to_string());
+        self.resctrl.make(&path)?;
         self.made += 1;
         Ok(path)
     }
@@ -134,34 +110,12 @@ impl<G: Groups> Resctrl<G> {
     }
 }
 
-/// Removes the groups of processes that were killed; how many.
-pub(super) fn sweep(root: &Path, groups: &mut impl Groups) -> usize {
-    let is_stale = |group: &PathBuf| {
-        let owner = name(group)
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next());
-        owner.is_some_and(|pid| !root.join("proc").join(pid).exists())
-    };
-    let stale = folders(&mount(root).join("mon_groups"))
-        .into_iter()
-        .filter(is_stale);
-    // Somebody else may be doing the same.
-    stale.filter(|group| groups.remove(group).is_ok()).count()
-}
-
-/// Whether a thread is in a group.
-fn has(group: &Path, tid: u32) -> bool {
-    text(&group.join("tasks"))
-        .unwrap_or_default()
-        .lines()
-        .any(|line| line.parse() == Ok(tid))
-}
-
-impl<G: Groups> Provider for Resctrl<G> {
+impl Provider for Monitoring {
     fn read(&mut self, into: &mut Vec<Value>) {
         // Who was put into a control group by somebody is not counted here any more: what its group still has goes away. Who has
         // ended is in no group, and what it did counts.
-        let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(&group.path, *tid));
+        let has = |group: &Group, tid: &u32| resctrl::tasks(&group.path).contains(tid);
+        let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(group, tid));
         let is_moved = |tid: &u32| !is_there(tid) && self.processes.join(tid.to_string()).exists();
         for moved in self
             .order
@@ -176,13 +130,8 @@ impl<G: Groups> Provider for Resctrl<G> {
             let Some(group) = self.of.get_mut(tid) else {
                 continue;
             };
-            let caches = folders(&group.path.join("mon_data"));
             for ((file, column), total) in FILES.iter().zip(&mut group.totals) {
-                // "Unavailable" and "Error" are what the kernel writes where it has no number.
-                let sum = caches
-                    .iter()
-                    .filter_map(|c| number(&c.join(file)))
-                    .reduce(|a, b| a + b);
+                let sum = resctrl::monitored(&group.path, file).map(|sum| sum as f64);
                 let value = match column.kind {
                     Kind::Level => sum,
                     Kind::Since => sum.and_then(|s| total.since(s, None)),
@@ -201,8 +150,7 @@ impl<G: Groups> Provider for Resctrl<G> {
             return;
         }
         let Some(path) = self.find() else { return };
-        if self.groups.assign(&path, tid).is_err() {
-            // It ended in the meantime.
+        if !self.resctrl.assign(&path, tid).is_ok_and(|lives| lives) {
             self.free.push_back(path);
             return;
         }
@@ -224,7 +172,7 @@ impl<G: Groups> Provider for Resctrl<G> {
     }
 }
 
-impl<G: Groups> Drop for Resctrl<G> {
+impl Drop for Monitoring {
     fn drop(&mut self) {
         let paths = self
             .free
@@ -232,85 +180,51 @@ impl<G: Groups> Drop for Resctrl<G> {
             .chain(self.of.drain().map(|(_, g)| g.path));
         for path in paths {
             // Its threads fall back to the group they came from.
-            let _ = self.groups.remove(&path);
+            let _ = self.resctrl.remove(&path);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use countersteer_fuzz::fake_root::write;
 
+    use super::super::files::{folders, name};
     use super::*;
-
-    /// Makes what the kernel makes in a new group; has `limit` RMIDs.
-    #[derive(Clone)]
-    struct Pretend {
-        limit: usize,
-        removed: Arc<Mutex<Vec<String>>>,
-    }
-
-    impl Groups for Pretend {
-        fn make(&mut self, group: &Path) -> io::Result<()> {
-            if folders(group.parent().unwrap()).len() >= self.limit {
-                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-            }
-            write(
-                group,
-                &[
-                    ("mon_data/mon_L3_00/llc_occupancy", "0"),
-                    ("mon_data/mon_L3_01/llc_occupancy", "0"),
-                ],
-            );
-            Ok(())
-        }
-
-        fn remove(&mut self, group: &Path) -> io::Result<()> {
-            self.removed.lock().unwrap().push(name(group).to_owned());
-            std::fs::remove_dir_all(group)
-        }
-
-        fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-            std::fs::write(group.join("tasks"), tid.to_string())
-        }
-    }
+    use crate::resctrl::testing::Pretend;
 
     const GROUPS: &str = "sys/fs/resctrl/mon_groups";
 
-    fn machine(limit: usize) -> (tempfile::TempDir, Pretend) {
+    fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
+        let features = "sys/fs/resctrl/info/L3_MON/mon_features";
         write(
             root.path(),
             &[
-                (
-                    "sys/fs/resctrl/info/L3_MON/mon_features",
-                    "llc_occupancy\nmbm_total_bytes\n",
-                ),
+                (features, "llc_occupancy\nmbm_total_bytes\n"),
                 ("proc/1/comm", "init"),
             ],
         );
         std::fs::create_dir_all(root.path().join(GROUPS)).unwrap();
-        (
-            root,
-            Pretend {
-                limit,
-                removed: Arc::default(),
-            },
-        )
+        root
     }
 
+    fn open(root: &tempfile::TempDir, kernel: Pretend) -> Monitoring {
+        let resctrl = Resctrl::over(root.path(), Box::new(kernel));
+        Monitoring::open(root.path(), resctrl).unwrap()
+    }
+
+    /// The group into which a thread was put last.
     fn group_of(root: &Path, tid: u32) -> Option<PathBuf> {
         folders(&root.join(GROUPS))
             .into_iter()
-            .find(|g| number(&g.join("tasks")) == Some(f64::from(tid)))
+            .find(|g| resctrl::tasks(g).last() == Some(&tid))
     }
 
     #[test]
     fn a_thread_has_the_sum_over_the_caches() {
-        let (root, kernel) = machine(8);
-        let mut resctrl = Resctrl::open(root.path(), kernel).unwrap();
+        let root = machine();
+        let mut resctrl = open(&root, Pretend::new(8));
         resctrl.follow(70);
         let group = group_of(root.path(), 70).unwrap();
         let traffic = |bytes: &str| write(&group, &[("mon_data/mon_L3_01/mbm_total_bytes", bytes)]);
@@ -337,15 +251,15 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_put_elsewhere_holds_nothing_that_is_known() {
-        let (root, kernel) = machine(2);
-        let mut resctrl = Resctrl::open(root.path(), kernel).unwrap();
+        let root = machine();
+        let mut resctrl = open(&root, Pretend::new(2));
         resctrl.follow(70);
         let group = group_of(root.path(), 70).unwrap();
         write(
             &group,
             &[("mon_data/mon_L3_00/llc_occupancy", "4096"), ("tasks", "")],
         );
-        let read = |resctrl: &mut Resctrl<Pretend>| {
+        let read = |resctrl: &mut Monitoring| {
             let mut values = Vec::new();
             resctrl.read(&mut values);
             values.len()
@@ -363,8 +277,8 @@ mod tests {
 
     #[test]
     fn without_numbers_left_the_longest_followed_gives_up_its_own() {
-        let (root, kernel) = machine(2);
-        let mut resctrl = Resctrl::open(root.path(), kernel).unwrap();
+        let root = machine();
+        let mut resctrl = open(&root, Pretend::new(2));
         resctrl.follow(1);
         resctrl.follow(2);
         let first = group_of(root.path(), 1).unwrap();
@@ -386,14 +300,15 @@ mod tests {
 
     #[test]
     fn groups_are_removed_at_the_end_and_those_of_the_dead_at_the_start() {
-        let (root, kernel) = machine(8);
+        let root = machine();
+        let kernel = Pretend::new(8);
         let dead = "countersteer-4194305-0";
         let living = "countersteer-1-0";
         let foreign = "somebody";
         for group in [dead, living, foreign] {
             std::fs::create_dir(root.path().join(GROUPS).join(group)).unwrap();
         }
-        let mut resctrl = Resctrl::open(root.path(), kernel.clone()).unwrap();
+        let mut resctrl = open(&root, kernel.clone());
         assert_eq!(*kernel.removed.lock().unwrap(), [dead]);
         (1..4).for_each(|tid| resctrl.follow(tid));
         drop(resctrl);
@@ -402,19 +317,5 @@ mod tests {
             .map(|g| name(g).to_owned())
             .collect();
         assert_eq!(left, [living, foreign]);
-    }
-
-    #[test]
-    fn what_is_missing_is_told_apart() {
-        let root = tempfile::tempdir().unwrap();
-        let why = |root: &Path| Resctrl::open(root, Kernel).err().unwrap().why;
-        assert!(why(root.path()).contains("no resctrl"));
-        write(
-            root.path(),
-            &[("proc/filesystems", "nodev\tsysfs\nnodev\tresctrl\n")],
-        );
-        assert!(why(root.path()).contains("not mounted"));
-        write(root.path(), &[("sys/fs/resctrl/info/L3/cbm_mask", "fff")]);
-        assert!(why(root.path()).contains("does not monitor"));
     }
 }
