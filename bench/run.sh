@@ -18,7 +18,7 @@ fi
     cat bench/head.md
     cargo run --release --quiet -p countersteer-sim --example bench
     printf '\n### Recording speed, side by side with cachegrind\n\n'
-    cargo run --release --quiet -p countersteer-host --example profile_speed
+    cargo run --release --quiet -p countersteer-profiler --example profile_speed
     cat bench/live.md
 } >"$page"
 cp "$page" docs/benchmarks.md

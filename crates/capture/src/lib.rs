@@ -1,7 +1,7 @@
 //! Instrumentation plugin for qemu-user 7.2 (TCG plugin API version 1).
 //!
 //! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
-//! Output: raw window records in files mapped shared (`layout`), which `countersteer-host` turns into a profile.
+//! Output: raw window records in files mapped shared (`layout`), which `countersteer-profiler` turns into a profile.
 //!
 //! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 64
 //! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured
@@ -18,7 +18,7 @@ mod capture;
 mod conflicts;
 mod decode;
 mod flow;
-#[path = "../../host/src/record_run/layout.rs"]
+#[path = "../../profiler/src/layout.rs"]
 #[allow(dead_code)]
 mod layout;
 mod lines;

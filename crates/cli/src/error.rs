@@ -5,10 +5,10 @@ use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
 use countersteer_host::counters::CounterError;
 use countersteer_host::online::OnlineError;
-use countersteer_host::record_run::RecordError;
 use countersteer_host::undo::JournalError;
 use countersteer_model::policy::PolicyError;
 use countersteer_model::textfile::TextError;
+use countersteer_profiler::ProfileError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
 use countersteer_sysfs::launch::LaunchError;
@@ -43,8 +43,8 @@ pub fn kind_of(error: &anyhow::Error) -> Kind {
     error.chain().find_map(of_cause).unwrap_or(default)
 }
 
-fn of_record_error(error: &RecordError) -> Option<Kind> {
-    use RecordError as E;
+fn of_profile_error(error: &ProfileError) -> Option<Kind> {
+    use ProfileError as E;
     match error {
         E::NoQemu | E::NoPlugin { .. } | E::NotFound { .. } => Some(Kind::Missing),
         E::EmptyCommand => Some(Kind::Usage),
@@ -92,8 +92,8 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if cause.is::<WireError>() {
         return Some(Kind::BadInput);
     }
-    if let Some(error) = cause.downcast_ref::<RecordError>() {
-        return of_record_error(error);
+    if let Some(error) = cause.downcast_ref::<ProfileError>() {
+        return of_profile_error(error);
     }
     if cause.is::<JournalError>() {
         return Some(Kind::Io);

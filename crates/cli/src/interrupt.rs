@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_host::own;
+use countersteer_profiler::this_program;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
@@ -116,7 +116,7 @@ impl Helper {
     /// # Errors
     /// It cannot be started.
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        own::end_with_this_thread(command);
+        this_program::end_with_this_thread(command);
         let mut left = locked(&LEFT);
         let child = Arc::new(Mutex::new(command.spawn()?));
         left.helpers.push(Arc::clone(&child));

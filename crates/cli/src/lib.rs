@@ -36,11 +36,11 @@ use std::process::ExitCode;
 
 use countersteer_model::printable::printable_lines;
 
-pub use countersteer_host::own;
 pub use countersteer_lab as lab;
 pub use countersteer_model::{
     counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
 };
+pub use countersteer_profiler::this_program;
 
 use error::{kind_of, paragraph};
 
@@ -66,7 +66,7 @@ pub fn steer_with(
 }
 
 /// The same for a command line in words, the first of which is this program's name: for programs that have this one inside.
-/// [`own::give`] says before how this one is started.
+/// [`this_program::give`] says before how this one is started.
 pub fn steer_words(words: &[OsString]) -> ExitCode {
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;

@@ -13,7 +13,6 @@ use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::counters::{self, Probe};
-use crate::record_run;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -296,7 +295,7 @@ fn open_files(_: &Path) -> Finding {
 }
 
 fn recording(_: &Path) -> Finding {
-    match record_run::tools() {
+    match countersteer_profiler::tools() {
         Ok((qemu, plugin)) => {
             Finding::works(format!("{} with {}", qemu.display(), plugin.display()))
         }

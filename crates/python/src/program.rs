@@ -15,7 +15,7 @@ use crate::error::{failure, raised};
 /// Says how `steer` is started as a process of its own, and where the files lie that belong to it.
 #[pyfunction]
 pub fn give_own(words: Vec<OsString>, folder: PathBuf) {
-    countersteer::own::give(words, folder);
+    countersteer::this_program::give(words, folder);
 }
 
 /// Does what the command line asks for, as `steer` does; the exit code. Ends this process where there is nothing to do but to help.

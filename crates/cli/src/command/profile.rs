@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use countersteer_host::online::counted::EVENTS;
-use countersteer_host::own;
-use countersteer_host::record_run::live::Live;
-use countersteer_host::record_run::{self, RecordOptions, Recording};
 use countersteer_lab::{Loaded, plan};
 use countersteer_model::profile::Profile;
 use countersteer_model::units::Nanos;
+use countersteer_profiler::live::Live;
+use countersteer_profiler::this_program;
+use countersteer_profiler::{ProfileOptions, Profiled};
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -151,7 +151,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         .unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
     // Found out before the program runs for minutes, not after.
     crate::output::check_writable(&output)?;
-    let mut options = RecordOptions::new(args.command);
+    let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     let recording = watched(options)?;
@@ -161,7 +161,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("steer: of `{}` nothing is kept: {why}", p.name);
         return Ok(code);
     }
-    record_run::write(p, &output)?;
+    countersteer_profiler::write(p, &output)?;
     let note = p
         .partial
         .as_ref()
@@ -203,7 +203,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Records with a spinner that counts instructions.
-pub(super) fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
+pub(super) fn watched(mut options: ProfileOptions) -> anyhow::Result<Profiled> {
     let spinner = progress::spinner(&format!("recording {}", options.command[0]));
     let shown = spinner.clone();
     let what = options.command[0].clone();
@@ -214,7 +214,7 @@ pub(super) fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
         ));
         shown.tick();
     }));
-    let recording = record_run::record(&options);
+    let recording = countersteer_profiler::profile(&options);
     spinner.finish_and_clear();
     Ok(recording?)
 }
@@ -259,7 +259,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
     // A process of its own: what the program prints must not mix with what this one prints.
-    let mut recorder = own::command()?;
+    let mut recorder = this_program::command()?;
     recorder
         .args(["profile", "--whole", "--name"])
         .arg(name.unwrap_or(&file_name(&command[0])))

@@ -10,8 +10,8 @@ use anyhow::Context;
 use countersteer_cache::trace::{
     self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
 };
-use countersteer_host::record_run::{Ending, RecordOptions, Sink};
 use countersteer_model::profile::Recorded;
+use countersteer_profiler::{Ending, ProfileOptions, Sink};
 use countersteer_report::number;
 use serde::Serialize;
 
@@ -123,7 +123,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
         writer,
         failed: None,
     })));
-    let mut options = RecordOptions::new(args.command);
+    let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     options.stream = Some((args.filter, sink(&writing)));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
+use countersteer_profiler::this_program;
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
@@ -269,7 +269,7 @@ fn name_of(commands: &[Vec<String>], nth: usize) -> String {
 /// A process of its own: what the program prints must not mix with what this one prints.
 fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
     let log = std::fs::File::create(file.with_extension("log"))?;
-    let mut recorder = own::command()?;
+    let mut recorder = this_program::command()?;
     recorder
         .args(["profile", "--name", name, "--output"])
         .arg(file)

@@ -18,10 +18,10 @@ use countersteer_host::online::counted::OfProcess;
 use countersteer_host::online::duty::{Brake, Duty};
 use countersteer_host::online::ways::Ways;
 use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
-use countersteer_host::own;
 use countersteer_host::undo::{Temporary, journal_folder, restore};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
+use countersteer_profiler::this_program;
 use countersteer_report::{table, write_atomically};
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::sensors::Meters;
@@ -349,7 +349,7 @@ fn brakes_of_fillers(
     let bytes = (2.0 * 1024.0 * whole_kib(topology)) as usize;
     let mut brakes = Vec::new();
     for _ in 1..sharers.clamp(2, 5) {
-        let mut filler = own::command()?;
+        let mut filler = this_program::command()?;
         filler.args(["internal", "fill", &bytes.to_string()]);
         let child = filler.spawn().context("cannot start a co-runner")?;
         let pid = child.id();

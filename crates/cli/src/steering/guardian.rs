@@ -6,8 +6,8 @@ use std::io;
 use std::process::{Command, id};
 
 use countersteer_host::keeper::Keeper;
-use countersteer_host::own;
 use countersteer_host::undo::journal_folder;
+use countersteer_profiler::this_program;
 
 /// Starts it. A run without one goes on: what a kill leaves is then restored by the next run.
 pub fn start() -> Option<Keeper> {
@@ -22,7 +22,7 @@ pub fn start() -> Option<Keeper> {
 
 fn start_here() -> io::Result<Keeper> {
     // This very program, even if its file has been replaced since.
-    let mut command = own::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
+    let mut command = this_program::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
     command
         .args(["internal", "guard"])
         .arg(std::path::absolute(journal_folder())?)

@@ -10,11 +10,11 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use countersteer_model::evidence::Evidence;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_profiler::this_program;
 use rand::{RngExt, SeedableRng};
 
 use crate::interrupt::{self, Helper, Temporary};
@@ -169,7 +169,7 @@ fn one_run(
     let file = scratch.join("programs.toml");
     std::fs::write(&file, toml::to_string(&workload)?)?;
     let (summary, output) = (scratch.join("summary.json"), scratch.join("output"));
-    let mut steer = own::command()?;
+    let mut steer = this_program::command()?;
     steer
         .args(["run", "-P", policy, "-w"])
         .arg(&file)

@@ -1,17 +1,17 @@
-//! Records one program and prints its profile: the thinnest user of `record_run`.
+//! Profiles one program: the smallest user of this crate.
 //!
-//! `cargo run --release -p countersteer-host --example record -- gzip -c FILE > /dev/null` writes `profile.json`.
+//! `cargo run --release -p countersteer-profiler --example profile -- gzip -c FILE > /dev/null` writes `profile.json`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use countersteer_host::record_run::{RecordOptions, record, write};
+use countersteer_profiler::{ProfileOptions, profile, write};
 
 fn main() -> ExitCode {
-    let mut options = RecordOptions::new(std::env::args().skip(1).collect());
+    let mut options = ProfileOptions::new(std::env::args().skip(1).collect());
     options.exact = std::env::var_os("EXACT").is_some();
     let out = std::env::var("OUT").unwrap_or_else(|_| "profile.json".into());
-    let done = record(&options)
+    let done = profile(&options)
         .and_then(|recording| write(&recording.profile, Path::new(&out)).map(|()| recording));
     match done {
         Ok(recording) => {

@@ -21,7 +21,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::getuid;
 
 use super::super::layout::LIFELINE_SUFFIX;
-use super::super::{RecordError, RecordOptions, launch, program};
+use super::super::{ProfileError, ProfileOptions, launch, program};
 use super::queue::Queues;
 
 /// Lifelines that are looked through for those that have ended, at least.
@@ -59,12 +59,12 @@ impl Process {
     ///
     /// # Errors
     /// It or what it takes to run it is not there, or cannot be started.
-    pub fn start(options: &RecordOptions) -> Result<Self, RecordError> {
-        let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
+    pub fn start(options: &ProfileOptions) -> Result<Self, ProfileError> {
+        let name = options.command.first().ok_or(ProfileError::EmptyCommand)?;
         let here = std::path::PathBuf::from(".");
         let program = program::program(name, options.workdir.as_ref().unwrap_or(&here))?;
         let (qemu, plugin) = super::super::tools()?;
-        let failed = |source| RecordError::Launch {
+        let failed = |source| ProfileError::Launch {
             qemu: qemu.clone(),
             source,
         };

@@ -1,4 +1,4 @@
-// Programs of known behaviour, one per word: what record_run's tests record.
+// Programs of known behaviour, one per word: what the profiler's tests profile.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <spawn.h>

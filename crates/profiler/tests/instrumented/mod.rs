@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use countersteer_fuzz::instrumentation;
-use countersteer_host::record_run::RecordOptions;
+use countersteer_profiler::ProfileOptions;
 
 /// Recordings run one after the other: one of them sends this process a signal, and machines may be small.
 static TURN: Mutex<()> = Mutex::new(());
@@ -43,10 +43,10 @@ pub fn programs() -> Option<(MutexGuard<'static, ()>, String)> {
     }
 }
 
-pub fn options(program: &str, arguments: &[&str]) -> RecordOptions {
+pub fn options(program: &str, arguments: &[&str]) -> ProfileOptions {
     let mut command = vec![program.to_owned()];
     command.extend(arguments.iter().map(|a| (*a).to_owned()));
-    let mut options = RecordOptions::new(command);
+    let mut options = ProfileOptions::new(command);
     options.stdin_null = true;
     options
 }

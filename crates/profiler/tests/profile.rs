@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 
-use countersteer_host::record_run::{Ending, RecordError, RecordOptions, Recording, record};
 use countersteer_model::profile::{LogHistogram, Recorded};
+use countersteer_profiler::{Ending, ProfileError, ProfileOptions, Profiled, profile};
 
 mod instrumented;
 
 use instrumented::{options, programs};
 
-fn run(program: &str, arguments: &[&str]) -> Recording {
-    let recording = record(&options(program, arguments)).unwrap();
+fn run(program: &str, arguments: &[&str]) -> Profiled {
+    let recording = profile(&options(program, arguments)).unwrap();
     recording.profile.check().unwrap();
     recording
 }
@@ -115,7 +115,7 @@ fn the_quick_way_agrees_with_exact_distances() {
         let quick = run(&program, &arguments).profile;
         let mut exact = options(&program, &arguments);
         exact.exact = true;
-        let exact = record(&exact).unwrap().profile;
+        let exact = profile(&exact).unwrap().profile;
         for lines in [128.0, 512.0, 2048.0, 8192.0, 32768.0, 524_288.0] {
             let a = mpki(&quick, lines);
             let b = mpki(&exact, lines);
@@ -135,7 +135,7 @@ fn the_same_run_twice_gives_the_same_bytes() {
     let Some((_turn, program)) = programs() else {
         return;
     };
-    let text = |recording: Recording| serde_json::to_string(&recording.profile).unwrap();
+    let text = |recording: Profiled| serde_json::to_string(&recording.profile).unwrap();
     let arguments = ["mixed", "2000"];
     assert_eq!(
         text(run(&program, &arguments)),
@@ -150,7 +150,7 @@ fn the_limit_ends_the_program_and_marks_the_profile() {
     };
     let mut options = options(&program, &["forever"]);
     options.max_instructions = Some(5_000_000);
-    let recording = record(&options).unwrap();
+    let recording = profile(&options).unwrap();
     assert_eq!(recording.ending, Ending::Limit);
     assert!(
         (5_000_000..5_001_000).contains(&recording.instructions),
@@ -170,7 +170,7 @@ fn the_limit_ends_the_children_too() {
         &["-c", &format!("{program} forever | {program} forever")],
     );
     options.max_instructions = Some(10_000_000);
-    assert_eq!(record(&options).unwrap().ending, Ending::Limit);
+    assert_eq!(profile(&options).unwrap().ending, Ending::Limit);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_interrupt_ends_the_program_and_leaves_a_partial_profile() {
                 .status();
         }
     }));
-    let recording = record(&options).unwrap();
+    let recording = profile(&options).unwrap();
     assert_eq!(recording.ending, Ending::Signaled(2));
     assert_eq!(
         recording.profile.partial.as_deref(),
@@ -209,7 +209,7 @@ fn what_was_recorded_survives_a_kill_of_the_emulator() {
                 .for_each(|pid| drop(Command::new("kill").args(["-KILL", pid]).status()));
         }
     }));
-    let recording = record(&options).unwrap();
+    let recording = profile(&options).unwrap();
     assert_eq!(recording.ending, Ending::Signaled(9));
     assert!(recording.instructions > 3_000_000);
     recording.profile.check().unwrap();
@@ -342,7 +342,7 @@ fn a_compiler_is_followed_into_its_passes() {
     std::fs::write(directory.join("tiny.c"), "int main(void) { return 0; }\n").unwrap();
     let mut options = options("cc", &["-O2", "tiny.c", "-o", "tiny"]);
     options.workdir = Some(directory.clone());
-    let recording = record(&options).unwrap();
+    let recording = profile(&options).unwrap();
     assert_eq!(recording.ending, Ending::Exited(0));
     assert!(
         recording.profile.shape.threads >= 4,
@@ -361,12 +361,12 @@ fn a_compiler_is_followed_into_its_passes() {
 fn programs_that_are_not_there_are_named() {
     let Some((_turn, _)) = programs() else { return };
     assert!(matches!(
-        record(&options("no-such-program", &[])),
-        Err(RecordError::NotFound { .. })
+        profile(&options("no-such-program", &[])),
+        Err(ProfileError::NotFound { .. })
     ));
     assert!(matches!(
-        record(&RecordOptions::new(Vec::new())),
-        Err(RecordError::EmptyCommand)
+        profile(&ProfileOptions::new(Vec::new())),
+        Err(ProfileError::EmptyCommand)
     ));
     assert_eq!(LogHistogram::default().total(), 0.0);
 }
@@ -388,7 +388,7 @@ fn what_threads_send_is_all_that_they_execute_and_the_same_each_time() {
                 true
             })),
         ));
-        let recording = record(&options).unwrap();
+        let recording = profile(&options).unwrap();
         let blocks = std::mem::take(&mut *blocks.lock().unwrap());
         (recording, blocks)
     };
@@ -427,5 +427,5 @@ fn a_sink_that_has_enough_ends_the_program() {
             blocks < 5
         })),
     ));
-    assert_eq!(record(&options).unwrap().ending, Ending::Limit);
+    assert_eq!(profile(&options).unwrap().ending, Ending::Limit);
 }

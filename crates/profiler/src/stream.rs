@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use countersteer_cache::wire::{HEAD_WORDS, Head};
 
-use super::RecordError;
+use super::ProfileError;
 use super::layout::STREAM_SOCKET;
 
 /// How long threads of processes that outlive the program have to send their last.
@@ -32,10 +32,10 @@ pub struct Receiver {
 
 impl Receiver {
     /// Listens in a scratch directory.
-    pub fn new(directory: &Path, sink: Sink) -> Result<Self, RecordError> {
+    pub fn new(directory: &Path, sink: Sink) -> Result<Self, ProfileError> {
         let path = directory.join(STREAM_SOCKET);
         let listener = UnixListener::bind(&path);
-        let listener = listener.map_err(|source| RecordError::Scratch { path, source })?;
+        let listener = listener.map_err(|source| ProfileError::Scratch { path, source })?;
         let streams = Arc::new(Mutex::new(Vec::new()));
         let over = Arc::new(AtomicBool::new(false));
         let (known, ended) = (streams.clone(), over.clone());

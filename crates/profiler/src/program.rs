@@ -1,6 +1,6 @@
 //! Finds what to run: the program, the interpreter of a script, QEMU and the plugin.
 //!
-//! Input: names as the user wrote them, PATH, environment. Output: paths that exist and fit, or a [`RecordError`].
+//! Input: names as the user wrote them, PATH, environment. Output: paths that exist and fit, or a [`ProfileError`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::RecordError;
+use super::ProfileError;
 
 /// Environment variable that names QEMU.
 const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
@@ -31,7 +31,7 @@ pub struct Program {
 }
 
 /// Finds the program that `name` means in `directory`.
-pub fn program(name: &str, directory: &Path) -> Result<Program, RecordError> {
+pub fn program(name: &str, directory: &Path) -> Result<Program, ProfileError> {
     let file = if name.contains('/') {
         Some(directory.join(name))
     } else {
@@ -39,25 +39,25 @@ pub fn program(name: &str, directory: &Path) -> Result<Program, RecordError> {
     };
     let file = file
         .filter(|f| f.is_file())
-        .ok_or_else(|| RecordError::NotFound {
+        .ok_or_else(|| ProfileError::NotFound {
             program: name.to_owned(),
         })?;
     resolve(file, name.into(), NESTING)
 }
 
-fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, RecordError> {
+fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, ProfileError> {
     let path = file.display().to_string();
     let executable = file
         .metadata()
         .is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
     if !executable {
-        return Err(RecordError::NotExecutable { path });
+        return Err(ProfileError::NotExecutable { path });
     }
-    let head = head(&file).map_err(|_| RecordError::NotExecutable { path: path.clone() })?;
+    let head = head(&file).map_err(|_| ProfileError::NotExecutable { path: path.clone() })?;
     if head.starts_with(b"\x7fELF") {
         let machine = machine(&head);
         if machine != X86_64 {
-            return Err(RecordError::Architecture {
+            return Err(ProfileError::Architecture {
                 path,
                 machine: machine_name(machine),
             });
@@ -69,10 +69,10 @@ fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, R
         });
     }
     let Some((interpreter, argument)) = interpreter(&head).filter(|_| nesting > 0) else {
-        return Err(RecordError::NotAProgram { path });
+        return Err(ProfileError::NotAProgram { path });
     };
     if !interpreter.is_file() {
-        return Err(RecordError::NotFound {
+        return Err(ProfileError::NotFound {
             program: interpreter.display().to_string(),
         });
     }
@@ -132,20 +132,20 @@ fn in_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Finds QEMU for x86-64 programs.
-pub fn qemu() -> Result<PathBuf, RecordError> {
+pub fn qemu() -> Result<PathBuf, ProfileError> {
     let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
     named
         .or_else(|| in_path("qemu-x86_64"))
         .filter(|f| f.is_file())
-        .ok_or(RecordError::NoQemu)
+        .ok_or(ProfileError::NoQemu)
 }
 
 /// Finds the plugin: named in the environment, next to the running program, or where packages put it.
-pub fn plugin() -> Result<PathBuf, RecordError> {
+pub fn plugin() -> Result<PathBuf, ProfileError> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
         candidates.push(named.into());
-    } else if let Some(own) = crate::own::folder() {
+    } else if let Some(own) = crate::this_program::folder() {
         // Examples and tests lie one folder below the build's results.
         candidates.extend([
             own.join(PLUGIN),
@@ -158,7 +158,7 @@ pub fn plugin() -> Result<PathBuf, RecordError> {
         None => {
             let searched: Vec<String> =
                 candidates.iter().map(|c| c.display().to_string()).collect();
-            Err(RecordError::NoPlugin {
+            Err(ProfileError::NoPlugin {
                 searched: searched.join(", "),
             })
         }
@@ -196,20 +196,20 @@ mod tests {
         let text = directory_with("text", b"hello", 0o755);
         assert!(matches!(
             program("./text", text.path()),
-            Err(RecordError::NotAProgram { .. })
+            Err(ProfileError::NotAProgram { .. })
         ));
         assert!(matches!(
             program("./other", text.path()),
-            Err(RecordError::NotFound { .. })
+            Err(ProfileError::NotFound { .. })
         ));
         assert!(matches!(
             program("no-such-program-anywhere", text.path()),
-            Err(RecordError::NotFound { .. })
+            Err(ProfileError::NotFound { .. })
         ));
         let locked = directory_with("locked", b"#!/bin/sh\n", 0o644);
         assert!(matches!(
             program("./locked", locked.path()),
-            Err(RecordError::NotExecutable { .. })
+            Err(ProfileError::NotExecutable { .. })
         ));
         let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
         arm.resize(18, 0);

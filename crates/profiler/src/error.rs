@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub enum ProfileError {
     #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
     EmptyCommand,
     #[error(
@@ -45,7 +45,7 @@ pub enum RecordError {
         "{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU"
     )]
     PluginRefused { qemu: PathBuf, plugin: PathBuf },
-    /// Plugin and host are of different builds.
+    /// Plugin and profiler are of different builds.
     #[error(
         "the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`"
     )]

@@ -1,6 +1,6 @@
 //! Layout of the raw files that the instrumentation plugin writes while the program runs.
 //!
-//! Stage: capture -> host. The plugin compiles this very file (by path), so both sides always agree; a version word catches
+//! Stage: capture -> profiler. The plugin compiles this very file (by path), so both sides always agree; a version word catches
 //! a plugin of another build. Everything is a native-endian `u64` word in a file that the plugin maps shared: whatever was
 //! counted survives the death of the program, however sudden.
 //!
@@ -50,7 +50,7 @@ pub const REUSE_BUCKETS: usize = 272;
 pub mod control {
     /// [`super::CONTROL_MAGIC`].
     pub const MAGIC: usize = 0;
-    /// [`super::VERSION`] of the host.
+    /// [`super::VERSION`] of the profiler.
     pub const VERSION: usize = 1;
     /// Instructions after which everything ends.
     pub const LIMIT: usize = 2;
@@ -64,7 +64,7 @@ pub mod control {
     pub const ACTIVE: usize = 6;
     /// Times the plugin was loaded.
     pub const LOADED: usize = 7;
-    /// The plugin's version, where it refused to work with the host's.
+    /// The plugin's version, where it refused to work with the profiler's.
     pub const REFUSED_VERSION: usize = 8;
     /// The process that is loading the plugin, or recording; the last one to have started.
     pub const LAST_PID: usize = 9;

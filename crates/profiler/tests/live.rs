@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
 mod instrumented;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use countersteer_cache::source::{Stream, TraceSource};
 use countersteer_cache::wire::Head;
-use countersteer_host::record_run::live::{Live, Process};
-use countersteer_host::record_run::record;
+use countersteer_profiler::live::{Live, Process};
+use countersteer_profiler::profile;
+
 use instrumented::{options, programs};
 
 /// Names the program, for a copy of this test that is to be killed.
@@ -72,7 +72,7 @@ fn a_running_program_sends_what_its_recording_holds_run_after_run() {
         true
     };
     wanted.stream = Some((8, Arc::new(Mutex::new(sink))));
-    let instructions = record(&wanted).unwrap().instructions;
+    let instructions = profile(&wanted).unwrap().instructions;
     let mut recorded = std::mem::take(&mut *recorded.lock().unwrap());
     recorded.retain(|words| !words.is_empty());
     let source = live(&program, &["mixed", "20"], 1);

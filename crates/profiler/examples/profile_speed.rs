@@ -1,6 +1,6 @@
 //! Measures how fast programs are recorded, side by side with cachegrind, and how far the miss curve is off.
 //!
-//! `cargo build --release -p countersteer-capture && cargo run --release -p countersteer-host --example profile_speed`
+//! `cargo build --release -p countersteer-capture && cargo run --release -p countersteer-profiler --example profile_speed`
 //! prints a Markdown table. Speeds are million instructions per CPU-second, the median of `ROUNDS` (an environment variable;
 //! 3 unless set) rounds in which each tool runs each program once. Errors compare with exact stack distances.
 
@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use countersteer_host::record_run::{RecordError, RecordOptions, record};
 use countersteer_model::profile::Recorded;
+use countersteer_profiler::{ProfileError, ProfileOptions};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
@@ -130,15 +130,15 @@ fn profile(
     command: &[String],
     directory: &Path,
     exact: bool,
-) -> Result<(Recorded, f64), RecordError> {
+) -> Result<(Recorded, f64), ProfileError> {
     let mut wrapped: Vec<String> = ["sh", "-c", "exec \"$@\" > output", "sh"]
         .map(String::from)
         .into();
     wrapped.extend_from_slice(command);
-    let mut options = RecordOptions::new(wrapped);
+    let mut options = ProfileOptions::new(wrapped);
     (options.stdin_null, options.workdir, options.exact) =
         (true, Some(directory.to_owned()), exact);
-    let recording = record(&options)?;
+    let recording = countersteer_profiler::profile(&options)?;
     Ok((recording.profile, recording.cpu_seconds))
 }
 

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::RecordError;
+use super::ProfileError;
 use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
 
 #[derive(Debug)]
@@ -30,21 +30,21 @@ pub struct ControlState {
 }
 
 /// Writes the control file of a new recording.
-pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, RecordError> {
+pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, ProfileError> {
     let mut words = [0u64; PAGE / 8];
     words[control::MAGIC] = layout::CONTROL_MAGIC;
     words[control::VERSION] = layout::VERSION;
     words[control::LIMIT] = limit.unwrap_or(u64::MAX);
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
     let path = directory.join(layout::CONTROL_FILE);
-    std::fs::write(&path, bytes).map_err(|source| RecordError::Scratch {
+    std::fs::write(&path, bytes).map_err(|source| ProfileError::Scratch {
         path: path.clone(),
         source,
     })?;
     Ok(path)
 }
 
-pub fn read_control(path: &Path) -> Result<ControlState, RecordError> {
+pub fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
     let words = read_words(path)?;
     if words.len() != PAGE / 8 || words[control::MAGIC] != layout::CONTROL_MAGIC {
         return Err(damaged(path, "the control page was overwritten"));
@@ -58,8 +58,8 @@ pub fn read_control(path: &Path) -> Result<ControlState, RecordError> {
 }
 
 /// Reads all threads of the recording, in order of creation.
-pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, RecordError> {
-    let scratch = |source| RecordError::Scratch {
+pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, ProfileError> {
+    let scratch = |source| ProfileError::Scratch {
         path: directory.to_owned(),
         source,
     };
@@ -79,7 +79,7 @@ pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, RecordError> {
 }
 
 /// Reads one thread's file; none if its creation was cut short.
-fn read_thread(path: &Path) -> Result<Option<ThreadLog>, RecordError> {
+fn read_thread(path: &Path) -> Result<Option<ThreadLog>, ProfileError> {
     let head = read_part(path, PAGE)?;
     if head.len() < PAGE / 8 || head[header::MAGIC] == 0 {
         return Ok(None);
@@ -107,20 +107,20 @@ fn read_thread(path: &Path) -> Result<Option<ThreadLog>, RecordError> {
     }))
 }
 
-fn damaged(path: &Path, reason: &str) -> RecordError {
-    RecordError::Raw {
+fn damaged(path: &Path, reason: &str) -> ProfileError {
+    ProfileError::Raw {
         path: path.to_owned(),
         reason: reason.to_owned(),
     }
 }
 
-fn read_words(path: &Path) -> Result<Vec<u64>, RecordError> {
+fn read_words(path: &Path) -> Result<Vec<u64>, ProfileError> {
     read_part(path, PAGE)
 }
 
-fn read_part(path: &Path, bytes: usize) -> Result<Vec<u64>, RecordError> {
+fn read_part(path: &Path, bytes: usize) -> Result<Vec<u64>, ProfileError> {
     use std::io::Read;
-    let scratch = |source| RecordError::Scratch {
+    let scratch = |source| ProfileError::Scratch {
         path: path.to_owned(),
         source,
     };
@@ -160,7 +160,7 @@ mod tests {
         let state = read_control(&path).unwrap();
         assert!(!state.stopped && state.instructions == 0 && state.loaded == 0);
         write(&path, &[1; 512]);
-        assert!(matches!(read_control(&path), Err(RecordError::Raw { .. })));
+        assert!(matches!(read_control(&path), Err(ProfileError::Raw { .. })));
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         write(&path, &head);
         assert!(matches!(
             read_threads(directory.path()),
-            Err(RecordError::Raw { .. })
+            Err(ProfileError::Raw { .. })
         ));
         head[header::VERSION] = layout::VERSION;
         write(&path, &head);

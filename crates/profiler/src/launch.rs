@@ -20,8 +20,8 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use super::layout::{COMMAND_FILE, ENDED_SELF};
 use super::program::Program;
 use super::raw::{self, ControlState};
-use super::{RecordError, RecordOptions};
-use crate::own;
+use super::{ProfileError, ProfileOptions};
+use crate::this_program;
 
 /// Longest sleep between two looks at the program.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -50,7 +50,7 @@ pub struct Outcome {
 }
 
 /// Runs the program to its end.
-pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordError> {
+pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, ProfileError> {
     let wrapper = recording_wrapper(setup, options);
     let file = setup.directory.join(COMMAND_FILE);
     let bytes = wrapper
@@ -58,14 +58,14 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
         .map(|a| a.as_encoded_bytes())
         .collect::<Vec<_>>()
         .join(&0);
-    std::fs::write(&file, bytes).map_err(|source| RecordError::Scratch { path: file, source })?;
-    let failed = |source| RecordError::Launch {
+    std::fs::write(&file, bytes).map_err(|source| ProfileError::Scratch { path: file, source })?;
+    let failed = |source| ProfileError::Launch {
         qemu: setup.qemu.clone(),
         source,
     };
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let mut command = command(&wrapper, &setup.program, options);
-    own::end_with_this_thread(&mut command);
+    this_program::end_with_this_thread(&mut command);
     let mut child = spawn(command).map_err(failed)?;
     let (status, interrupted) = wait(&mut child, &mut signals, setup, options).map_err(failed)?;
     let control = raw::read_control(&setup.control)?;
@@ -80,7 +80,7 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
 }
 
 /// QEMU with its options, up to the program, where it is recorded.
-fn recording_wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
+fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
     let exact = if options.exact { ",exact=on" } else { "" };
     let stream = options
         .stream
@@ -112,7 +112,7 @@ pub fn wrapper(qemu: &Path, plugin: &Path, cpu: &str, arguments: &str) -> Vec<Os
 }
 
 /// A program with its arguments, under QEMU.
-pub fn command(wrapper: &[OsString], program: &Program, options: &RecordOptions) -> Command {
+pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions) -> Command {
     let mut command = Command::new(&wrapper[0]);
     command
         .args(&wrapper[1..])
@@ -156,7 +156,7 @@ fn wait(
     child: &mut Child,
     signals: &mut SignalsInfo<WithOrigin>,
     setup: &Setup,
-    options: &RecordOptions,
+    options: &ProfileOptions,
 ) -> std::io::Result<(ExitStatus, Option<i32>)> {
     let mut interrupted = None;
     let mut pause = Duration::from_millis(1);

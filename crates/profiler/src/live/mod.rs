@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
 use countersteer_cache::wire::Head;
 
-use super::RecordOptions;
+use super::ProfileOptions;
 
 pub use process::Process;
 
@@ -57,7 +57,7 @@ impl TraceSource for Live {
 
 impl Command {
     fn start(&self) -> Result<Process, String> {
-        let mut options = RecordOptions::new(self.words.clone());
+        let mut options = ProfileOptions::new(self.words.clone());
         options.stdin_null = true;
         Process::start(&options).map_err(|error| error.to_string())
     }

@@ -1,4 +1,4 @@
-//! Records a program's profile by instrumentation (`steer profile`).
+//! Profiles of programs, measured by instrumentation (`steer profile`).
 //!
 //! Stage: before everything else. Input: a command. Output: a [`Recorded`] profile, machine-independent, and how the command
 //! ended. The program runs under qemu-user with the plugin of `crates/capture`, which counts and models while it runs and
@@ -22,6 +22,7 @@ mod pipeline;
 mod program;
 mod raw;
 mod stream;
+pub mod this_program;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-pub use error::RecordError;
+pub use error::ProfileError;
 pub use stream::Sink;
 
 /// The format of recorded profiles that this module makes.
@@ -41,8 +42,8 @@ below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 6 x 4 Ki ta
 filtered, 3 x 2 Ki indirect targets, 32 returns; ilp, mlp and pipeline: 4,096 instructions of every million or so, register \
 and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
 
-/// What to record and how.
-pub struct RecordOptions {
+/// What to profile and how.
+pub struct ProfileOptions {
     /// Name of the profile; the program's file name if not given.
     pub name: Option<String>,
     /// Ends the program after so many instructions of all threads together.
@@ -64,8 +65,8 @@ pub struct RecordOptions {
     pub progress: Option<Box<dyn Fn(u64)>>,
 }
 
-impl RecordOptions {
-    /// Records the whole of `command`.
+impl ProfileOptions {
+    /// Profiles the whole of `command`.
     #[must_use]
     pub fn new(command: Vec<String>) -> Self {
         Self {
@@ -105,8 +106,9 @@ impl Ending {
     }
 }
 
+/// A profile, and how the program ended.
 #[derive(Clone, Debug)]
-pub struct Recording {
+pub struct Profiled {
     pub profile: Recorded,
     pub ending: Ending,
     /// Instructions of all threads and processes.
@@ -119,17 +121,17 @@ pub struct Recording {
 ///
 /// # Errors
 /// One of them is not there.
-pub fn tools() -> Result<(PathBuf, PathBuf), RecordError> {
+pub fn tools() -> Result<(PathBuf, PathBuf), ProfileError> {
     Ok((program::qemu()?, program::plugin()?))
 }
 
-/// Runs and records a program.
+/// Runs a program and measures its profile.
 ///
 /// # Errors
 /// When the program cannot be run under instrumentation, or nothing of it was recorded. A program that fails, crashes or is
 /// interrupted is no error: its profile is marked partial.
-pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
-    let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
+pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
+    let name = options.command.first().ok_or(ProfileError::EmptyCommand)?;
     let here = options
         .workdir
         .clone()
@@ -138,7 +140,7 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
     let (qemu, plugin) = tools()?;
     let temporary = std::env::temp_dir();
     let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
-    let scratch = scratch.map_err(|source| RecordError::Scratch {
+    let scratch = scratch.map_err(|source| ProfileError::Scratch {
         path: temporary,
         source,
     })?;
@@ -161,7 +163,7 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
     let cpu_seconds = children_seconds() - before;
     check_loaded(&setup, &outcome.control)?;
     let threads = raw::read_threads(&setup.directory)?;
-    let nothing = || RecordError::Nothing {
+    let nothing = || ProfileError::Nothing {
         program: name.clone(),
     };
     let assembled = assemble::assemble(&threads).ok_or_else(nothing)?;
@@ -180,7 +182,7 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
         behaviours: assembled.behaviours,
         timeline: assembled.timeline,
     };
-    Ok(Recording {
+    Ok(Profiled {
         profile,
         ending: ending(&outcome),
         instructions,
@@ -192,8 +194,8 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
-    let unwritable = |source| RecordError::Unwritable {
+pub fn write(profile: &Recorded, path: &Path) -> Result<(), ProfileError> {
+    let unwritable = |source| ProfileError::Unwritable {
         path: path.to_owned(),
         source,
     };
@@ -211,18 +213,18 @@ pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
     Ok(())
 }
 
-fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), RecordError> {
+fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), ProfileError> {
     if control.refused_version != 0 {
         let plugin = setup.plugin.clone();
         let found = control.refused_version;
-        return Err(RecordError::PluginVersion {
+        return Err(ProfileError::PluginVersion {
             plugin,
             found,
             expected: layout::VERSION,
         });
     }
     if control.loaded == 0 {
-        return Err(RecordError::PluginRefused {
+        return Err(ProfileError::PluginRefused {
             qemu: setup.qemu.clone(),
             plugin: setup.plugin.clone(),
         });
@@ -244,7 +246,7 @@ fn file_name(program: &str) -> String {
 }
 
 /// The command that makes the profile again.
-fn detail(options: &RecordOptions) -> String {
+fn detail(options: &ProfileOptions) -> String {
     let limit = options
         .max_instructions
         .map_or_else(String::new, |n| format!("--max-instructions {n} "));
@@ -261,7 +263,7 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
-fn partial(outcome: &launch::Outcome, options: &RecordOptions) -> Option<String> {
+fn partial(outcome: &launch::Outcome, options: &ProfileOptions) -> Option<String> {
     if outcome.control.stopped {
         return options
             .max_instructions
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn the_detail_is_a_command_that_a_shell_understands() {
         let mut options =
-            RecordOptions::new(["sh", "-c", "echo 'a' | cat", ""].map(String::from).into());
+            ProfileOptions::new(["sh", "-c", "echo 'a' | cat", ""].map(String::from).into());
         options.max_instructions = Some(7);
         assert_eq!(
             detail(&options),
