@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersteer_bpf::{ScxConfig, ScxEngine, probe};
-use countersteer_host::counters::{Pmus, Resolved, resolve};
+use countersteer_counters::resolve;
+use countersteer_counters::{Pmus, Resolved};
 use countersteer_host::placer::{Counters, Root};
 use countersteer_host::undo::{Temporary, journal_folder};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
+use countersteer_counters::{CounterError, CpuCounters, Resolved};
 use countersteer_host::placer::Counters;
 use countersteer_model::counters::Plan;
 use countersteer_model::cpuset::CpuSet;
@@ -129,7 +129,7 @@ impl Counting {
     }
 
     /// Every counter that is open, with its place.
-    pub fn files(&self) -> impl Iterator<Item = (Slot, &countersteer_host::counters::CpuEvent)> {
+    pub fn files(&self) -> impl Iterator<Item = (Slot, &countersteer_counters::CpuEvent)> {
         self.counters.events().iter().map(|event| {
             let slot = self.slots[event.set as usize][event.place as usize] as u32;
             (

@@ -1,6 +1,6 @@
 //! What can go wrong with the scheduler.
 
-use countersteer_host::counters::CounterError;
+use countersteer_counters::CounterError;
 use countersteer_host::undo::JournalError;
 
 /// Why the engine in the kernel does not work, or works no longer.

@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use countersteer_bpf::follow::load;
-use countersteer_host::counters::{
+use countersteer_counters::resolve;
+use countersteer_counters::{
     CoreTypes, CounterError, Errand, Heard, Inside, Pmus, Request, Session, Summary, Target,
-    resolve,
 };
 use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_model::units::Nanos;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 
-use countersteer_host::counters::CounterError;
+use countersteer_counters::CounterError;
 
 /// An argument that cannot be: a null pointer, a string that is no UTF-8, unknown flags.
 pub const CS_ERROR_ARGUMENT: c_int = -1;

@@ -1,6 +1,6 @@
 //! A callback each so many events, for C.
 //!
-//! Input: calls from C. Output: those of [`countersteer_host::region::Every`]; callbacks are called on demand or by a thread of
+//! Input: calls from C. Output: those of [`countersteer_counters::region::Every`]; callbacks are called on demand or by a thread of
 //! the library.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use countersteer_host::region::{Control, Every, Moment, Options, Watch};
+use countersteer_counters::region::{Control, Every, Moment, Options, Watch};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_INTERNAL, CS_ERROR_STATE, Failure};
 use crate::{Names, cs_count, guarded, missing};

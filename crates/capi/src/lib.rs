@@ -1,6 +1,6 @@
 //! libcountersteer: counters around a region of code, for C and what speaks it.
 //!
-//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_host::region`], and of
+//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_counters::region`], and of
 //! virtual counters in [`meters`], and pages in [`mod@pages`].
 //! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
 //! an error, and a region that two threads use at once refuses the second.
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use countersteer_host::region::{Count, Options, Region};
+use countersteer_counters::region::{Count, Options, Region};
 
 pub use error::{
     CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED,

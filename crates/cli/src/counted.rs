@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use countersteer_host::counters::{
-    CounterError, Pmus, Probe, Resolved, fit_together, probe_event, resolve,
-};
+use countersteer_counters::resolve;
+use countersteer_counters::{CounterError, Pmus, Probe, Resolved, fit_together, probe_event};
 use countersteer_model::counters::{
     BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
     parse_set,

@@ -3,7 +3,7 @@
 use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
-use countersteer_host::counters::CounterError;
+use countersteer_counters::CounterError;
 use countersteer_host::online::OnlineError;
 use countersteer_host::undo::JournalError;
 use countersteer_model::policy::PolicyError;

@@ -1,7 +1,7 @@
 //! Whether threads are followed and counted by BPF programs.
 
 use clap::ValueEnum;
-use countersteer_host::counters::{Errand, Follow, Inside};
+use countersteer_counters::{Errand, Follow, Inside};
 use countersteer_sysfs::waits::{Source, Whose};
 
 /// How threads are counted: by BPF programs beside counters of CPUs, or by a counter for each thread.

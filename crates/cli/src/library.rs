@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
+use countersteer_counters::{Pmus, add_vendor_events, own_vendor_lists};
 use countersteer_lab::LoadedMachine;
 pub use countersteer_lab::library::*;
 use countersteer_model::machine::Machine;

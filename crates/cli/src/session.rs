@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_host::counters::{CoreTypes, Summary, Tick};
+use countersteer_counters::{CoreTypes, Summary, Tick};
 use countersteer_model::counters::Outside;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;

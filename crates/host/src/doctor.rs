@@ -12,7 +12,7 @@ use countersteer_sysfs::topology;
 use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::counters::{self, Probe};
+use countersteer_counters::Probe;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -210,7 +210,7 @@ fn way_masks(root: &Path) -> Finding {
 fn probed(name: &str) -> Probe {
     let code = EventDef::by_name(name).and_then(EventDef::perf);
     code.map_or(Probe::NoCounter, |(kind, config)| {
-        counters::probe(kind, config)
+        countersteer_counters::probe(kind, config)
     })
 }
 
@@ -220,8 +220,13 @@ fn counting(root: &Path) -> Finding {
     let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
     match probed("task_clock") {
         Probe::Counts => Finding::works(found("user and kernel mode")),
-        Probe::UserOnly => Finding::limited(found("user mode only"), counters::permission(1)),
-        Probe::Forbidden => Finding::missing(found("not permitted"), counters::permission(2)),
+        Probe::UserOnly => Finding::limited(
+            found("user mode only"),
+            countersteer_counters::permission(1),
+        ),
+        Probe::Forbidden => {
+            Finding::missing(found("not permitted"), countersteer_counters::permission(2))
+        }
         Probe::NoCounter => Finding::missing(
             "the kernel counts nothing",
             "a kernel with CONFIG_PERF_EVENTS is needed",
@@ -276,7 +281,7 @@ fn nmi_watchdog(root: &Path) -> Finding {
 }
 
 fn ends_of_threads(_: &Path) -> Finding {
-    if counters::kernel_tells() {
+    if countersteer_counters::reports_final_counts() {
         return Finding::works("final counts of threads are told");
     }
     let mend = "a newer kernel (6.18), or run as root: see counting by BPF";
@@ -368,7 +373,7 @@ fn counting_by_bpf(root: &Path) -> Finding {
         let mend = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
         return Finding::limited("this kernel takes no programs", mend);
     }
-    if !counters::sees_all_threads(root) {
+    if !countersteer_counters::sees_all_threads(root) {
         let mend = format!("run outside of the container; {without}");
         return Finding::limited(
             "threads have other numbers in the kernel than in this container",

@@ -1,7 +1,6 @@
 //! Countersteer: host.
 
 pub mod affinity;
-pub mod counters;
 pub mod doctor;
 pub mod keeper;
 pub mod live;
@@ -10,5 +9,3 @@ pub mod page;
 pub mod placer;
 mod resources;
 pub mod undo;
-
-pub use counters::region;

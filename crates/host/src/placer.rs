@@ -1,15 +1,14 @@
 //! Placers: what puts the threads of this machine on CPUs. One works by CPU affinity, one is a scheduler in the kernel.
-
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use countersteer_counters::{CounterError, Resolved};
 use countersteer_model::counters::Plan;
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CounterError, Resolved};
 use crate::undo::{Journal, JournalError};
 
 /// Events to count, with their plan.

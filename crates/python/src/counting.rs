@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use countersteer_host::counters::CounterError;
-use countersteer_host::counters::region::{Count, Options, Region};
+use countersteer_counters::CounterError;
+use countersteer_counters::region::{Count, Options, Region};
 use pyo3::prelude::*;
 
 use crate::error::raised;

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::ops::Range;
 
-use countersteer_host::counters::{OfScheduler, Resolved};
+use countersteer_counters::{OfScheduler, Resolved};
 use countersteer_model::units::CpuId;
 
 use crate::generated::follow::{shared, types};
@@ -199,7 +199,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_host::counters::Encoding;
+    use countersteer_counters::Encoding;
     use countersteer_model::counters::{PlannedEvent, Space};
     use countersteer_model::cpuset::CpuSet;
 

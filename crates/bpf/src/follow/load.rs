@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use countersteer_host::counters::{CpuCounters, Errand};
+use countersteer_counters::{CpuCounters, Errand};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorExt, MapCore, MapFlags, PrintLevel};
 use rustc_hash::FxHashMap;

@@ -11,7 +11,7 @@ mod table;
 use std::io;
 use std::mem::offset_of;
 
-use countersteer_host::counters::{CpuCounters, Errand, Follow, Hear, Kind};
+use countersteer_counters::{CpuCounters, Errand, Follow, Hear, Kind};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{Link, ProgramInput};
 use rustc_hash::FxHashMap;

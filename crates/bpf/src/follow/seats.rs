@@ -5,7 +5,7 @@
 use std::io;
 use std::mem::offset_of;
 
-use countersteer_host::counters::{Hear, Heard};
+use countersteer_counters::{Hear, Heard};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{MapCore, MapFlags};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_host::counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
+use countersteer_counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
 use countersteer_model::counters::Metric;
 use countersteer_model::events::{EVENTS, EventDef};
 use countersteer_model::metric::{self, MetricDef, ReadBy};

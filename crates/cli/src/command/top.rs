@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
+use countersteer_counters::{
+    CoreTypes, CounterError, Pmus, PresentProcesses, Request, Session, Target,
+};
 use countersteer_model::units::Nanos;
 
 use crate::args::EventArgs;
@@ -114,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(target) => open(target, args.counted.bpf)?,
         None => {
             let (session, note) = everybody(args.counted.bpf, &open, || {
-                Crowd::gather(&counted.sets, &pmus.online)
+                PresentProcesses::gather(&counted.sets, &pmus.online)
             })?;
             state.notes.extend(note);
             session
@@ -193,10 +195,13 @@ fn target(args: &Args) -> Option<Target> {
 fn everybody(
     bpf: Bpf,
     open: &dyn Fn(Target, Bpf) -> Result<Session, CounterError>,
-    gather: impl FnOnce() -> Crowd,
+    gather: impl FnOnce() -> PresentProcesses,
 ) -> anyhow::Result<(Session, Option<String>)> {
     if bpf != Bpf::Never {
-        match open(Target::Present(Crowd::everybody().pids), Bpf::Always) {
+        match open(
+            Target::Present(PresentProcesses::everybody().pids),
+            Bpf::Always,
+        ) {
             Err(CounterError::NotInside { .. }) if bpf == Bpf::Auto => {}
             opened => return Ok((opened?, None)),
         }
@@ -211,7 +216,7 @@ fn everybody(
     Ok((open(Target::Present(crowd.pids), Bpf::Never)?, note))
 }
 
-fn said_of(crowd: &Crowd) -> Option<String> {
+fn said_of(crowd: &PresentProcesses) -> Option<String> {
     let forbidden = format!(
         "{} may not be looked at (another user's: run as root)",
         crowd.forbidden

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use countersteer_host::counters::{CoreTypes, Pmus};
+use countersteer_counters::{CoreTypes, Pmus};
 use countersteer_host::online::{Curves, Point, merged};
 use countersteer_model::profile::fit::{self, Fit};
 use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};

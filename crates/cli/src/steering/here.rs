@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe, resolve};
+use countersteer_counters::resolve;
+use countersteer_counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe};
 use countersteer_host::live::Gauges;
 use countersteer_host::placer::{Counters, Recount};
 use countersteer_model::counters::{Plan, PlannedSet, divide, parse_set};

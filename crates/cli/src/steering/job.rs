@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use countersteer_counters::permission;
 use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::counters::permission;
 use countersteer_host::live::{Crew, Gauges, LiveConfig, LiveEngine};
 use countersteer_host::undo::{self, journal_folder};
 use countersteer_lab::experiment::policy_rng;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_host::counters::{CounterError, Session, Stopper, Summary};
+use countersteer_counters::{CounterError, Session, Stopper, Summary};
 use countersteer_report::record::CountingRecorder;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};

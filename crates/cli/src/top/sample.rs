@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use countersteer_host::counters::Tick;
+use countersteer_counters::Tick;
 use countersteer_model::counters::{Fold, Outside, Owner, Per, Sample, Samples};
 use countersteer_model::units::Nanos;
 use countersteer_report::record::CountingRecorder;

@@ -4,13 +4,13 @@
 //! counted on, since counters are inherited from birth to birth; what is read of them is passed over.
 use std::collections::{BTreeMap, BTreeSet};
 
+use countersteer_counters::Fate;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_model::units::ThreadId;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::uclamp;
 
 use super::AffinityEngine;
-use crate::counters::Fate;
 use crate::placer::Root;
 use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;

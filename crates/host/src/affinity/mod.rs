@@ -17,11 +17,11 @@ mod processes;
 mod recount;
 mod roster;
 mod scan;
-
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use countersteer_counters::{CoreTypes, Fate, Inside, Session};
 use countersteer_model::counters::Plan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
@@ -32,7 +32,6 @@ use countersteer_model::sample::{Sample, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, Fate, Inside, Session};
 use crate::placer::{Counters, EngineError, Placer, Root};
 use crate::undo::Journal;
 

@@ -1,12 +1,12 @@
 //! Processes that the engine steers: attached when they are to be steered.
 use std::sync::Arc;
 
+use countersteer_counters::CounterError;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_model::units::ThreadId;
 use countersteer_sysfs::procfs::PROC;
 
 use super::AffinityEngine;
-use crate::counters::CounterError;
 use crate::placer::{EngineError, Root};
 use crate::undo::Journal;
 

@@ -2,13 +2,12 @@
 //!
 //! Input: the metrics that a policy reads from now on, and how often. Output: another session over the same processes. The first
 //! one goes on until the second is there, so nobody is born or ends unseen; what it has read until then is kept.
-
 use std::collections::BTreeSet;
 
+use countersteer_counters::{CounterError, Session};
 use countersteer_model::units::Nanos;
 
 use super::AffinityEngine;
-use crate::counters::{CounterError, Session};
 use crate::placer::{Counters, EngineError};
 use crate::undo::Journal;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::{FileId, PROC};
 
-use crate::counters::Fate;
+use countersteer_counters::Fate;
 
 /// A process as it was seen last.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use countersteer_counters::CounterError;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_sysfs::launch::{Ending, Held, find_program, hold};
 use countersteer_sysfs::pidfd;
 
-use crate::counters::CounterError;
 use crate::placer::Root;
 
 /// A program that is to be started.

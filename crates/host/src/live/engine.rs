@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use countersteer_counters::CounterError;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{
     Applied, Engine, Forecast, Observation, ThreadForecast, ThreadInfo, Watch, Watched,
@@ -29,7 +30,6 @@ use super::programs::Programs;
 use super::requests::Requests;
 use super::{Crew, DecisionRequest, Gauges, Stealing};
 use crate::affinity::{AffinityConfig, AffinityEngine};
-use crate::counters::CounterError;
 use crate::placer::{EngineError, Placer, Recount, Root};
 use crate::resources::{ResourceConfig, Resources};
 use crate::undo::{Journal, restore};

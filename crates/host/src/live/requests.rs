@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::counters::CounterError;
+use countersteer_counters::CounterError;
 
 /// Has an engine that waits observe at once, so that a decision follows.
 #[derive(Debug)]

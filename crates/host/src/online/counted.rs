@@ -1,14 +1,13 @@
 //! Counters of all threads of a process, for a curve.
 //!
 //! Input: its threads. Output: instructions, cycles and misses of each stretch, by PMU of cores.
-
 use std::collections::BTreeMap;
 
+use countersteer_counters::CounterError;
+use countersteer_counters::region::{Count, Options, Region};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::{OnlineError, Seen, Source};
-use crate::counters::CounterError;
-use crate::region::{Count, Options, Region};
 
 /// What a curve needs: instructions, cycles and misses, in this order.
 pub const EVENTS: &str = "instructions,cycles,llc_misses";

@@ -250,8 +250,9 @@ impl<S: Source> Squeeze for Duty<S> {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_counters::CounterError;
+
     use super::*;
-    use crate::counters::CounterError;
     use std::collections::BTreeMap;
     use std::process::{Child, Command};
 

@@ -7,13 +7,12 @@
 pub mod counted;
 pub mod duty;
 pub mod ways;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use countersteer_counters::CounterError;
 use countersteer_sysfs::unavailable::Unavailable;
 
-use crate::counters::CounterError;
 use crate::undo::JournalError;
 
 /// What a program did in a stretch, on one core type.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use countersteer_host::counters::{Errand, Follow, Hear, Inside, Kind, sees_all_threads};
+use countersteer_counters::{Errand, Follow, Hear, Inside, Kind, sees_all_threads};
 
 use super::*;
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use countersteer_counters::resolve;
+use countersteer_counters::{Pmus, Resolved};
 use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{Crew, LiveConfig, LiveEngine, Stealing};
 use countersteer_host::placer::{Counters, Recount, Root};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};

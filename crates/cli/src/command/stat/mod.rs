@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
+use countersteer_counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
 use countersteer_model::counters::Per;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_host::counters::{CoreTypes, Request, Session, Summary};
+use countersteer_counters::{CoreTypes, Request, Session, Summary};
 use countersteer_model::counters::{Fold, Per, Samples};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use countersteer_host::counters::{CoreTypes, Summary, Tick};
+use countersteer_counters::{CoreTypes, Summary, Tick};
 use countersteer_model::counters::{Fold, Owner, Per, Samples};
 use countersteer_model::units::Nanos;
 use countersteer_report::readings::{Form, Style, Writer};

@@ -9,7 +9,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use countersteer_host::counters::{Pmus, Probe, probe_event};
+use countersteer_counters::{Pmus, Probe, probe_event};
 use countersteer_model::counters::{BoundMetric, Metric, PlannedEvent};
 use countersteer_model::events::EventDef;
 use countersteer_model::metric::MetricDef;

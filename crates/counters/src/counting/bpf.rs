@@ -1,0 +1,252 @@
+//! Threads that are followed and counted inside the kernel: a backend over whatever does that.
+//!
+//! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: notes, as the rings of counters
+//! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
+//! costs less than counters of threads do, but needs more privileges.
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
+use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
+use countersteer_sysfs::procfs::PROC;
+
+use super::event_sorter::EventSorter;
+use super::request::{Request, Target, sample_ns};
+use super::task_counters::TaskCounters;
+use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
+use crate::CounterError;
+use crate::perf::open::{GroupInfo, Opening, Places, Says};
+use crate::perf::sys;
+
+/// How often is looked whether there is room for more threads.
+const LOOK: Nanos = Nanos::from_millis(50);
+/// How long is waited for the last counts of processes that have ended, and how long in between.
+const PATIENCE: Nanos = Nanos::from_millis(500);
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// Loads what follows threads, if it may and can; otherwise their own counters will do.
+pub(super) fn follow(
+    request: &Request,
+    sparing_ns: u64,
+    (threads, program): (usize, Option<u32>),
+    inside: Inside,
+) -> Result<Option<Box<dyn Follow>>, CounterError> {
+    let sparing = Nanos(sample_ns(
+        request.interval.map_or(u64::MAX, |i| i.0),
+        sparing_ns,
+    ));
+    let core_types = &request.core_types.by_cpu;
+    let errand = Errand {
+        sets: &request.sets,
+        cpus: &request.cpus,
+        core_types,
+        program,
+        threads,
+        sparing,
+    };
+    let loaded = suits(request)
+        .map_err(str::to_owned)
+        .and_then(|()| (inside.load)(&errand));
+    match loaded {
+        Ok(follow) => Ok(Some(follow)),
+        Err(reason) if inside.must => Err(CounterError::NotInside { reason }),
+        Err(_) => Ok(None),
+    }
+}
+
+fn suits(request: &Request) -> Result<(), &'static str> {
+    let threads = matches!(
+        request.target,
+        Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_)
+    );
+    if !threads || request.total {
+        return Err("that is for threads told apart: of a program, of -p or of -t");
+    }
+    if request.every.is_some() {
+        return Err("a reading each so many events takes counters of the thread's own");
+    }
+    let mut encodings = request
+        .sets
+        .iter()
+        .flatten()
+        .flat_map(|event| &event.encodings);
+    if encodings.any(|encoding| encoding.system) {
+        return Err("an event belongs to a package or the machine, not to a core");
+    }
+    if !sees_all_threads(Path::new("/")) {
+        return Err("threads have other numbers in the kernel than in this container");
+    }
+    Ok(())
+}
+
+/// Whether this process sees threads by the numbers that they have inside the kernel: those of the outermost namespace.
+#[must_use]
+pub fn sees_all_threads(root: &Path) -> bool {
+    const OUTERMOST: &str = "pid:[4026531836]";
+    std::fs::read_link(root.join("proc/self/ns/pid"))
+        .is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
+}
+
+pub(super) struct BpfCounters {
+    follow: Box<dyn Follow>,
+    infos: Vec<GroupInfo>,
+    poller: Poller,
+    /// Processes with threads that were there first.
+    pids: Vec<u32>,
+}
+
+impl BpfCounters {
+    /// Over what follows threads of these processes, whose end is awaited.
+    pub(super) fn new(
+        follow: Box<dyn Follow>,
+        plan: &Plan,
+        pids: Vec<u32>,
+        awaited: Vec<OwnedFd>,
+    ) -> Result<Self, CounterError> {
+        let info = |kind: &Kind| {
+            let width = plan
+                .sets
+                .get(kind.set as usize)
+                .map_or(0, |set| set.events.len());
+            let places = (0..width)
+                .map(|place| (kind.present >> place & 1 == 1).then_some(place))
+                .collect();
+            let places = Places::new(places, width);
+            GroupInfo {
+                tree: NO_TREE,
+                cpu: kind.cpu,
+                set: kind.set,
+                places,
+                clock: true,
+                counts: true,
+                timed: false,
+            }
+        };
+        let infos = follow.kinds().iter().map(info).collect();
+        Ok(Self {
+            follow,
+            infos,
+            poller: Poller::new(awaited).map_err(CounterError::system("listening for signals"))?,
+            pids,
+        })
+    }
+}
+
+impl TaskCounters for BpfCounters {
+    fn now(&self) -> Nanos {
+        Nanos(sys::now())
+    }
+
+    fn attach(&mut self, _: &Opening<'_>, threads: &[(u32, u32)]) -> Result<(), CounterError> {
+        self.follow
+            .adopt(threads)
+            .map_err(CounterError::system("following threads in the kernel"))
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
+        loop {
+            let left = until.since(self.now());
+            let (wake, _) = self
+                .poller
+                .wait(left.min(LOOK), &[])
+                .map_err(CounterError::system("waiting for counters"))?;
+            if left <= LOOK || wake != Wake::default() || self.follow.is_crowded() {
+                return Ok(wake);
+            }
+        }
+    }
+
+    fn poll(&mut self, notes: &mut EventSorter, ledger: &mut Ledger) {
+        let Self { follow, infos, .. } = self;
+        follow.collect(&mut |at, tid, heard| match heard {
+            // That is most of all, and when it comes is all the same.
+            Heard::Counted {
+                pid,
+                kind,
+                cpu,
+                enabled,
+                running,
+                values,
+                alone: true,
+            } => {
+                let group = &infos[kind];
+                let told = Cumulative {
+                    at,
+                    seen_on: cpu,
+                    enabled,
+                    running,
+                    values,
+                };
+                ledger.tell(
+                    Owner::Thread { pid, tid },
+                    group.tree,
+                    group.cpu,
+                    group.set,
+                    &told,
+                );
+            }
+            _ => notes.heard(at, tid, &heard),
+        });
+        notes.lost = follow.lost();
+    }
+
+    fn groups(&self) -> &[GroupInfo] {
+        &self.infos
+    }
+
+    fn group_of(&self, id: u64) -> Option<(usize, Says)> {
+        Some((id as usize, Says::Due))
+    }
+
+    /// There are no totals besides what threads have counted.
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+        values.clear();
+        values.resize(
+            self.infos
+                .get(group)
+                .map_or(0, |info| info.places.members()),
+            0,
+        );
+        Ok((0, 0))
+    }
+
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        self.follow
+            .switch(set, on)
+            .map_err(CounterError::system("switching counters"))
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
+    }
+
+    /// A parent learns of a thread's end a little before that thread leaves its CPU. So the awaited processes, and any other thread
+    /// that /proc knows as ended, may still be about to put down their last counts.
+    fn hear_out(&mut self) {
+        let until = self.now() + PATIENCE;
+        let mut ending = self.follow.living();
+        ending.retain(|(pid, tid)| self.pids.contains(pid) || PROC.has_exited(*tid));
+        while !ending.is_empty() && self.now() < until {
+            std::thread::sleep(PAUSE);
+            let living = self.follow.living();
+            ending.retain(|thread| living.contains(thread));
+        }
+    }
+
+    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
+        let of = |(kind, counts): (usize, Vec<u64>)| {
+            self.infos
+                .get(kind)
+                .map(|info| ((info.cpu, info.set), counts))
+        };
+        self.follow.rest().into_iter().filter_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,486 @@
+//! EventSorter: what rings tell, in the order in which it happened.
+//!
+//! Input: records of all rings. Output: notes by time. A birth may lie in one CPU's ring and the death in another's, so rings
+//! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
+//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it; on a
+//! busy machine a thread may wait for a CPU between the two, so its end waits for as many final counts as are to come.
+
+use std::time::Duration;
+
+use countersteer_model::units::{CpuId, Nanos};
+use rustc_hash::FxHashMap;
+
+use super::task_counting::Heard;
+use crate::perf::record::{Counts, Record, parse};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It was born, to this thread.
+    Born { pid: u32, parent: u32 },
+    /// It had this number before, and now has its process's.
+    Renumbered { pid: u32, before: u32 },
+    /// It got a name, perhaps with a new program.
+    Named { name: [u8; 16], exec: bool },
+    /// The group of event `id` has counted this so far, or in all; on this CPU of several, if it is none of one alone.
+    Counted {
+        pid: u32,
+        id: u64,
+        last: bool,
+        enabled: u64,
+        running: u64,
+        first: usize,
+        events: usize,
+        cpu: Option<CpuId>,
+    },
+    /// It ended; of which process it was, where that is known.
+    Ended { pid: Option<u32> },
+}
+
+/// What befell a thread, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) at: u64,
+    pub(super) tid: u32,
+    pub(super) what: What,
+}
+
+impl Note {
+    /// Whether ends may be over when this happens, whatever is still to be told.
+    const fn ends_others(&self) -> bool {
+        matches!(
+            self.what,
+            What::Born { .. } | What::Named { exec: true, .. }
+        )
+    }
+
+    /// Whether that end is: the number is another thread's now, or all of the process but one thread has ended for its new program.
+    fn follows_end(&self, end: &Self) -> bool {
+        match (self.what, end.what) {
+            (What::Born { .. }, _) => end.tid == self.tid,
+            (What::Named { exec: true, .. }, What::Ended { pid }) => pid == Some(self.tid),
+            _ => false,
+        }
+    }
+}
+
+/// EventSorter that wait to be taken.
+#[derive(Debug, Default)]
+pub(super) struct EventSorter {
+    waiting: Vec<Note>,
+    values: Vec<u64>,
+    /// Emptied vectors of the last round.
+    spare: (Vec<Note>, Vec<u64>),
+    /// Something else than counts waits.
+    eventful: bool,
+    /// Records that did not fit into a ring.
+    pub(super) lost: u64,
+    pub(super) ended: u64,
+    /// Final counts of each thread that was born with counters, as far as the kernel tells them: one a group.
+    pub(super) final_counts: u32,
+    /// Those that threads have not told yet, by thread.
+    owed: FxHashMap<u32, u32>,
+    /// Nothing more will be told.
+    over: bool,
+    /// Threads that had ended before all their final counts were told.
+    pub(super) unheard: u64,
+}
+
+/// How long a record may take from its time stamp into the ring.
+const SETTLING_NS: u64 = 100_000;
+
+/// How long after a thread's end its final counts may come.
+const FINAL_COUNTS_NS: u64 = 1_000_000;
+
+/// After so long it is taken in what befell threads, their ends as well.
+pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
+
+/// How long an end waits for final counts that do not come.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+impl EventSorter {
+    pub(super) fn record(&mut self, bytes: &[u8]) {
+        match parse(bytes) {
+            Record::Fork {
+                pid,
+                tid,
+                parent,
+                at,
+            } => self.note(at, tid, What::Born { pid, parent }),
+            Record::Exit { pid, tid, at } => {
+                self.ended += 1;
+                self.note(at + FINAL_COUNTS_NS, tid, What::Ended { pid: Some(pid) });
+            }
+            Record::Comm {
+                tid,
+                name,
+                exec,
+                at,
+            } => {
+                let mut kept = [0; 16];
+                kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+                self.note(at, tid, What::Named { name: kept, exec });
+            }
+            Record::Last {
+                pid,
+                tid,
+                id,
+                at,
+                counts,
+            } => self.counted((pid, tid), id, at, &counts, true),
+            Record::Sample {
+                pid,
+                tid,
+                id,
+                at,
+                counts,
+            } => self.counted((pid, tid), id, at, &counts, false),
+            Record::Lost { records } => self.lost += records,
+            Record::Other => {}
+        }
+    }
+
+    /// Takes in what was heard inside the kernel.
+    pub(super) fn heard(&mut self, at: Nanos, tid: u32, heard: &Heard<'_>) {
+        let what = match *heard {
+            Heard::Born { pid, parent } => What::Born { pid, parent },
+            Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
+            Heard::Named(name) => What::Named { name, exec: false },
+            Heard::Starts(name) => What::Named { name, exec: true },
+            Heard::Counted {
+                pid,
+                kind,
+                cpu,
+                enabled,
+                running,
+                values,
+                alone: _,
+            } => {
+                let first = self.values.len();
+                self.values.extend_from_slice(values);
+                let id = kind as u64;
+                let last = false;
+                let events = values.len();
+                let cpu = Some(cpu);
+                What::Counted {
+                    pid,
+                    id,
+                    last,
+                    enabled: enabled.0,
+                    running: running.0,
+                    first,
+                    events,
+                    cpu,
+                }
+            }
+            Heard::Ended => {
+                self.ended += 1;
+                What::Ended { pid: None }
+            }
+        };
+        self.note(at.0, tid, what);
+    }
+
+    #[inline]
+    fn note(&mut self, at: u64, tid: u32, what: What) {
+        self.eventful |= !matches!(what, What::Counted { last: false, .. });
+        self.waiting.push(Note { at, tid, what });
+    }
+
+    /// Nobody waits for final counts of this thread.
+    pub(super) fn forgive(&mut self, tid: u32) {
+        self.owed.remove(&tid);
+    }
+
+    /// Nothing more will be told: no end waits any longer.
+    pub(super) const fn no_more(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether this is the end of a thread whose final counts are still to come.
+    fn waits(&self, note: &Note, now: u64) -> bool {
+        let ends = matches!(note.what, What::Ended { .. });
+        ends && !self.over && now < note.at + PATIENCE_NS && self.owed.contains_key(&note.tid)
+    }
+
+    /// Keeps account of final counts; whether these were the thread's last ones.
+    fn account(&mut self, note: &Note) -> bool {
+        match note.what {
+            What::Born { .. } if self.final_counts > 0 => {
+                _ = self.owed.insert(note.tid, self.final_counts)
+            }
+            What::Ended { .. } => self.unheard += u64::from(self.owed.remove(&note.tid).is_some()),
+            What::Counted { last: true, .. } => {
+                if let Some(owed) = self.owed.get_mut(&note.tid) {
+                    *owed -= 1;
+                    return *owed == 0 && self.owed.remove(&note.tid).is_some();
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn counted(
+        &mut self,
+        (pid, tid): (u32, u32),
+        id: u64,
+        at: u64,
+        counts: &Counts<'_>,
+        last: bool,
+    ) {
+        let first = self.values.len();
+        self.values.extend(counts.values());
+        let events = self.values.len() - first;
+        let enabled = counts.enabled;
+        let running = counts.running;
+        let cpu = None;
+        self.note(
+            at,
+            tid,
+            What::Counted {
+                pid,
+                id,
+                last,
+                enabled,
+                running,
+                first,
+                events,
+                cpu,
+            },
+        );
+    }
+
+    /// Hands over what there is: each thread has told once of each kind of counts, and nothing earlier is still to come.
+    pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&Note, &[u64])) {
+        if self.eventful {
+            return self.settled(now, true, take);
+        }
+        // Of counts alone the order is all the same.
+        self.waiting
+            .iter()
+            .for_each(|note| take(note, self.values_of(note)));
+        self.waiting.clear();
+        self.values.clear();
+    }
+
+    /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
+    pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
+        self.waiting.sort_by_key(|n| n.at);
+        self.silence_the_dead();
+        self.let_go_before_programs();
+        let until = if all {
+            u64::MAX
+        } else {
+            now.saturating_sub(SETTLING_NS)
+        };
+        let ready = self.waiting.partition_point(|n| n.at <= until);
+        let (mut later, mut values) = std::mem::take(&mut self.spare);
+        later.clear();
+        values.clear();
+        let all = std::mem::take(&mut self.waiting);
+        for note in &all[..ready] {
+            if self.waits(note, now) {
+                later.push(*note);
+                continue;
+            }
+            if note.ends_others() {
+                for end in later.extract_if(.., |end| note.follows_end(end)) {
+                    self.account(&end);
+                    take(&end, &[]);
+                }
+            }
+            take(note, self.values_of(note));
+            if self.account(note) {
+                later
+                    .extract_if(.., |end| end.tid == note.tid)
+                    .for_each(|end| take(&end, &[]));
+            }
+        }
+        for note in &all[ready..] {
+            let mut kept = *note;
+            if let What::Counted { first, .. } = &mut kept.what {
+                *first = values.len();
+            }
+            values.extend_from_slice(self.values_of(note));
+            later.push(kept);
+        }
+        self.eventful = !later.is_empty();
+        self.waiting = later;
+        self.spare = (all, std::mem::replace(&mut self.values, values));
+    }
+
+    /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
+    fn let_go_before_programs(&mut self) {
+        let starts = |(place, note): (usize, &Note)| {
+            matches!(note.what, What::Named { exec: true, .. })
+                .then_some((place, note.tid, note.at))
+        };
+        let started: Vec<(usize, u32, u64)> =
+            self.waiting.iter().enumerate().filter_map(starts).collect();
+        // The last one first: what is moved lies behind the others.
+        for (place, process, at) in started.into_iter().rev() {
+            let later = &mut self.waiting[place..];
+            let window = later.partition_point(|n| n.at < at + FINAL_COUNTS_NS);
+            let later = &mut later[..window];
+            let goes =
+                |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
+            if !later.iter().any(goes) {
+                continue;
+            }
+            let (gone, left): (Vec<Note>, Vec<Note>) = later.iter().partition(|n| goes(n));
+            let gone = gone.into_iter().map(|note| Note { at, ..note });
+            later
+                .iter_mut()
+                .zip(gone.chain(left))
+                .for_each(|(to, note)| *to = note);
+        }
+    }
+
+    /// What is told under the number of a process's first thread after that one's end, but for its final counts, is told by
+    /// another one that has the number by now. It will tell again when its program has begun.
+    fn silence_the_dead(&mut self) {
+        let mut silent = Vec::new();
+        for (place, note) in self.waiting.iter().enumerate() {
+            let What::Ended { pid: Some(pid) } = note.what else {
+                continue;
+            };
+            if pid != note.tid {
+                continue;
+            }
+            let since = note.at.saturating_sub(FINAL_COUNTS_NS);
+            let after = self.waiting[..place]
+                .iter()
+                .enumerate()
+                .rev()
+                .take_while(|(_, n)| n.at > since);
+            let speaks =
+                |n: &Note| n.tid == pid && matches!(n.what, What::Counted { last: false, .. });
+            silent.extend(after.filter(|(_, n)| speaks(n)).map(|(place, _)| place));
+        }
+        silent.sort_unstable();
+        silent.dedup();
+        for place in silent.into_iter().rev() {
+            self.waiting.remove(place);
+        }
+    }
+
+    fn values_of(&self, note: &Note) -> &[u64] {
+        match note.what {
+            What::Counted { first, events, .. } => {
+                self.values.get(first..first + events).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::testing;
+
+    #[test]
+    fn who_takes_a_number_over_starts_its_program_after_the_former_ones_end() {
+        let mut notes = EventSorter::default();
+        notes.record(&testing::exit(1, 3, 3_000_000));
+        notes.record(&testing::exit(1, 1, 3_100_000));
+        notes.record(&testing::exit(4, 4, 3_150_000));
+        notes.record(&testing::starts(1, 3_200_000));
+        // The second thread has that number before its program begins.
+        notes.record(&testing::sample(1, 1, 7, 3_120_000, 3, &[30]));
+        notes.record(&testing::last(1, 1, 7, 3_110_000, 3, &[8]));
+        notes.record(&testing::sample(1, 1, 7, 3_050_000, 3, &[7]));
+        // It ends later than it started a program, and its process has no other threads.
+        notes.record(&testing::starts(5, 3_300_000));
+        notes.record(&testing::exit(5, 5, 3_400_000));
+        let mut seen = Vec::new();
+        let mut counted = Vec::new();
+        notes.settled(0, true, |n, values| match n.what {
+            What::Counted { .. } => counted.push((n.at, values[0])),
+            what => seen.push((n.tid, matches!(what, What::Ended { .. }))),
+        });
+        assert_eq!(
+            seen,
+            [
+                (3, true),
+                (1, true),
+                (1, false),
+                (5, false),
+                (4, true),
+                (5, true)
+            ]
+        );
+        assert_eq!(counted, [(3_050_000, 7), (3_110_000, 8)]);
+    }
+
+    #[test]
+    fn what_is_recent_waits_for_earlier_notes_of_other_rings() {
+        let mut notes = EventSorter::default();
+        notes.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
+        notes.record(&testing::exit(1, 2, 3_500_000));
+        let mut seen = Vec::new();
+        notes.settled(5_050_000, false, |n, v| seen.push((n.at, v.to_vec())));
+        assert_eq!(seen, [(4_500_000, vec![])]);
+        notes.record(&testing::fork(1, 3, 1, 4_900_000));
+        notes.record(&testing::lost(2));
+        seen.clear();
+        notes.settled(0, true, |n, v| seen.push((n.at, v.to_vec())));
+        assert_eq!(seen, [(4_900_000, vec![]), (5_000_000, vec![30, 31])]);
+        assert_eq!(notes.lost, 2);
+    }
+
+    #[test]
+    fn an_end_waits_for_as_many_final_counts_as_there_are_groups() {
+        let mut notes = EventSorter {
+            final_counts: 2,
+            ..EventSorter::default()
+        };
+        let hear = |notes: &mut EventSorter, now, records: &[Vec<u8>]| {
+            records.iter().for_each(|record| notes.record(record));
+            let mut told = Vec::new();
+            notes.settled(now, false, |n, _| {
+                told.push((n.tid, matches!(n.what, What::Ended { .. })))
+            });
+            told
+        };
+        let ms = |ms: u64| ms * 1_000_000;
+        let [last, more] = [30, 31].map(|at| testing::last(1, 2, 7, ms(at), 3, &[8]));
+        let records = [testing::fork(1, 2, 1, ms(10)), testing::exit(1, 2, ms(20))];
+        assert_eq!(hear(&mut notes, ms(23), &records), [(2, false)]);
+        assert_eq!(hear(&mut notes, ms(32), &[last]), [(2, false)]);
+        // Nobody waits for who was there first, and owes nothing.
+        assert_eq!(
+            hear(&mut notes, ms(35), &[testing::exit(1, 1, ms(30))]),
+            [(1, true)]
+        );
+        assert_eq!(hear(&mut notes, ms(36), &[more]), [(2, false), (2, true)]);
+        assert!(notes.owed.is_empty());
+        // A number that comes back, a program of another thread, a second without a word, the end of counting.
+        let dead = |notes: &mut EventSorter| {
+            let records = [testing::fork(5, 6, 5, ms(40)), testing::exit(5, 6, ms(41))];
+            assert_eq!(hear(notes, ms(45), &records), [(6, false)]);
+        };
+        dead(&mut notes);
+        assert_eq!(
+            hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
+            [(6, true), (6, false)]
+        );
+        notes.forgive(6);
+        dead(&mut notes);
+        assert_eq!(
+            hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]),
+            [(6, true), (5, false)]
+        );
+        dead(&mut notes);
+        notes.forgive(6);
+        assert_eq!(hear(&mut notes, ms(46), &[]), [(6, true)]);
+        assert_eq!(notes.unheard, 2);
+        dead(&mut notes);
+        assert_eq!(hear(&mut notes, ms(1041), &[]), []);
+        assert_eq!(hear(&mut notes, ms(1043), &[]), [(6, true)]);
+        dead(&mut notes);
+        notes.no_more();
+        assert_eq!(hear(&mut notes, ms(47), &[]), [(6, true)]);
+        assert!(notes.owed.is_empty());
+    }
+}

@@ -1,0 +1,380 @@
+//! Following threads: notes become births, names, counts and ends.
+//!
+//! Input: notes in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
+use std::sync::Arc;
+
+use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
+use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::procfs::PROC;
+use rustc_hash::FxHashMap;
+
+use super::event_sorter::{EventSorter, Note, What};
+use super::task_counters::TaskCounters;
+use super::trees::Trees;
+use crate::CounterError;
+use crate::perf::open::{GroupInfo, Says};
+
+/// Everything that is known of the threads that are looked at.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) ledger: Ledger,
+    names: FxHashMap<u32, Arc<str>>,
+    notes: EventSorter,
+    /// What was read and not told yet.
+    pub(super) readings: Samples,
+    /// Every sample is a reading of its own.
+    pub(super) each_sample: bool,
+    /// Values of a group, by event of its set.
+    scratch: Vec<u64>,
+    values: Vec<u64>,
+    /// Threads that ended, whose names are needed for one more report.
+    ended: Vec<u32>,
+    pub(super) born: u64,
+    /// Final counts that the kernel told.
+    final_counts: u64,
+    /// Final counts in which an event was missing.
+    pub(super) partial: u64,
+    /// Final counts of threads that were not known, or not any more.
+    late: u64,
+    /// What befell threads, by time, for who asked to be told.
+    pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
+    pub(super) trees: Trees,
+}
+
+/// What may befall a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Born {
+        pid: u32,
+        parent: u32,
+    },
+    /// It runs another program from now on.
+    Exec,
+    Ended,
+}
+
+impl Follower {
+    pub(super) fn new(core_types: &[u32], groups: &[GroupInfo], plan: &Plan) -> Self {
+        let mut follower = Self {
+            ledger: Ledger::new(core_types.to_vec()),
+            names: FxHashMap::default(),
+            notes: EventSorter::default(),
+            readings: Samples::by_sets(plan.event_sets()),
+            each_sample: false,
+            scratch: Vec::new(),
+            values: Vec::new(),
+            ended: Vec::new(),
+            born: 0,
+            final_counts: 0,
+            partial: 0,
+            late: 0,
+            fates: None,
+            trees: Trees::default(),
+        };
+        follower.groups(groups);
+        follower
+    }
+
+    /// Takes note of what groups count, all those of a thread together.
+    pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
+        let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
+        for group in groups {
+            *present.entry((group.cpu, group.set)).or_default() |= group.places.present();
+        }
+        present
+            .into_iter()
+            .for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
+    }
+
+    /// A thread that was there first.
+    pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
+        self.notes.forgive(tid);
+        let tree = self.ledger.root(pid, tid, at);
+        self.trees.root(tid, tree);
+        self.names.insert(tid, name_of(tid));
+    }
+
+    /// The name of a thread.
+    pub(super) fn name(&self, tid: u32) -> &str {
+        self.names.get(&tid).map_or("?", |name| name)
+    }
+
+    /// Records that did not fit into a ring.
+    pub(super) const fn lost(&self) -> u64 {
+        self.notes.lost
+    }
+
+    /// Takes in all that rings hold: nothing more comes.
+    pub(super) fn hear_the_last(&mut self, counters: &mut dyn TaskCounters) {
+        // Twice: who has another's number is told of only after that one's end.
+        self.listen(counters, true);
+        self.notes.no_more();
+        self.listen(counters, true);
+    }
+
+    /// Takes in what rings hold: what has settled, or all.
+    pub(super) fn listen(&mut self, counters: &mut dyn TaskCounters, all: bool) {
+        let now = counters.now();
+        let mut notes = std::mem::take(&mut self.notes);
+        counters.poll(&mut notes, &mut self.ledger);
+        let take = |note: &Note, values: &[u64]| self.note(counters, note, values);
+        if counters.is_prompt() {
+            notes.told_once(now.0, take);
+        } else {
+            notes.settled(now.0, all, take);
+        }
+        self.notes = notes;
+    }
+
+    fn note(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
+        let tid = note.tid;
+        match note.what {
+            What::Born { pid, parent } => {
+                self.born += 1;
+                self.trees.born(tid, parent);
+                self.ledger
+                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                let name = self
+                    .names
+                    .get(&parent)
+                    .cloned()
+                    .unwrap_or_else(|| name_of(tid));
+                self.names.insert(tid, name);
+                self.befell(note, Fate::Born { pid, parent });
+            }
+            What::Renumbered { pid, before } => {
+                self.ledger.exit(before);
+                self.ledger
+                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                self.took_number(note, before);
+            }
+            What::Named { name, exec } => {
+                if exec && !self.ledger.is_alive(tid) {
+                    self.renumber(note);
+                }
+                let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+                self.names
+                    .insert(tid, String::from_utf8_lossy(&name[..end]).into());
+                if exec {
+                    self.befell(note, Fate::Exec);
+                }
+            }
+            What::Ended { .. } => {
+                self.ledger.exit(tid);
+                self.trees.ended(tid);
+                self.befell(note, Fate::Ended);
+                self.ended.push(tid);
+            }
+            What::Counted { .. } => self.counted(counters, note, values),
+        }
+    }
+
+    /// Takes in what a thread has counted.
+    fn counted(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
+        let tid = note.tid;
+        let What::Counted {
+            pid,
+            id,
+            last,
+            enabled,
+            running,
+            cpu,
+            ..
+        } = note.what
+        else {
+            return;
+        };
+        let Some((group, says)) = counters.group_of(id) else {
+            return;
+        };
+        let Some(group) = counters.groups().get(group) else {
+            return;
+        };
+        self.final_counts += u64::from(last);
+        if values.len() != group.places.members() {
+            self.partial += u64::from(last);
+            return;
+        }
+        if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some()
+        {
+            // It has the number of the first one already, and the program that it starts has not begun.
+            return;
+        }
+        let owner = Owner::Thread { pid, tid };
+        let at = Nanos(note.at);
+        // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
+        let enabled = cpu.map_or(running, |_| enabled);
+        let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
+        if unknown {
+            self.names.entry(tid).or_insert_with(|| name_of(tid));
+        }
+        if unknown && last {
+            self.late += 1;
+            // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
+            self.ledger.exit(tid);
+            self.ended.push(tid);
+        } else if last {
+            self.ledger.leaves(tid);
+        }
+        if self.each_sample && says == Says::Due && !last {
+            self.ledger.flush(Which::All, &mut self.readings);
+        }
+    }
+
+    /// A program that is started by another thread than its process's first one ends all others, and takes the number of the first.
+    /// The kernel says so of nobody else: the one that is left has it.
+    fn renumber(&mut self, note: &Note) {
+        let pid = note.tid;
+        let at = Nanos(note.at);
+        let Some(before) = self.ledger.survivor(pid) else {
+            return;
+        };
+        self.ledger
+            .renumber(before, Owner::Thread { pid, tid: pid }, at);
+        self.took_number(note, before);
+    }
+
+    /// A thread has its process's number now.
+    fn took_number(&mut self, note: &Note, before: u32) {
+        self.trees.born(note.tid, before);
+        self.trees.ended(before);
+        self.ended.push(before);
+        self.befell(
+            note,
+            Fate::Born {
+                pid: note.tid,
+                parent: before,
+            },
+        );
+        self.befell(
+            &Note {
+                tid: before,
+                ..*note
+            },
+            Fate::Ended,
+        );
+    }
+
+    fn befell(&mut self, note: &Note, fate: Fate) {
+        if let Some(fates) = &mut self.fates {
+            fates.push((Nanos(note.at), note.tid, fate));
+        }
+    }
+
+    /// Whether the thread was unknown.
+    #[inline]
+    fn tell(
+        &mut self,
+        group: &GroupInfo,
+        owner: Owner,
+        at: Nanos,
+        (enabled, running, cpu): (u64, u64, Option<CpuId>),
+        values: &[u64],
+    ) -> bool {
+        let values = group.places.in_set(values, &mut self.scratch);
+        let mut told = cumulative(group, at, (enabled, running), values);
+        told.seen_on = cpu.unwrap_or(group.cpu);
+        if self.each_sample {
+            // One group alone told this, at an instant of its own: how long others had run by then is not known.
+            told.enabled = told.running;
+        }
+        self.ledger
+            .tell(owner, group.tree, group.cpu, group.set, &told)
+    }
+
+    /// Reads what CPUs, control groups or whole trees have counted.
+    pub(super) fn read(
+        &mut self,
+        counters: &mut dyn TaskCounters,
+        owner: Owner,
+    ) -> Result<(), CounterError> {
+        let mut values = std::mem::take(&mut self.values);
+        for index in 0..counters.groups().len() {
+            let (_, running) = counters.read(index, &mut values)?;
+            let at = counters.now();
+            if let Some(group) = counters.groups().get(index) {
+                self.tell(group, owner, at, (running, running, None), &values);
+            }
+        }
+        self.values = values;
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, which: Which) {
+        self.ledger.flush(which, &mut self.readings);
+    }
+
+    /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
+    pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
+        // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
+        // a little after they reported it, or reported nothing.
+        let all_told = self.ledger.alive() == 0
+            && self.lost() == 0
+            && self.partial + self.late + self.notes.unheard == 0;
+        let final_counts = self.final_counts >= self.born;
+        let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
+        let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
+        let mut values = std::mem::take(&mut self.values);
+        for index in 0..counters.groups().len() {
+            let (_, running) = counters.read(index, &mut values)?;
+            let at = counters.now();
+            let Some(group) = counters.groups().get(index) else {
+                continue;
+            };
+            let told = cumulative(
+                group,
+                at,
+                (running, running),
+                group.places.in_set(&values, &mut self.scratch),
+            );
+            if let Some(own) = self
+                .ledger
+                .total(group.tree, group.cpu, group.set, &told, only_root)
+            {
+                let sums = rest
+                    .entry((group.cpu, group.set))
+                    .or_insert_with(|| vec![0; own.len()]);
+                sums.iter_mut()
+                    .zip(own)
+                    .for_each(|(sum, value)| *sum += value);
+            }
+        }
+        self.values = values;
+        rest.extend(counters.rest());
+        self.flush(Which::All);
+        self.ledger.final_counts(&mut self.readings);
+        self.ledger
+            .rest(counters.now(), rest.into_iter(), &mut self.readings);
+        Ok(())
+    }
+
+    /// Forgets the names of threads whose end was reported.
+    pub(super) fn reported(&mut self) {
+        for tid in self.ended.drain(..) {
+            if !self.ledger.is_alive(tid) {
+                self.names.remove(&tid);
+            }
+        }
+    }
+}
+
+const fn cumulative<'a>(
+    group: &GroupInfo,
+    at: Nanos,
+    (enabled, running): (u64, u64),
+    values: &'a [u64],
+) -> Cumulative<'a> {
+    let enabled = Nanos(if group.clock { enabled } else { 0 });
+    let running = Nanos(if group.counts { running } else { 0 });
+    Cumulative {
+        at,
+        seen_on: group.cpu,
+        enabled,
+        running,
+        values,
+    }
+}
+
+fn name_of(tid: u32) -> Arc<str> {
+    PROC.name(tid).unwrap_or_else(|| "?".into()).into()
+}

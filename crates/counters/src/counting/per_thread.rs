@@ -1,0 +1,147 @@
+//! Counters of the threads' own, opened with `perf_event_open`, inherited from birth to birth, read through rings.
+//!
+//! Input: open counters. Output: records as [`EventSorter`]. No privilege is needed for one's own threads.
+use std::os::fd::{AsFd, OwnedFd};
+
+use countersteer_model::counters::Ledger;
+use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
+use nix::poll::PollFlags;
+
+use super::event_sorter::EventSorter;
+use super::task_counters::TaskCounters;
+use crate::CounterError;
+use crate::perf::open::{GroupInfo, Opened, Opening, Says, Whom};
+use crate::perf::sys;
+
+/// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
+/// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
+const LOOK_NS: u64 = 4_000_000;
+
+pub(super) struct PerThread {
+    opened: Opened,
+    poller: Poller,
+    /// Rings whose threads have all ended would wake for ever.
+    silent: Vec<bool>,
+    /// When rings were drained last.
+    drained: u64,
+    /// Threads ended faster then than rings need to be looked at.
+    hectic: bool,
+    bytes: Vec<u8>,
+}
+
+impl PerThread {
+    /// Counters that are open, for processes whose end is awaited.
+    pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
+        let silent = vec![false; opened.rings.len()];
+        let poller =
+            Poller::new(processes).map_err(CounterError::system("listening for signals"))?;
+        let drained = sys::now();
+        let hectic = false;
+        Ok(Self {
+            opened,
+            poller,
+            silent,
+            drained,
+            hectic,
+            bytes: Vec::new(),
+        })
+    }
+}
+
+impl TaskCounters for PerThread {
+    fn now(&self) -> Nanos {
+        Nanos(sys::now())
+    }
+
+    fn attach(
+        &mut self,
+        opening: &Opening<'_>,
+        threads: &[(u32, u32)],
+    ) -> Result<(), CounterError> {
+        let tids: Vec<u32> = threads.iter().map(|(_, tid)| *tid).collect();
+        self.opened.add_threads(opening, &tids)
+    }
+
+    fn detach(&mut self, trees: &[u32]) {
+        self.opened.close(trees);
+    }
+
+    fn renew(
+        &mut self,
+        opening: &Opening<'_>,
+        whom: Whom<'_>,
+        cpu: CpuId,
+    ) -> Result<(), CounterError> {
+        self.opened
+            .add_cpus(opening, whom, &std::iter::once(cpu).collect())
+    }
+
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
+        let most = if self.hectic {
+            LOOK_NS
+        } else {
+            3_600_000_000_000
+        };
+        let left = Nanos(until.since(self.now()).0.min(most));
+        self.silent.resize(self.opened.rings.len(), false);
+        let rings = self
+            .opened
+            .rings
+            .iter()
+            .zip(&self.silent)
+            .filter(|(_, silent)| !**silent && !self.hectic);
+        let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
+        let rings: Vec<_> = rings.collect();
+        let (wake, came) = self
+            .poller
+            .wait(left, &rings)
+            .map_err(CounterError::system("waiting for counters"))?;
+        for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
+            *silent = came.contains(PollFlags::POLLHUP);
+        }
+        Ok(wake)
+    }
+
+    fn poll(&mut self, notes: &mut EventSorter, _: &mut Ledger) {
+        let now = sys::now();
+        let ended = notes.ended;
+        notes.final_counts = self.opened.final_counts_each;
+        for (ring, _) in self
+            .opened
+            .rings
+            .iter_mut()
+            .chain(&mut self.opened.final_counts)
+        {
+            ring.drain(&mut self.bytes, |record| notes.record(record));
+        }
+        self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
+        self.drained = now;
+    }
+
+    fn groups(&self) -> &[GroupInfo] {
+        &self.opened.infos
+    }
+
+    fn group_of(&self, id: u64) -> Option<(usize, Says)> {
+        self.opened.ids.get(&id).copied()
+    }
+
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+        self.opened
+            .total(group, &mut self.bytes, values)
+            .map_err(CounterError::system("reading counters"))
+    }
+
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        self.opened.switch(set, on)
+    }
+
+    fn user_only(&self) -> bool {
+        self.opened.user_only
+    }
+}

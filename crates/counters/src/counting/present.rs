@@ -1,0 +1,173 @@
+//! Everyone who may be looked at: processes that run, as far as they can be counted by counters of their own.
+//!
+//! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](crate::Target), and how many had to
+//! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
+use countersteer_model::cpuset::CpuSet;
+use countersteer_sysfs::procfs::PROC;
+
+use crate::perf::catalog::TASK_CLOCK;
+use crate::perf::limits;
+use crate::perf::open::files_per_thread;
+use crate::perf::resolve::Resolved;
+use crate::perf::sys::{self, Attr, Scope, abi};
+
+/// Counters opened at most: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
+const MOST_COUNTERS: u64 = 1 << 16;
+/// Open files that are kept free of counters, for threads that are born while others are being opened among others.
+const SPARE: u64 = 1024;
+
+/// Processes that can be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PresentProcesses {
+    /// Those, in order of their numbers.
+    pub pids: Vec<u32>,
+    /// Processes that may not be looked at.
+    pub forbidden: usize,
+    /// Processes for which there were not enough counters: those that had run least.
+    pub left_out: usize,
+}
+
+/// What is known of a process before it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Candidate {
+    pid: u32,
+    threads: u64,
+    /// Clock ticks on a CPU since its birth.
+    ran: u64,
+}
+
+impl PresentProcesses {
+    /// Everybody: for who needs no counters of the threads' own. This process itself is left out.
+    #[must_use]
+    pub fn everybody() -> Self {
+        let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
+        pids.sort_unstable();
+        Self {
+            pids,
+            ..Self::default()
+        }
+    }
+
+    /// Finds the processes of which these sets can be counted on these CPUs; this process itself is left out.
+    #[must_use]
+    pub fn gather(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Self {
+        let each = files_per_thread(sets, cpus).max(1);
+        let most = MOST_COUNTERS.min(limits::most().saturating_sub(SPARE)) / each;
+        let mut crowd = Self::default();
+        let mut permitted = Vec::new();
+        for candidate in candidates() {
+            match may_count(candidate.pid) {
+                Ok(()) => permitted.push(candidate),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+                    crowd.forbidden += 1
+                }
+                // It has ended meanwhile.
+                Err(_) => {}
+            }
+        }
+        let found = permitted.len();
+        crowd.pids = fitting(permitted, most);
+        crowd.left_out = found - crowd.pids.len();
+        // Where this fails, opening counters tells why.
+        let _ = limits::make_room(most * each + SPARE);
+        crowd
+    }
+}
+
+/// The processes that have run most, as long as their threads fit.
+fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
+    candidates.sort_by_key(|c| (std::cmp::Reverse(c.ran), c.pid));
+    let mut left = most_threads;
+    candidates.retain(|c| {
+        let fits = c.threads <= left;
+        left -= if fits { c.threads } else { 0 };
+        fits
+    });
+    let mut pids: Vec<u32> = candidates.iter().map(|c| c.pid).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn candidates() -> Vec<Candidate> {
+    let own = std::process::id();
+    PROC.processes()
+        .into_iter()
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| {
+            candidate(
+                pid,
+                &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
+            )
+        })
+        .collect()
+}
+
+/// Reads a line of `/proc/PID/stat`; nothing for the kernel's own threads and what has ended.
+fn candidate(pid: u32, stat: &str) -> Option<Candidate> {
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    // A name may hold blanks and parentheses; what follows the last one is numbers.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |nth: usize| fields.get(nth)?.parse::<u64>().ok();
+    let state = fields.first()?;
+    let flags = number(6)?;
+    if flags & KERNEL_THREAD != 0 || matches!(*state, "Z" | "X") {
+        return None;
+    }
+    Some(Candidate {
+        pid,
+        threads: number(17)?,
+        ran: number(11)? + number(12)?,
+    })
+}
+
+fn may_count(pid: u32) -> std::io::Result<()> {
+    let config = [TASK_CLOCK, 0, 0, 0];
+    let attr = Attr {
+        kind: abi::PERF_TYPE_SOFTWARE,
+        config,
+        exclude_kernel: true,
+        disabled: true,
+        ..Attr::default()
+    };
+    sys::open(&attr, Scope::Thread(pid, None), None).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_stat_is_read_behind_the_name() {
+        let line = "42 (a ) b) S 1 42 42 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 3 0 99 0";
+        assert_eq!(
+            candidate(42, line),
+            Some(Candidate {
+                pid: 42,
+                threads: 3,
+                ran: 42
+            })
+        );
+        assert_eq!(
+            candidate(42, &line.replace("4194304", "2129984")),
+            None,
+            "a thread of the kernel"
+        );
+        assert_eq!(
+            candidate(42, &line.replace(" S ", " Z ")),
+            None,
+            "one that has ended"
+        );
+        assert_eq!(candidate(42, ""), None);
+    }
+
+    #[test]
+    fn who_has_run_most_comes_first_as_long_as_there_is_room() {
+        let candidate = |(pid, threads, ran)| Candidate { pid, threads, ran };
+        let all = [(1, 1, 5), (2, 4, 100), (3, 3, 50), (4, 1, 7)]
+            .map(candidate)
+            .to_vec();
+        assert_eq!(fitting(all.clone(), 6), [1, 2, 4]);
+        assert_eq!(fitting(all, 100), [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a counting session is asked to count.
+//!
+//! Input: what the user asks for. Output: how counters are opened for it.
+
+use std::path::PathBuf;
+
+use countersteer_model::counters::Plan;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::Nanos;
+
+use crate::perf::open::{CGROUP, Leaving, Opening};
+use crate::perf::resolve::{CoreTypes, Resolved};
+use crate::perf::{final_counts, limits};
+
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program that is started, and what it starts.
+    Launch(Vec<String>),
+    /// Processes with all their threads, and what they start from now on.
+    Processes(Vec<u32>),
+    /// Those of these processes that are there and may be looked at; counting goes on when all have ended.
+    Present(Vec<u32>),
+    /// Threads, and what they start from now on.
+    Threads(Vec<u32>),
+    Cpus,
+    /// A control group, by CPU.
+    Cgroup(PathBuf),
+}
+
+/// What is to be counted, of whom, and how often.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub target: Target,
+    pub sets: Vec<Vec<Resolved>>,
+    /// The sets as a plan.
+    pub plan: Plan,
+    /// Time between readings; without it, a thread is read at its end.
+    pub interval: Option<Nanos>,
+    /// Ends after so many readings.
+    pub samples: Option<u64>,
+    pub duration: Option<Nanos>,
+    /// A reading each so many events: set, place in the set, number; without it, by time.
+    pub every: Option<(usize, usize, u64)>,
+    /// Readings of `every` are told at once, not when there are many: something else is read with each.
+    pub prompt: bool,
+    /// CPUs that are looked at.
+    pub cpus: CpuSet,
+    /// CPUs that a started program is confined to.
+    pub bind: Option<CpuSet>,
+    /// Everything together instead of thread by thread.
+    pub total: bool,
+    /// A file for what a started program prints, which then has nothing to read either; without it, it has this one's streams.
+    pub output: Option<PathBuf>,
+    pub core_types: CoreTypes,
+}
+
+/// Parts of a period after which a running thread is sampled.
+const SAMPLES_PER_PERIOD: u64 = 10;
+/// Of a short period, as many parts as are this long, but at least two: each sample interrupts the thread.
+pub(super) const SPARING_NS: u64 = 5_000_000;
+/// Least time of running between two samples of a thread.
+pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
+/// How far apart samples are of threads that leave their CPUs all the time, where nobody reads before the end.
+const SELDOM_NS: u64 = 100_000_000;
+
+impl Request {
+    /// How counters are opened, with samples of short periods no closer than so, if that gives two.
+    pub(super) fn opening(&self, sparing_ns: u64) -> Opening<'_> {
+        let launched = matches!(self.target, Target::Launch(_));
+        let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
+        let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
+        let leaving = often.min(limits::samples_per_second());
+        let numbers = |ids: &[u32]| {
+            ids.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let target = match &self.target {
+            Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
+            Target::Processes(pids) => format!("process {}", numbers(pids)),
+            Target::Present(_) => "running processes".into(),
+            Target::Threads(tids) => format!("thread {}", numbers(tids)),
+            Target::Cpus => "all CPUs".into(),
+            Target::Cgroup(path) => format!("{CGROUP}{}", path.display()),
+        };
+        Opening {
+            sets: &self.sets,
+            cpus: &self.cpus,
+            core_types: &self.core_types,
+            sample_ns,
+            every: self.every,
+            prompt: self.prompt,
+            reports_final_counts: final_counts::reports_final_counts(),
+            leaving: if self.every.is_some() {
+                Leaving::Each(1)
+            } else {
+                Leaving::PerSecond(leaving)
+            },
+            on_exec: launched,
+            lenient: matches!(self.target, Target::Present(_)),
+            target,
+        }
+    }
+}
+
+/// After how much running a thread is sampled, by the length of a period.
+pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
+    (period / SAMPLES_PER_PERIOD)
+        .max(sparing_ns.min(period / 2))
+        .max(LEAST_SAMPLE_NS)
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use countersteer_model::counters::{PlannedEvent, PlannedSet};
+
+    use super::*;
+
+    /// So many sets of a clock and page faults, of one thread on one CPU.
+    pub fn request(sets: usize, interval_ms: Option<u64>) -> Request {
+        let event = |name: &str| PlannedEvent {
+            name: name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        let set = PlannedSet {
+            events: vec![event("task_clock"), event("page_faults")],
+        };
+        let interval = interval_ms.map(Nanos::from_millis);
+        Request {
+            target: Target::Threads(vec![1]),
+            sets: Vec::new(),
+            plan: Plan::new(vec![set; sets], interval).unwrap(),
+            interval,
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus: CpuSet::first(1),
+            bind: None,
+            total: false,
+            output: None,
+            core_types: CoreTypes {
+                names: vec!["cpu".into()],
+                by_cpu: vec![0],
+            },
+        }
+    }
+}

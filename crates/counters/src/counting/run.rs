@@ -1,0 +1,215 @@
+//! Counting until a target, a time or a number of readings is over, with a [`Tick`] per period.
+//!
+//! Input: a [`Session`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+
+use countersteer_model::counters::{Samples, Which};
+use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::{Ending, Held};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::follow::Follower;
+use super::session::{HOUSEKEEPING, Session};
+use crate::CounterError;
+
+pub struct Tick<'a> {
+    /// When the session began, by the clock of the readings.
+    pub origin: Nanos,
+    pub at: Nanos,
+    /// Number of the period, from 0.
+    pub number: u64,
+    pub readings: &'a Samples,
+    pub last: bool,
+    follower: &'a Follower,
+}
+
+impl Tick<'_> {
+    /// The name of a thread.
+    #[must_use]
+    pub fn name(&self, tid: u32) -> &str {
+        self.follower.name(tid)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How the program that was started ended.
+    pub ending: Option<Ending>,
+    pub elapsed: Nanos,
+    /// CPU time in user mode of the program that was started and of its children that it waited for.
+    pub user: Nanos,
+    /// The same in the kernel.
+    pub system: Nanos,
+    /// Threads that were born meanwhile.
+    pub born: u64,
+    /// Records that did not fit into a ring; what they told is in the readings of [`Owner::Rest`].
+    pub lost: u64,
+    /// Final counts in which an event was missing, likewise.
+    pub partial: u64,
+    /// Only user mode was counted, since more is not permitted.
+    pub user_only: bool,
+}
+
+impl Session {
+    /// What ends [`Session::run`] from another thread.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn stopper(&mut self) -> Result<Stopper, CounterError> {
+        self.counters
+            .poller()
+            .stopper()
+            .map(Stopper)
+            .map_err(CounterError::system("preparing the end of counting"))
+    }
+
+    /// Counts until the target, the time or the number of readings is over, or `sink` says so.
+    ///
+    /// # Errors
+    /// The program cannot be started; counters cannot be read any more.
+    pub fn run(
+        mut self,
+        mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>,
+    ) -> Result<Summary, CounterError> {
+        self = self.from_now_on();
+        let mut child = self.child.take();
+        match &mut child {
+            Some(child) => child.release()?,
+            None => self.counters.select(0, true)?,
+        }
+        self.run_periods(child.as_ref(), &mut sink)?;
+        let elapsed = self.now();
+        let before = children_cpu_time();
+        let ending = child.as_ref().map(Held::wait);
+        let (user, system) = children_cpu_time();
+        Ok(Summary {
+            ending,
+            elapsed,
+            user: user.since(before.0),
+            system: system.since(before.1),
+            born: self.follower.born,
+            lost: self.follower.lost(),
+            partial: self.follower.partial,
+            user_only: self.counters.user_only(),
+        })
+    }
+
+    pub(super) fn run_periods(
+        &mut self,
+        child: Option<&Held>,
+        sink: Sink<'_>,
+    ) -> Result<(), CounterError> {
+        let mut telling = Telling { number: 0, sink };
+        let interval = self.request.interval;
+        let origin = self.origin;
+        let deadline = self.request.duration.map_or(Nanos::NEVER, |d| origin + d);
+        let mut next = interval.map_or(Nanos::NEVER, |i| origin + i);
+        let mut asked_to_end = false;
+        if let Some(owner) = self.owner {
+            self.follower.read(&mut *self.counters, owner)?;
+        }
+        loop {
+            let until = next.min(deadline).min(self.counters.now() + HOUSEKEEPING);
+            let wake = self.counters.wait(until)?;
+            self.listen();
+            self.renew()?;
+            if let Some(signal) = wake.signal {
+                let Some(child) = child else { break };
+                pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));
+            }
+            let now = self.counters.now();
+            if wake.ended {
+                self.counters.hear_out();
+            }
+            if wake.ended || now >= deadline {
+                break;
+            }
+            if now < next {
+                // Without a period, threads are told of when they have ended.
+                self.follower.flush(Which::Ended);
+                let tells = interval.is_none() && !self.follower.readings.rows().is_empty();
+                if tells && telling.tell(self, now, false) {
+                    return Ok(());
+                }
+                continue;
+            }
+            // The last reading is that of the end.
+            if self
+                .request
+                .samples
+                .is_some_and(|n| telling.number + 1 >= n)
+            {
+                break;
+            }
+            self.end_period()?;
+            if telling.tell(self, now, false) {
+                return Ok(());
+            }
+            let period = interval.unwrap_or(HOUSEKEEPING);
+            next += period;
+            if next <= now {
+                // Late by more than a period: readings are missing, not crowded together.
+                next = now + period;
+            }
+        }
+        self.end()?;
+        telling.tell(self, self.counters.now(), true);
+        Ok(())
+    }
+}
+
+type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
+
+/// Tells of each period.
+struct Telling<'a> {
+    number: u64,
+    sink: Sink<'a>,
+}
+
+impl Telling<'_> {
+    /// Tells what was read; whether that was enough.
+    fn tell(&mut self, session: &mut Session, at: Nanos, last: bool) -> bool {
+        let done = (self.sink)(&Tick {
+            origin: session.origin,
+            at,
+            number: self.number,
+            readings: &session.follower.readings,
+            last,
+            follower: &session.follower,
+        })
+        .is_break();
+        session.reported();
+        self.number += 1;
+        done
+    }
+}
+
+/// User and system time of all children of this process that have been waited for.
+fn children_cpu_time() -> (Nanos, Nanos) {
+    let time = |t: TimeVal| Nanos((t.num_nanoseconds()).max(0).unsigned_abs());
+    getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map(|usage| (time(usage.user_time()), time(usage.system_time())))
+        .unwrap_or_default()
+}
+
+/// Ends a session from another thread.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Does what a signal to this process would: a program that was started is told to end, the second time it has to.
+    pub fn stop(&self) {
+        // A session that has ended already has closed the other end.
+        let _ = (&self.0).write(&[0]);
+    }
+}
+
+/// From a terminal the program got a signal too; from `kill` only this process did. The second one is meant.
+fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
+    if only_here || again {
+        child.signal(if again { libc::SIGKILL } else { signal });
+    }
+}

@@ -1,0 +1,413 @@
+//! Counting threads, period by period, for `stat`, `top` and the affinity engine.
+//!
+//! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of the time since
+//! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use countersteer_model::counters::{Owner, Samples, Which};
+use countersteer_model::units::Nanos;
+use countersteer_sysfs::launch::{self, Held};
+
+use super::bpf::{self, BpfCounters};
+use super::event_sorter::TAKEN_IN;
+use super::follow::{Fate, Follower};
+use super::per_thread::PerThread;
+use super::request::{Request, SPARING_NS, Target};
+use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
+use super::task_counters::TaskCounters;
+use super::task_counting::Inside;
+use super::tasks;
+use crate::CounterError;
+use crate::perf::hotplug::Hotplug;
+use crate::perf::open::{Opened, Whom};
+
+/// Counters that are open.
+pub struct Session {
+    pub(super) request: Request,
+    pub(super) counters: Box<dyn TaskCounters + Send>,
+    pub(super) follower: Follower,
+    /// A program that is to be started.
+    pub(super) child: Option<Held>,
+    /// Of whom totals are read; absent where threads tell of themselves.
+    pub(super) owner: Option<Owner>,
+    /// Samples of threads are no closer together than so.
+    sparing_ns: u64,
+    pub(super) origin: Nanos,
+    /// The set whose turn it is, and since when.
+    set: usize,
+    turned: Nanos,
+    /// Records that were lost when trees were last looked at.
+    lost: u64,
+    /// How threads may be followed inside the kernel by a session that takes this one's place.
+    offer: Option<Inside>,
+    /// Where counters of CPUs are open: which of them come back after they were offline, and the control group.
+    of_cpus: Option<(Hotplug, Option<OwnedFd>)>,
+}
+
+/// How often rings are looked at when there is no period.
+pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
+
+/// Open counters, what follows threads by them, and of whom totals are read.
+type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
+
+impl Session {
+    /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are followed inside the kernel, where
+    /// that is offered and can be done.
+    ///
+    /// # Errors
+    /// Counters that cannot be opened, targets that are not there.
+    pub fn open(request: Request, inside: Option<Inside>) -> Result<Self, CounterError> {
+        let child = match &request.target {
+            Target::Launch(command) => Some(launch::hold(
+                command,
+                request.bind.as_ref(),
+                request.output.as_deref(),
+            )?),
+            _ => None,
+        };
+        let roots = roots(&request.target, child.as_ref())?;
+        let program = child.as_ref().map(Held::pid);
+        let awaited = match request.target {
+            Target::Present(_) => Vec::new(),
+            _ => awaited(&roots)?,
+        };
+        let follow = inside
+            .map(|inside| bpf::follow(&request, SPARING_NS, (roots.len(), program), inside))
+            .transpose()?
+            .flatten();
+        let is_inside = follow.is_some();
+        let open = match follow {
+            Some(follow) => {
+                let pids = pids_of(&roots);
+                Self::inside(
+                    &request,
+                    BpfCounters::new(follow, &request.plan, pids, awaited)?,
+                )
+            }
+            None => Self::by_events(&request, SPARING_NS, &tids_of(&roots), awaited)?,
+        };
+        let mut session = Self::over(request, SPARING_NS, open);
+        session.child = child;
+        if session.owner == Some(Owner::Cpu) {
+            let folder = cgroup(&session.request.target)?;
+            session.of_cpus = Some((Hotplug::new(Path::new("/")), folder));
+        }
+        if session.owner.is_none() {
+            session.take_in(&roots);
+            // Counters of a program that is to be started are with it, and those of events are with their threads.
+            if is_inside && session.child.is_none() {
+                let opening = session.request.opening(session.sparing_ns);
+                session.counters.attach(&opening, &roots)?;
+            }
+            if let Target::Processes(pids) | Target::Present(pids) = &session.request.target {
+                session.attach_newborn(&pids.clone())?;
+            }
+        }
+        Ok(session)
+    }
+
+    /// With threads that are followed inside the kernel.
+    fn inside(request: &Request, followed: BpfCounters) -> Open {
+        let follower = Follower::new(&request.core_types.by_cpu, followed.groups(), &request.plan);
+        (Box::new(followed), follower, None)
+    }
+
+    /// With counters of threads, CPUs or control groups.
+    fn by_events(
+        request: &Request,
+        sparing_ns: u64,
+        tids: &[u32],
+        awaited: Vec<OwnedFd>,
+    ) -> Result<Open, CounterError> {
+        let folder = cgroup(&request.target)?;
+        let opening = request.opening(sparing_ns);
+        let whom = match (&request.target, &folder) {
+            (Target::Cpus, _) => Whom::Cpus,
+            (_, Some(folder)) => Whom::Cgroup(folder),
+            _ if request.total => Whom::Total(tids),
+            _ => Whom::Threads(tids),
+        };
+        let opened = Opened::open(&opening, whom)?;
+        let owner = match whom {
+            Whom::Threads(_) => None,
+            Whom::Total(_) => Some(Owner::Total),
+            Whom::Cpus | Whom::Cgroup(_) => Some(Owner::Cpu),
+        };
+        let mut follower = Follower::new(&request.core_types.by_cpu, &opened.infos, &request.plan);
+        follower.each_sample = request.every.is_some();
+        Ok((Box::new(PerThread::new(opened, awaited)?), follower, owner))
+    }
+
+    pub(super) fn over(
+        request: Request,
+        sparing_ns: u64,
+        (counters, follower, owner): Open,
+    ) -> Self {
+        let origin = counters.now();
+        Self {
+            request,
+            counters,
+            follower,
+            child: None,
+            owner,
+            sparing_ns,
+            origin,
+            set: 0,
+            turned: origin,
+            lost: 0,
+            offer: None,
+            of_cpus: None,
+        }
+    }
+
+    /// The same, by a clock that begins now.
+    #[must_use]
+    pub fn from_now_on(self) -> Self {
+        let now = self.counters.now();
+        Self {
+            origin: now,
+            turned: now,
+            ..self
+        }
+    }
+
+    /// Waits for the files too that another session waited for.
+    pub fn take_over(&mut self, from: &mut Self) {
+        self.counters.poller().take_over(from.counters.poller());
+    }
+
+    /// Whether a thread is counted.
+    #[must_use]
+    pub fn knows(&self, tid: u32) -> bool {
+        self.follower.ledger.is_alive(tid)
+    }
+
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.counters.now().since(self.origin)
+    }
+
+    /// Counts a process's threads from now on, and what they give birth to; without counters, only its end is noticed.
+    ///
+    /// # Errors
+    /// It is gone, or may not be counted.
+    pub fn attach(&mut self, pid: u32) -> Result<(), CounterError> {
+        let threads: Vec<(u32, u32)> = tasks::of_process(pid)?
+            .into_iter()
+            .map(|tid| (pid, tid))
+            .collect();
+        self.attach_threads(pid, &threads)?;
+        self.attach_newborn(&[pid])?;
+        self.counters.select(self.set as u32, true)
+    }
+
+    fn attach_threads(&mut self, pid: u32, threads: &[(u32, u32)]) -> Result<(), CounterError> {
+        let mut opening = self.request.opening(self.sparing_ns);
+        opening.target = format!("process {pid}");
+        let known = self.counters.groups().len();
+        self.counters.attach(&opening, threads)?;
+        self.follower.groups(&self.counters.groups()[known..]);
+        self.take_in(threads);
+        Ok(())
+    }
+
+    /// Follows threads from now on that are counted.
+    fn take_in(&mut self, threads: &[(u32, u32)]) {
+        let now = self.counters.now();
+        threads
+            .iter()
+            .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
+    }
+
+    /// Looks again for threads that were born while counters were being opened, to threads that had none yet.
+    fn attach_newborn(&mut self, pids: &[u32]) -> Result<(), CounterError> {
+        for _ in 0..10 {
+            let unknown = |pid: u32| {
+                let tids = tasks::of_process(pid).unwrap_or_default();
+                tids.into_iter().filter(|tid| !self.knows(*tid)).collect()
+            };
+            let unknown: Vec<(u32, Vec<u32>)> =
+                pids.iter().map(|pid| (*pid, unknown(*pid))).collect();
+            if unknown.iter().all(|(_, tids)| tids.is_empty()) {
+                break;
+            }
+            // One that was born to a thread with counters inherited them, and its birth is about to be told.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            self.follower.listen(&mut *self.counters, true);
+            for (pid, mut tids) in unknown {
+                tids.retain(|tid| !self.knows(*tid));
+                let threads: Vec<(u32, u32)> = tids.into_iter().map(|tid| (pid, tid)).collect();
+                self.attach_threads(pid, &threads)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes [`Session::wait`] return when something can be read here, once.
+    pub fn wake_on(&mut self, file: OwnedFd) {
+        self.counters.poller().await_also(file);
+    }
+
+    /// Waits until then, or less: until records came; whether it was a signal or one of those files.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(&mut self, until: Nanos) -> Result<bool, CounterError> {
+        let until = self.origin + until;
+        let wake = self
+            .counters
+            .wait(until.min(self.counters.now() + HOUSEKEEPING))?;
+        self.listen();
+        Ok(wake.file || wake.signal.is_some())
+    }
+
+    /// Takes in what rings hold by now.
+    pub fn listen(&mut self) {
+        self.follower.listen(&mut *self.counters, false);
+    }
+
+    /// Opens counters of CPUs anew that were offline and are back.
+    pub(super) fn renew(&mut self) -> Result<(), CounterError> {
+        let Some((returns, folder)) = &mut self.of_cpus else {
+            return Ok(());
+        };
+        let back = returns.look().intersection(&self.request.cpus);
+        if back.is_empty() {
+            return Ok(());
+        }
+        let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
+        let opening = self.request.opening(self.sparing_ns);
+        let known = self.counters.groups().len();
+        for cpu in back.iter() {
+            match self.counters.renew(&opening, whom, cpu) {
+                Err(error) if error.is_of_cpu_offline() => returns.is_not_back(cpu),
+                opened => opened?,
+            }
+        }
+        self.follower.groups(&self.counters.groups()[known..]);
+        self.counters.select(self.set as u32, true)
+    }
+
+    /// Takes in what rings hold by now, ends of just now as well, which take a moment.
+    pub fn listen_closely(&mut self) {
+        if !self.request.sets.is_empty() {
+            std::thread::sleep(TAKEN_IN);
+        }
+        self.listen();
+    }
+
+    /// Takes in all that was told, since nobody will look again.
+    pub fn hear_the_last(&mut self) {
+        self.follower.hear_the_last(&mut *self.counters);
+    }
+
+    /// Forks, execs and exits since the last call, by time.
+    pub fn fates(&mut self) -> Vec<(Nanos, u32, Fate)> {
+        let mut fates = self.follower.fates.replace(Vec::new()).unwrap_or_default();
+        fates.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));
+        fates
+    }
+
+    /// Ends a period: the samples of the time since the last end, by thread, then time, and the next set's turn.
+    ///
+    /// # Errors
+    /// Counters cannot be switched any more.
+    pub fn turn(&mut self, mut take: impl FnMut(&Samples)) -> Result<(), CounterError> {
+        let over = self.end_period()?;
+        self.follower.readings.sort();
+        take(&self.follower.readings);
+        self.reported();
+        if !over.is_empty() {
+            self.counters.detach(&over);
+            over.iter()
+                .for_each(|tree| self.follower.ledger.fell(*tree));
+        }
+        Ok(())
+    }
+
+    /// Reads totals and gives the next set its turn, unless this one's has hardly begun. Trees of threads that are over by now.
+    pub(super) fn end_period(&mut self) -> Result<Vec<u32>, CounterError> {
+        let now = self.counters.now();
+        let least = self
+            .request
+            .interval
+            .map_or(Nanos::ZERO, |interval| Nanos(interval.0 * 3 / 4));
+        let begun = now.since(self.turned) < least;
+        let next = if begun {
+            self.set
+        } else {
+            self.request.plan.after(self.set)
+        };
+        if next != self.set {
+            self.counters.select(self.set as u32, false)?;
+            if self.counters.is_prompt() {
+                self.listen();
+            }
+        }
+        if let Some(owner) = self.owner {
+            self.follower.read(&mut *self.counters, owner)?;
+        }
+        let over = self.over_by_now();
+        self.follower.flush(Which::All);
+        if next != self.set {
+            self.counters.select(next as u32, true)?;
+            self.set = next;
+            self.turned = now;
+        }
+        Ok(over)
+    }
+
+    /// Ends counting: takes in the last that is told, and what is left of totals.
+    pub(super) fn end(&mut self) -> Result<(), CounterError> {
+        self.counters.select(self.set as u32, false)?;
+        self.hear_the_last();
+        match self.owner {
+            Some(owner) => {
+                self.follower.read(&mut *self.counters, owner)?;
+                self.follower.flush(Which::All);
+                Ok(())
+            }
+            None => self.follower.settle(&mut *self.counters),
+        }
+    }
+
+    /// What was read has been reported.
+    pub(super) fn reported(&mut self) {
+        self.follower.readings.clear();
+        self.follower.reported();
+    }
+
+    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where births may have been
+    /// missed nobody knows them.
+    fn over_by_now(&mut self) -> Vec<u32> {
+        if self.follower.lost() > self.lost {
+            self.lost = self.follower.lost();
+            self.follower.trees.doubt();
+        }
+        self.follower.trees.take_over()
+    }
+
+    /// Since the session began, by the clock of the readings.
+    #[must_use]
+    pub const fn origin(&self) -> Nanos {
+        self.origin
+    }
+
+    /// Groups of counters that are open.
+    #[must_use]
+    pub fn open_groups(&self) -> usize {
+        self.counters.groups().len()
+    }
+
+    /// Records that did not fit into a ring.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.follower.lost()
+    }
+}
+
+mod engines;
+
+#[cfg(test)]
+mod tests;

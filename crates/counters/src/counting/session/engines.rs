@@ -1,0 +1,111 @@
+//! Sessions of engines: they begin without threads, and processes are attached one by one.
+use countersteer_model::counters::Plan;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::Nanos;
+use countersteer_sysfs::procfs::PROC;
+
+use super::super::bpf::{self, BpfCounters};
+use super::super::follow::Follower;
+use super::super::per_thread::PerThread;
+use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
+use super::super::task_counting::Inside;
+use super::{Open, Session};
+use crate::CounterError;
+use crate::perf::open::Opened;
+use crate::perf::resolve::{CoreTypes, Resolved};
+
+impl Session {
+    /// Counts no thread yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
+    /// which act on whether a thread ran all through a period, samples are close together. Threads are followed inside the kernel,
+    /// where that is offered and can be done.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn without_threads(
+        (sets, plan): (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+        cpus: CpuSet,
+        core_types: CoreTypes,
+        inside: Option<Inside>,
+    ) -> Result<Self, CounterError> {
+        let request = Request {
+            target: Target::Processes(Vec::new()),
+            sets,
+            plan,
+            interval: Some(interval),
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus,
+            bind: None,
+            total: false,
+            output: None,
+            core_types,
+        };
+        let nothing = request.sets.iter().all(Vec::is_empty);
+        let follow = inside
+            .filter(|_| !nothing)
+            .map(|inside| {
+                let room = (PROC.thread_count().unwrap_or(0), None);
+                bpf::follow(&request, LEAST_SAMPLE_NS, room, inside)
+            })
+            .transpose()?
+            .flatten();
+        let session = match follow {
+            Some(follow) => {
+                let followed = BpfCounters::new(follow, &request.plan, Vec::new(), Vec::new())?;
+                Self::of_engine(request, followed)
+            }
+            None => {
+                let mut open = if nothing {
+                    Self::nothing(&request)?
+                } else {
+                    Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?
+                };
+                open.1.fates = Some(Vec::new());
+                Self::over(request, LEAST_SAMPLE_NS, open)
+            }
+        };
+        Ok(Self {
+            offer: inside,
+            ..session
+        })
+    }
+
+    /// Counts no thread yet, by what follows threads inside the kernel.
+    pub(in super::super) fn of_engine(request: Request, followed: BpfCounters) -> Self {
+        let mut open = Self::inside(&request, followed);
+        open.1.fates = Some(Vec::new());
+        Self::over(request, LEAST_SAMPLE_NS, open)
+    }
+
+    /// Counts no thread yet, by the same clock and on the same CPUs, but something else.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn another(
+        &self,
+        counters: (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+    ) -> Result<Self, CounterError> {
+        let new = Self::without_threads(
+            counters,
+            interval,
+            self.request.cpus.clone(),
+            self.request.core_types.clone(),
+            self.offer,
+        )?;
+        Ok(Self {
+            origin: self.origin,
+            ..new
+        })
+    }
+
+    /// Without any counter; only ends of processes are noticed.
+    fn nothing(request: &Request) -> Result<Open, CounterError> {
+        let follower = Follower::new(&request.core_types.by_cpu, &[], &request.plan);
+        let perf = PerThread::new(Opened::default(), Vec::new())?;
+        Ok((Box::new(perf), follower, None))
+    }
+}

@@ -1,0 +1,83 @@
+//! The threads of a target.
+//!
+//! Input: a [`Target`]. Output: threads that are there first, with their processes; what tells of their ends.
+use std::os::fd::OwnedFd;
+
+use countersteer_sysfs::launch::Held;
+use countersteer_sysfs::pidfd;
+
+use super::request::Target;
+use super::tasks;
+use crate::CounterError;
+
+/// Threads that are there first, with their processes.
+pub(super) fn roots(
+    target: &Target,
+    child: Option<&Held>,
+) -> Result<Vec<(u32, u32)>, CounterError> {
+    let mut roots = Vec::new();
+    match (target, child) {
+        (_, Some(child)) => roots.push((child.pid(), child.pid())),
+        (Target::Processes(pids), _) => {
+            for pid in pids {
+                roots.extend(tasks::of_process(*pid)?.into_iter().map(|tid| (*pid, tid)));
+            }
+        }
+        (Target::Present(pids), _) => {
+            for pid in pids {
+                // Who ended meanwhile is not missed.
+                roots.extend(
+                    tasks::of_process(*pid)
+                        .into_iter()
+                        .flatten()
+                        .map(|tid| (*pid, tid)),
+                );
+            }
+        }
+        (Target::Threads(tids), _) => {
+            for tid in tids {
+                roots.push((tasks::process_of(*tid)?, *tid));
+            }
+        }
+        _ => {}
+    }
+    Ok(roots)
+}
+
+pub(super) fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
+    let Target::Cgroup(path) = target else {
+        return Ok(None);
+    };
+    let failed = |source| CounterError::Cgroup {
+        path: path.clone(),
+        source,
+    };
+    let folder = std::fs::File::open(path).map_err(failed)?;
+    // Only control groups have this file, and its absence would otherwise come back as a bad descriptor.
+    std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
+    Ok(Some(folder.into()))
+}
+
+pub(super) fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
+    pids_of(roots)
+        .into_iter()
+        .map(|pid| {
+            pidfd::open(pid).map_err(|_| CounterError::Gone {
+                what: "process",
+                id: pid,
+            })
+        })
+        .collect()
+}
+
+/// The numbers of threads, without those of their processes.
+pub(super) fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
+    threads.iter().map(|(_, tid)| *tid).collect()
+}
+
+/// The processes of threads, which stand together.
+pub(super) fn pids_of(threads: &[(u32, u32)]) -> Vec<u32> {
+    let mut pids: Vec<u32> = threads.iter().map(|(pid, _)| *pid).collect();
+    pids.dedup();
+    pids
+}

@@ -1,0 +1,87 @@
+//! One way to count threads, with several implementations: counters of the threads' own ([`super::per_thread`]), programs inside the kernel
+//! ([`super::bpf`]), or a test's script.
+//!
+//! Input: threads, sets of events. Output: forks, execs and exits of threads, and what they counted, as [`EventSorter`] and in a [`Ledger`].
+use countersteer_model::counters::Ledger;
+use countersteer_model::units::{CpuId, Nanos};
+use countersteer_sysfs::poll::{Poller, Wake};
+
+use super::event_sorter::EventSorter;
+use crate::CounterError;
+use crate::perf::open::{GroupInfo, Opening, Says, Whom};
+
+pub(super) trait TaskCounters {
+    /// The time, by the clock of the records.
+    fn now(&self) -> Nanos;
+
+    /// Counts these threads from now on, by process and number, and what they give birth to; those that have ended are passed over.
+    ///
+    /// # Errors
+    /// They may not be counted, or there is no room for them.
+    fn attach(&mut self, opening: &Opening<'_>, threads: &[(u32, u32)])
+    -> Result<(), CounterError>;
+
+    /// Counts trees of threads no longer, all of which have ended.
+    fn detach(&mut self, _trees: &[u32]) {}
+
+    /// Opens counters of a CPU anew that was offline and is back.
+    ///
+    /// # Errors
+    /// They may not be opened any more, or not yet.
+    fn renew(
+        &mut self,
+        _opening: &Opening<'_>,
+        _whom: Whom<'_>,
+        _cpu: CpuId,
+    ) -> Result<(), CounterError> {
+        Ok(())
+    }
+
+    /// What else is waited for.
+    fn poller(&mut self) -> &mut Poller;
+
+    /// Waits until then, or until rings fill up, the target ends or a signal comes.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
+
+    /// Takes what has happened by now. Counts of threads that just go on may be put down right away.
+    fn poll(&mut self, notes: &mut EventSorter, ledger: &mut Ledger);
+
+    fn groups(&self) -> &[GroupInfo];
+
+    /// The group of an event's identifier, and what it means when that event tells.
+    fn group_of(&self, id: u64) -> Option<(usize, Says)>;
+
+    /// Reads a group's total: enabled and running time; values by member.
+    ///
+    /// # Errors
+    /// The counter cannot be read any more.
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
+
+    /// Gives a set its turn, or ends it.
+    ///
+    /// # Errors
+    /// Counters cannot be switched any more.
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
+
+    /// Whether what was polled is all that has happened: nothing earlier is still on its way.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
+    /// Waits a little for the last counts of processes that have ended.
+    fn hear_out(&mut self) {}
+
+    /// What of a CPU and a set is known only of several threads together, and was counted apart from totals: enabled and running
+    /// time, then values by event.
+    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
+        Vec::new()
+    }
+
+    /// Whether only user mode is counted.
+    fn user_only(&self) -> bool {
+        false
+    }
+}

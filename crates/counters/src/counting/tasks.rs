@@ -1,0 +1,20 @@
+//! Threads of a target, with the error of this module where they have exited.
+use countersteer_sysfs::procfs::PROC;
+
+use crate::CounterError;
+
+/// The threads of a process.
+pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
+    let tids = PROC.threads(pid);
+    let what = "process";
+    (!tids.is_empty())
+        .then_some(tids)
+        .ok_or(CounterError::Gone { what, id: pid })
+}
+
+/// The process of a thread.
+pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
+    let what = "thread";
+    PROC.process_of(tid)
+        .ok_or(CounterError::Gone { what, id: tid })
+}

@@ -1,0 +1,33 @@
+//! Counters of the kernel: events of PMUs and of the kernel itself, per thread, per CPU, per cgroup.
+//!
+//! Input: event specifications and a target. Output: [`countersteer_model::counters::Readings`], period by period.
+//!
+//! How threads are followed: every set of events is opened on the target once per CPU and inherited by all that it gives
+//! birth to, with one ring buffer per CPU. The kernel writes into it births, names and deaths; the counts of a thread
+//! whenever it has run for a part of the period ([`perf::open`] asks for a sample of a clock in each group); and
+//! its final counts when it ends. So there is no file descriptor per thread, none is opened too late, and each counter is
+//! needed once. What a ring loses shows as a difference to the totals, which the kernel keeps apart, and is reported.
+//!
+//! Who may have programs of its own inside the kernel can have threads followed there instead ([`counting::bpf`]), which costs less.
+
+mod counting;
+mod error;
+mod perf;
+pub mod region;
+
+pub use counting::bpf::sees_all_threads;
+pub use counting::follow::Fate;
+pub use counting::present::PresentProcesses;
+pub use counting::request::{Request, Target};
+pub use counting::run::{Stopper, Summary, Tick};
+pub use counting::session::Session;
+pub use counting::task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
+pub use error::CounterError;
+pub use perf::catalog::{Probe, probe, probe_event};
+pub use perf::final_counts::reports_final_counts;
+pub use perf::fit::fit_together;
+pub use perf::limits::{is_among_the_last, permission};
+pub use perf::percpu::{CpuCounters, CpuEvent};
+pub use perf::pmu::{Pmu, PmuEvent, Pmus};
+pub use perf::resolve::{CoreTypes, Encoding, Resolved, resolve};
+pub use perf::vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

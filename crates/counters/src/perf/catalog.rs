@@ -1,0 +1,73 @@
+//! Whether this machine counts an event of the table ([`countersteer_model::events`]).
+
+use std::io;
+
+use countersteer_model::events::EventDef;
+
+use super::pmu::Pmus;
+use super::resolve::encodings_of;
+use super::sys::{self, Attr, Scope, abi};
+
+/// The clock that leads groups.
+pub(crate) const TASK_CLOCK: u64 = abi::PERF_COUNT_SW_TASK_CLOCK as u64;
+
+/// Whether an event counts here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    Counts,
+    /// In user mode only, as long as the sysctl stays.
+    UserOnly,
+    /// The machine has no counter for it.
+    NoCounter,
+    Forbidden,
+    /// Something else, as the system says it.
+    Other(String),
+}
+
+/// Opens an event on this very thread and closes it again.
+#[must_use]
+pub fn probe(kind: u32, config: u64) -> Probe {
+    let mut attr = Attr {
+        kind,
+        config: [config, 0, 0, 0],
+        disabled: true,
+        ..Attr::default()
+    };
+    let open = |attr: &Attr| sys::open(attr, Scope::Thread(0, None), None).map(drop);
+    let denied = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM));
+    let error = match open(&attr) {
+        Ok(()) => return Probe::Counts,
+        Err(e) => e,
+    };
+    if denied(&error) {
+        attr.exclude_kernel = true;
+        return if open(&attr).is_ok() {
+            Probe::UserOnly
+        } else {
+            Probe::Forbidden
+        };
+    }
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Probe::NoCounter,
+        _ => Probe::Other(error.to_string()),
+    }
+}
+
+/// Opens an event of the table on every core PMU that encodes it; the worst of the answers.
+#[must_use]
+pub fn probe_event(event: &EventDef, pmus: &Pmus) -> Probe {
+    let probes = encodings_of(event, pmus)
+        .into_iter()
+        .map(|encoding| probe(encoding.kind, encoding.config[0]));
+    probes.max_by_key(severity).unwrap_or(Probe::NoCounter)
+}
+
+const fn severity(probe: &Probe) -> u8 {
+    match probe {
+        Probe::Counts => 0,
+        Probe::UserOnly => 1,
+        Probe::NoCounter => 2,
+        Probe::Other(_) => 3,
+        Probe::Forbidden => 4,
+    }
+}

@@ -1,0 +1,62 @@
+//! How threads' final counts are told.
+//!
+//! With `inherit_stat` the kernel tells them to every process that may count; but some kernels forget to (6.12 and 6.16 of Debian, not 6.18
+//! and 7.2), and what several events tell may not be mixed ([`super::open`]). There, what threads counted last is known only
+//! together. Programs inside the kernel tell final counts on any kernel ([`crate::counting::bpf`]).
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::record::{Record, parse};
+use super::sys::{self, Attr, Ring, Scope, abi};
+
+/// Kind and config of the kernel's own event that counts nothing.
+pub(crate) const NOTHING: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY as u64);
+
+/// Its period. It never has a sample, but is a sampled event: of others the kernel exchanges those of relatives when they take
+/// turns, and would tell the one's counts as the other's, or nothing.
+pub(crate) const SAMPLED: u64 = 1;
+
+/// Whether the kernel tells final counts, tried once with a thread that ends at once.
+#[must_use]
+pub fn reports_final_counts() -> bool {
+    static TELLS: OnceLock<bool> = OnceLock::new();
+    *TELLS.get_or_init(|| try_telling().unwrap_or(false))
+}
+
+fn try_telling() -> std::io::Result<bool> {
+    let kind = NOTHING.0;
+    let config = [NOTHING.1, 0, 0, 0];
+    let inherit = true;
+    let tell_at_exit = true;
+    let ring = true;
+    let period = SAMPLED;
+    let attr = Attr {
+        kind,
+        config,
+        period,
+        inherit,
+        tell_at_exit,
+        ring,
+        exclude_kernel: true,
+        ..Attr::default()
+    };
+    let cpu = nix::sched::sched_getcpu()? as u32;
+    let fd = sys::open(&attr, Scope::Thread(0, Some(cpu)), None)?;
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+    let mut ring = Ring::map_sized(&fd, page)?;
+    let Ok(brief) = std::thread::spawn(nix::unistd::gettid).join() else {
+        return Ok(false);
+    };
+    // Whoever was waited for may still be on its way out.
+    let folder = format!("/proc/self/task/{brief}");
+    while Path::new(&folder).exists() {
+        std::thread::yield_now();
+    }
+    let mut bytes = Vec::new();
+    let mut told = false;
+    ring.drain(&mut bytes, |record| {
+        told |= matches!(parse(record), Record::Last { .. })
+    });
+    Ok(told)
+}

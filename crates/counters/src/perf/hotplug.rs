@@ -1,0 +1,113 @@
+//! CPUs that were offline and are back. The kernel takes the counters of a CPU away with it, and they stay silent when it returns:
+//! they have to be opened anew.
+//!
+//! Input: sysfs and two clocks, of which one stands still while the machine is asleep: then all CPUs but one are offline.
+
+use std::path::{Path, PathBuf};
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
+use nix::time::{ClockId, clock_gettime};
+
+use super::sys;
+
+/// How often is looked: reading a file costs some microseconds.
+const LOOK_NS: u64 = 50_000_000;
+
+/// The two clocks are not read at the same instant.
+const ASLEEP_NS: u64 = 20_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Hotplug {
+    root: PathBuf,
+    online: CpuSet,
+    asleep_ns: u64,
+    looked_ns: u64,
+}
+
+impl Hotplug {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            online: online(root),
+            asleep_ns: asleep_ns(),
+            looked_ns: sys::now(),
+        }
+    }
+
+    /// CPUs that came back since the last look: all of them, if the machine was asleep.
+    pub(crate) fn look(&mut self) -> CpuSet {
+        let now = sys::now();
+        if now.saturating_sub(self.looked_ns) < LOOK_NS {
+            return CpuSet::default();
+        }
+        self.looked_ns = now;
+        self.compare(online(&self.root), asleep_ns())
+    }
+
+    /// A CPU that could not be counted on yet: the next look finds it again.
+    pub(crate) fn is_not_back(&mut self, cpu: CpuId) {
+        self.online.remove(cpu);
+    }
+
+    fn compare(&mut self, online: CpuSet, asleep_ns: u64) -> CpuSet {
+        let slept = asleep_ns > self.asleep_ns + ASLEEP_NS;
+        self.asleep_ns = asleep_ns;
+        let before = std::mem::replace(&mut self.online, online.clone());
+        if slept {
+            return online;
+        }
+        online.iter().filter(|cpu| !before.contains(*cpu)).collect()
+    }
+}
+
+fn online(root: &Path) -> CpuSet {
+    std::fs::read_to_string(root.join("sys/devices/system/cpu/online"))
+        .ok()
+        .and_then(|list| list.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+/// How long the machine has been asleep since it was started.
+fn asleep_ns() -> u64 {
+    let awake = sys::now();
+    let all = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(awake, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    });
+    all.saturating_sub(awake)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_offline_is_back_once_and_after_sleep_every_cpu_is() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let mut returns = Hotplug {
+            root: PathBuf::new(),
+            online: cpus("0-3"),
+            asleep_ns: 0,
+            looked_ns: 0,
+        };
+        assert_eq!(returns.compare(cpus("0,2-3"), 0), CpuSet::default());
+        assert_eq!(returns.compare(cpus("0-3"), 0), cpus("1"));
+        returns.is_not_back(CpuId(1));
+        assert_eq!(returns.compare(cpus("0-3"), 0), cpus("1"));
+        assert_eq!(returns.compare(cpus("0-3"), ASLEEP_NS), CpuSet::default());
+        assert_eq!(returns.compare(cpus("0-3"), 9 * ASLEEP_NS), cpus("0-3"));
+        assert_eq!(
+            returns.compare(cpus("0-3"), 9 * ASLEEP_NS),
+            CpuSet::default()
+        );
+    }
+
+    #[test]
+    fn the_online_list_is_read_from_its_root() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("online"), "0,4-5\n").unwrap();
+        assert_eq!(online(root.path()).to_string(), "0,4-5");
+    }
+}

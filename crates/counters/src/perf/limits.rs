@@ -1,0 +1,73 @@
+//! The limit of open files, of which a counter is one, and that of the kernel's permission.
+//!
+//! Input: how many are needed. Effect: the limits are raised as far as they must be and may be.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::CounterError;
+
+/// Files that are open anyway, and some to spare.
+const OTHERS: u64 = 64;
+
+/// Files that may be open at most.
+pub(crate) fn most() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
+}
+
+/// Files below the limit that are for steering alone: counters that are opened again, journals, what is read of /proc.
+const SET_ASIDE: u64 = 32;
+
+/// Whether a file is one of the last that this process may open, and should be closed if others can do without it.
+#[must_use]
+pub fn is_among_the_last(file: BorrowedFd<'_>) -> bool {
+    // The kernel gives the lowest number that is free.
+    let number = u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX);
+    getrlimit(Resource::RLIMIT_NOFILE)
+        .is_ok_and(|(soft, _)| number.saturating_add(SET_ASIDE) >= soft)
+}
+
+/// Samples that an event may have a second; the kernel lowers that by itself where they take it long.
+pub(crate) fn samples_per_second() -> u64 {
+    let text =
+        std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+    text.trim().parse().unwrap_or(u64::MAX)
+}
+
+/// What permits counting for which kernel.perf_event_paranoid would have to be `wanted`. Above 2, a value that only distributions'
+/// kernels know (Debian's, Ubuntu's), those ask for all of an administrator's powers.
+#[must_use]
+pub fn permission(wanted: i32) -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let capability = if text.trim().parse().is_ok_and(|level: i32| level > 2) {
+        "CAP_SYS_ADMIN (above 2, this kernel does not heed CAP_PERFMON)"
+    } else {
+        "CAP_PERFMON"
+    };
+    format!("`sysctl kernel.perf_event_paranoid={wanted}` or the capability {capability}")
+}
+
+/// Makes room for so many open counters.
+///
+/// # Errors
+/// The hard limit is lower.
+pub(crate) fn make_room(counters: u64) -> Result<(), CounterError> {
+    let needed = counters + OTHERS;
+    // Where the limit cannot be read or set, opening tells.
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok(());
+    };
+    if needed <= soft {
+        return Ok(());
+    }
+    // Root may raise the hard limit too, up to fs.nr_open.
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, needed, needed.max(hard));
+    if needed > hard && raised.is_err() {
+        return Err(CounterError::TooManyFiles {
+            needed,
+            limit: hard,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! `perf_event_open`: which events a machine's PMUs have, what a string means on them, opening counters, and the records of rings.
+//!
+//! Input: sysfs, event strings, CPUs and threads. Output: open event groups, their counts, and [`record`]s of their rings. Nothing here
+//! knows how threads are followed; [`crate::counting`] does.
+
+pub(crate) mod catalog;
+pub(crate) mod final_counts;
+pub(crate) mod fit;
+pub(crate) mod hotplug;
+pub(crate) mod limits;
+pub(crate) mod open;
+pub(crate) mod percpu;
+pub(crate) mod pmu;
+pub(crate) mod record;
+pub(crate) mod resolve;
+pub(crate) mod sys;
+pub(crate) mod vendor;

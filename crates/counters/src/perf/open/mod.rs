@@ -1,0 +1,436 @@
+//! Opening counters: every set, on every CPU, for every thread that is there.
+//!
+//! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
+//!
+//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of it can: what the kernel
+//! counts itself never has to wait and forms one group with the thread's clock, which so knows how long the thread ran on
+//! that CPU while the set had its turn; the events of each PMU form another, whose running time says how much of that they
+//! really counted.
+//!
+//! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group see to that. The
+//! kernel tells final counts itself (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread
+//! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of busy births).
+//! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
+//! kernel writes one after the other. Where the kernel does not tell ([`super::final_counts`]), they are known only together.
+//!
+//! Totals of threads are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
+//! another PMU than all else that it counts itself, and PMUs are what relatives exchange, one by one, when they take turns.
+
+mod info;
+mod opening;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use countersteer_model::cpuset::CpuSet;
+use rustc_hash::FxHashMap;
+
+use super::catalog::TASK_CLOCK;
+use super::final_counts::{NOTHING, SAMPLED};
+use super::limits;
+use super::sys::{self, Attr, RING_BYTES, Ring, Scope, abi};
+use crate::CounterError;
+pub(crate) use info::{GroupInfo, Places};
+pub(crate) use opening::{CGROUP, Leaving, Opening, Whom, files_per_thread};
+use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
+
+/// What it means when an event tells what its group has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    Due,
+    /// The thread leaves a CPU, perhaps for good.
+    Leaves,
+}
+
+#[derive(Default)]
+pub(crate) struct Opened {
+    pub(crate) infos: Vec<GroupInfo>,
+    pub(crate) leaders: Vec<OwnedFd>,
+    /// The other events of each group.
+    members: Vec<Vec<OwnedFd>>,
+    /// Group by the identifier of its events, and what it means when that event tells.
+    pub(crate) ids: FxHashMap<u64, (usize, Says)>,
+    /// By CPU: the ring, and the group whose leader has it.
+    pub(crate) rings: Vec<(Ring, usize)>,
+    ring_of: FxHashMap<u32, usize>,
+    /// Rings of final counts alone, each with the group whose last member has it, by CPU and place of the group among those of its
+    /// thread there. Only groups of several threads that were there first share one.
+    pub(crate) final_counts: Vec<(Ring, usize)>,
+    final_counts_of: FxHashMap<(u32, usize), usize>,
+    /// Final counts that the kernel tells of each thread that is born to one with counters.
+    pub(crate) final_counts_each: u32,
+    trees: u32,
+    pub(crate) user_only: bool,
+}
+
+impl Opened {
+    /// Opens everything for `whom`; groups of the first thread are of tree 0, and so on.
+    pub(crate) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
+        let mut opened = Self {
+            user_only: opening.user_only()?,
+            ..Self::default()
+        };
+        let groups = opening.groups(whom);
+        let each = files(&groups);
+        let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom {
+            tids.len() as u64
+        } else {
+            1
+        };
+        limits::make_room(each * times)?;
+        match whom {
+            Whom::Threads(tids) => opened.add_threads(opening, tids)?,
+            Whom::Total(tids) => {
+                for (tree, tid) in (0..).zip(tids) {
+                    for group in &groups {
+                        let cpu = (opening.core_types.names.len() > 1).then_some(group.cpu.0);
+                        opened.group(opening, group, Scope::Thread(*tid, cpu), tree, false)?;
+                    }
+                }
+            }
+            Whom::Cpus | Whom::Cgroup(_) => opened.add_cpus(opening, whom, opening.cpus)?,
+        }
+        Ok(opened)
+    }
+
+    /// Opens the groups of these CPUs, for all that runs there or for a control group's threads. They are a tree of their own, so
+    /// that what is counted adds to what was counted before.
+    pub(crate) fn add_cpus(
+        &mut self,
+        opening: &Opening<'_>,
+        whom: Whom<'_>,
+        cpus: &CpuSet,
+    ) -> Result<(), CounterError> {
+        let tree = self.trees;
+        self.trees += 1;
+        for group in &opening.groups(whom) {
+            if !cpus.contains(group.cpu) {
+                continue;
+            }
+            let scope = match whom {
+                Whom::Cgroup(folder) => Scope::Cgroup(folder.as_raw_fd(), group.cpu.0),
+                _ => Scope::Cpu(group.cpu.0),
+            };
+            self.group(opening, group, scope, tree, false)?;
+        }
+        Ok(())
+    }
+
+    /// Opens all groups of more threads; their trees follow those that are there.
+    pub(crate) fn add_threads(
+        &mut self,
+        opening: &Opening<'_>,
+        tids: &[u32],
+    ) -> Result<(), CounterError> {
+        let groups = opening.groups(Whom::Threads(tids));
+        if opening.reports_final_counts {
+            self.final_counts_each = groups.len() as u32;
+        }
+        for tid in tids {
+            let tree = self.trees;
+            self.trees += 1;
+            for group in &groups {
+                match self.group(
+                    opening,
+                    group,
+                    Scope::Thread(*tid, Some(group.cpu.0)),
+                    tree,
+                    true,
+                ) {
+                    Err(error) if error.is_of_end(*tid) => break,
+                    Err(CounterError::Refused { .. } | CounterError::Forbidden { .. })
+                        if opening.lenient =>
+                    {
+                        break;
+                    }
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        opening: &Opening<'_>,
+        group: &Group<'_>,
+        scope: Scope,
+        tree: u32,
+        ring: bool,
+    ) -> Result<(), CounterError> {
+        let lead = group.members.iter().find(|m| is_clock(m)).map(|m| m.0);
+        let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
+        // What belongs to a package has no clock and counts alone.
+        let alone = others.iter().any(|m| m.2.system);
+        let exit_events = opening.exit_events(ring, self.user_only, &others);
+        let inherit = matches!(scope, Scope::Thread(..));
+        let mut clock = self.clock(opening, group, ring, lead);
+        clock.inherit = inherit;
+        let timed = inherit && !ring && !alone;
+        if timed {
+            (clock.kind, clock.config) = (NOTHING.0, [NOTHING.1, 0, 0, 0]);
+        }
+        let mut files = Files::default();
+        if !alone {
+            let refused = |e| opening.refused("task_clock", e);
+            files.open(&clock, scope, (lead, Says::Due), refused)?;
+        }
+        // What tells already when the thread leaves a CPU need not be opened twice.
+        let switches_tell = !exit_events.contains(&SWITCHES);
+        for member in &others {
+            let mut attr = self.member(&clock, member, files.fds.is_empty());
+            (attr.period, attr.frequency) = match opening.every {
+                Some((set, place, n)) if ring && (set, place) == (group.set, member.0) => {
+                    (n, false)
+                }
+                _ if switches_tell && is_switches(member) => opening.leaving.rate(),
+                _ => (0, false),
+            };
+            let refused = |e| opening.refused(&member.1.planned.name, e);
+            files.open(&attr, scope, (Some(member.0), Says::Due), refused)?;
+        }
+        let final_counts = (exit_events.last() == Some(&NOTHING)).then_some(group.nth);
+        for event in exit_events {
+            let attr = exit_attr(opening, &clock, event);
+            let refused = |e| opening.refused("context_switches", e);
+            files.open(&attr, scope, (None, Says::Leaves), refused)?;
+        }
+        let info = GroupInfo {
+            tree,
+            cpu: group.cpu,
+            set: group.set as u32,
+            places: Places::new(files.places, opening.sets[group.set].len()),
+            clock: group.clock,
+            counts: group.counts,
+            timed: timed && lead.is_some(),
+        };
+        self.keep(info, (files.fds, files.says), ring, final_counts)
+    }
+
+    /// The clock that leads a group and asks for its samples.
+    fn clock(
+        &self,
+        opening: &Opening<'_>,
+        group: &Group<'_>,
+        ring: bool,
+        lead: Option<usize>,
+    ) -> Attr {
+        Attr {
+            kind: abi::PERF_TYPE_SOFTWARE,
+            config: [TASK_CLOCK, 0, 0, 0],
+            exclude_kernel: self.user_only,
+            disabled: true,
+            enable_on_exec: opening.on_exec && group.set == 0,
+            follow: ring && group.set == 0 && group.clock,
+            period: if ring {
+                opening.clock_period(group.set, lead)
+            } else {
+                0
+            },
+            ring,
+            wake_each: ring && opening.prompt && opening.every.is_some(),
+            ..Attr::default()
+        }
+    }
+
+    /// Another member of a clock's group, or one that leads where there is no clock.
+    fn member(&self, clock: &Attr, (_, event, encoding): &Member<'_>, leads: bool) -> Attr {
+        let space = event.space;
+        Attr {
+            kind: encoding.kind,
+            config: encoding.config,
+            exclude_user: !space.user && !encoding.system,
+            exclude_kernel: (!space.kernel || self.user_only) && !encoding.system,
+            enable_on_exec: leads && clock.enable_on_exec,
+            disabled: leads,
+            follow: false,
+            ..clock.clone()
+        }
+    }
+
+    /// Keeps a group, which may have a ring, and its last member one for final counts.
+    fn keep(
+        &mut self,
+        info: GroupInfo,
+        (mut fds, says): (Vec<OwnedFd>, Vec<Says>),
+        ring: bool,
+        final_counts: Option<usize>,
+    ) -> Result<(), CounterError> {
+        let cpu = info.cpu.0;
+        let index = self.infos.len();
+        if ring {
+            let system = CounterError::system("asking for a counter's identifier");
+            for (fd, says) in fds.iter().zip(says) {
+                self.ids
+                    .insert(sys::id(fd).map_err(&system)?, (index, says));
+            }
+            let failed = |source| CounterError::Ring { cpu, source };
+            let mut first = 0;
+            if !self.ring_of.contains_key(&cpu) {
+                // Both kinds of rings have to do with what an ordinary user may have.
+                let size = if final_counts.is_some() {
+                    RING_BYTES / 2
+                } else {
+                    RING_BYTES
+                };
+                self.rings
+                    .push((Ring::map_sized(&fds[0], size).map_err(failed)?, index));
+                self.ring_of.insert(cpu, index);
+                first = 1;
+            }
+            let owner = self.ring_of[&cpu];
+            let mut others = fds.split_at(first).1;
+            if let (Some(nth), Some((last, before))) = (final_counts, others.split_last())
+                && self
+                    .tell_final_counts(last, (cpu, nth), index)
+                    .map_err(failed)?
+            {
+                others = before;
+            }
+            for fd in others {
+                let target = if owner == index {
+                    &fds[0]
+                } else {
+                    &self.leaders[owner]
+                };
+                sys::redirect(fd, target).map_err(failed)?;
+            }
+        }
+        self.infos.push(info);
+        self.members.push(fds.drain(1..).collect());
+        self.leaders.extend(fds);
+        Ok(())
+    }
+
+    /// Gives an event of final counts a ring for those alone; whether there is room for one.
+    fn tell_final_counts(
+        &mut self,
+        fd: &OwnedFd,
+        of: (u32, usize),
+        group: usize,
+    ) -> io::Result<bool> {
+        if let Some(owner) = self.final_counts_of.get(&of) {
+            return match self.members[*owner].last() {
+                Some(owner) => sys::redirect(fd, owner).map(|()| true),
+                None => Ok(false),
+            };
+        }
+        let Ok(ring) = Ring::map_sized(fd, RING_BYTES / 4) else {
+            return Ok(false);
+        };
+        self.final_counts.push((ring, group));
+        self.final_counts_of.insert(of, group);
+        Ok(true)
+    }
+
+    /// What a group has counted: enabled and running time, values by member.
+    pub(crate) fn total(
+        &self,
+        group: usize,
+        bytes: &mut Vec<u8>,
+        values: &mut Vec<u64>,
+    ) -> io::Result<(u64, u64)> {
+        let (enabled, running) = sys::read_group(&self.leaders[group], bytes, values)?;
+        if let Some(clock) = values.first_mut().filter(|_| self.infos[group].timed) {
+            *clock = running;
+        }
+        Ok((enabled, running))
+    }
+
+    /// Closes the groups of trees, but for those that own a ring: others write to it.
+    pub(crate) fn close(&mut self, trees: &[u32]) {
+        let owners: Vec<usize> = self
+            .rings
+            .iter()
+            .chain(&self.final_counts)
+            .map(|(_, owner)| *owner)
+            .collect();
+        let goes =
+            |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
+        let going: Vec<bool> = self.infos.iter().enumerate().map(goes).collect();
+        let mut next = 0;
+        let place = |goes: &bool| {
+            next += usize::from(!goes);
+            (!goes).then(|| next - 1)
+        };
+        let places: Vec<Option<usize>> = going.iter().map(place).collect();
+        retain_not(&mut self.infos, &going);
+        retain_not(&mut self.leaders, &going);
+        retain_not(&mut self.members, &going);
+        self.ids
+            .retain(|_, (group, _)| places[*group].map(|place| *group = place).is_some());
+        let rings = self
+            .rings
+            .iter_mut()
+            .chain(&mut self.final_counts)
+            .map(|(_, owner)| owner);
+        let owners = rings
+            .chain(self.ring_of.values_mut())
+            .chain(self.final_counts_of.values_mut());
+        owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
+    }
+
+    /// Switches the groups of a set on or off.
+    pub(crate) fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
+        let groups = self
+            .infos
+            .iter()
+            .zip(&self.leaders)
+            .filter(|(info, _)| info.set == set);
+        for (_, leader) in groups {
+            sys::switch(leader, on).map_err(CounterError::system("switching counters"))?;
+        }
+        Ok(())
+    }
+}
+
+fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
+    let mut going = going.iter();
+    rows.retain(|_| going.next().is_none_or(|goes| !goes));
+}
+
+/// The events of a group, its leader first: what each counts of its set, and what it means when it tells.
+#[derive(Default)]
+struct Files {
+    fds: Vec<OwnedFd>,
+    places: Vec<Option<usize>>,
+    says: Vec<Says>,
+}
+
+impl Files {
+    fn open(
+        &mut self,
+        attr: &Attr,
+        scope: Scope,
+        (place, says): (Option<usize>, Says),
+        refused: impl FnOnce(io::Error) -> CounterError,
+    ) -> Result<(), CounterError> {
+        let fd = sys::open(attr, scope, self.fds.first()).map_err(refused)?;
+        self.fds.push(fd);
+        self.places.push(place);
+        self.says.push(says);
+        Ok(())
+    }
+}
+
+/// An event that tells what its group has counted when a thread leaves a CPU, or ends.
+fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
+    // The kernel ends the members last to first, and the first to go still sees the whole group.
+    let tell_at_exit = event == NOTHING;
+    let (period, frequency) = if tell_at_exit {
+        (SAMPLED, false)
+    } else {
+        opening.leaving.rate()
+    };
+    Attr {
+        kind: event.0,
+        config: [event.1, 0, 0, 0],
+        period,
+        frequency,
+        tell_at_exit,
+        disabled: false,
+        enable_on_exec: false,
+        follow: false,
+        ..clock.clone()
+    }
+}

@@ -1,0 +1,264 @@
+//! What is to be opened: sets, CPUs and target of a request, divided into groups that the kernel can count.
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::events::EventDef;
+use countersteer_model::units::CpuId;
+use countersteer_sysfs::cgroup::remedy_without_counters;
+
+use super::super::catalog::{Probe, TASK_CLOCK, probe};
+use super::super::final_counts::NOTHING;
+use super::super::resolve::{CoreTypes, Encoding, Resolved};
+use super::super::sys::abi;
+use crate::CounterError;
+
+/// Kind and config of the kernel's own event of a thread that leaves its CPU.
+pub(crate) const SWITCHES: (u32, u64) = (
+    abi::PERF_TYPE_SOFTWARE,
+    abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64,
+);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom<'a> {
+    /// Threads and what they give birth to, each for itself.
+    Threads(&'a [u32]),
+    /// Threads and what they give birth to, all together.
+    Total(&'a [u32]),
+    Cpus,
+    /// A control group, by the descriptor of its folder.
+    Cgroup(&'a OwnedFd),
+}
+
+/// When a thread tells its counts as it leaves a CPU: it is interrupted for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Each(u64),
+    /// Each time, but of those who leave more often only about so many times a second.
+    PerSecond(u64),
+}
+
+pub(crate) struct Opening<'a> {
+    pub(crate) sets: &'a [Vec<Resolved>],
+    pub(crate) cpus: &'a CpuSet,
+    pub(crate) core_types: &'a CoreTypes,
+    /// A sample whenever a thread has run that long; 0 for none.
+    pub(crate) sample_ns: u64,
+    /// Instead of that: a sample each so many events of this set, at this place.
+    pub(crate) every: Option<(usize, usize, u64)>,
+    /// Such a sample wakes who waits.
+    pub(crate) prompt: bool,
+    /// The kernel tells final counts.
+    pub(crate) reports_final_counts: bool,
+    /// When a thread's counts are told as it leaves a CPU.
+    pub(crate) leaving: Leaving,
+    /// The first set begins with the program.
+    pub(crate) on_exec: bool,
+    /// Threads that cannot be looked at are passed over.
+    pub(crate) lenient: bool,
+    pub(crate) target: String,
+}
+
+/// An event of a group: place in the set, event, encoding.
+pub(crate) type Member<'a> = (usize, &'a Resolved, &'a Encoding);
+
+/// One group that is to be opened.
+pub(crate) struct Group<'a> {
+    pub(crate) cpu: CpuId,
+    pub(crate) set: usize,
+    /// Among those of the CPU.
+    pub(crate) nth: usize,
+    pub(crate) members: Vec<Member<'a>>,
+    pub(crate) clock: bool,
+    pub(crate) counts: bool,
+}
+
+impl Leaving {
+    /// A period, and whether it is a frequency.
+    pub(crate) const fn rate(self) -> (u64, bool) {
+        match self {
+            Self::Each(times) => (times, false),
+            Self::PerSecond(times) => (times, true),
+        }
+    }
+}
+
+/// What targets that are control groups are called, in front of their path.
+pub(crate) const CGROUP: &str = "CPUs for ";
+
+impl Opening<'_> {
+    /// Whether only user mode may be counted; an error if that does not do.
+    pub(crate) fn user_only(&self) -> Result<bool, CounterError> {
+        match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
+            Probe::UserOnly => {}
+            Probe::Forbidden => return Err(self.forbidden("task_clock", 2)),
+            _ => return Ok(false),
+        }
+        let blind = self
+            .sets
+            .iter()
+            .flatten()
+            .find(|e| e.in_kernel || !e.space.user);
+        blind.map_or(
+            Ok(true),
+            |event| Err(self.forbidden(&event.planned.name, 1)),
+        )
+    }
+
+    /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
+    /// and, the last one, when it ends; or one that tells only that.
+    pub(crate) fn exit_events(
+        &self,
+        ring: bool,
+        user_only: bool,
+        members: &[&Member<'_>],
+    ) -> Vec<(u32, u64)> {
+        if !ring {
+            return Vec::new();
+        }
+        // An event that asks for readings must not be taken for one that only tells.
+        let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
+        let switch = (!user_only && !is_there).then_some(SWITCHES);
+        let last = self.reports_final_counts.then_some(NOTHING);
+        switch.into_iter().chain(last).collect()
+    }
+
+    /// After how much running the clock of a set's groups asks for a sample; 0 for never.
+    pub(crate) fn clock_period(&self, set: usize, place: Option<usize>) -> u64 {
+        match self.every {
+            None => self.sample_ns,
+            Some((of_set, at, period)) if of_set == set && place == Some(at) => period,
+            Some(_) => 0,
+        }
+    }
+
+    fn forbidden(&self, event: &str, wanted: i32) -> CounterError {
+        let paranoid =
+            std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+        let paranoid = paranoid.trim().to_owned();
+        CounterError::Forbidden {
+            event: event.into(),
+            target: self.target.clone(),
+            paranoid,
+            wanted,
+        }
+    }
+
+    pub(crate) fn refused(&self, event: &str, source: io::Error) -> CounterError {
+        match source.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                self.forbidden(event, if self.target.contains("CPU") { 0 } else { 1 })
+            }
+            Some(libc::EMFILE | libc::ENFILE) => CounterError::TooManyFiles {
+                needed: 1 << 16,
+                limit: 0,
+            },
+            Some(libc::ENOENT) if EventDef::by_name(event).is_some_and(EventDef::is_software) => {
+                self.uncounted(event, source)
+            }
+            _ => CounterError::Refused {
+                event: event.into(),
+                target: self.target.clone(),
+                source,
+            },
+        }
+    }
+
+    /// What the kernel counts anywhere it does not count for some control groups.
+    fn uncounted(&self, event: &str, source: io::Error) -> CounterError {
+        match self.target.strip_prefix(CGROUP).map(Path::new) {
+            Some(path) => CounterError::CgroupUncounted {
+                path: path.into(),
+                mend: remedy_without_counters(path),
+            },
+            None => CounterError::Refused {
+                event: event.into(),
+                target: self.target.clone(),
+                source,
+            },
+        }
+    }
+
+    /// The groups of every set on every CPU.
+    pub(crate) fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
+        let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
+        let cpus: Vec<CpuId> = self
+            .cpus
+            .iter()
+            .take(if together { 1 } else { usize::MAX })
+            .collect();
+        let sets = || self.sets.iter().enumerate();
+        let on = |cpu: &CpuId| {
+            let mut groups: Vec<_> = sets()
+                .flat_map(|(nth, set)| groups_of_set(*cpu, nth, set))
+                .collect();
+            groups
+                .iter_mut()
+                .enumerate()
+                .for_each(|(nth, group)| group.nth = nth);
+            groups
+        };
+        cpus.iter().flat_map(on).collect()
+    }
+}
+
+pub(crate) fn is_clock((_, _, encoding): &Member<'_>) -> bool {
+    encoding.software && encoding.config[0] == TASK_CLOCK
+}
+
+/// Whether this counts every switch of its thread.
+pub(crate) fn is_switches((_, event, encoding): &Member<'_>) -> bool {
+    let everywhere = event.space.user && event.space.kernel;
+    (encoding.kind, encoding.config[0]) == SWITCHES && everywhere
+}
+
+/// Counters that one thread needs.
+pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
+    let sets = || sets.iter().enumerate();
+    cpus.iter()
+        .flat_map(|cpu| sets().map(move |(nth, set)| files(&groups_of_set(cpu, nth, set))))
+        .sum()
+}
+
+/// Besides its members a group has a clock and two that ask for samples.
+pub(crate) fn files(groups: &[Group<'_>]) -> u64 {
+    groups.iter().map(|g| g.members.len() as u64 + 3).sum()
+}
+
+fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
+    let mut groups = vec![Group {
+        cpu,
+        set,
+        nth: 0,
+        members: Vec::new(),
+        clock: true,
+        counts: true,
+    }];
+    for (place, event) in events.iter().enumerate() {
+        let Some(encoding) = event.on(cpu) else {
+            continue;
+        };
+        let found = groups.iter_mut().find(|g| match g.members.first() {
+            _ if encoding.software => g.clock,
+            Some((_, _, known)) => !g.clock && known.pmu == encoding.pmu && !encoding.system,
+            None => false,
+        });
+        match found {
+            Some(group) => group.members.push((place, event, encoding)),
+            None => groups.push(Group {
+                cpu,
+                set,
+                nth: 0,
+                members: vec![(place, event, encoding)],
+                clock: false,
+                counts: !encoding.system,
+            }),
+        }
+    }
+    // Where a PMU counts, its running time is what matters.
+    if groups.iter().any(|g| !g.clock && g.counts) {
+        groups[0].counts = false;
+    }
+    groups
+}

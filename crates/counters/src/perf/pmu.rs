@@ -1,0 +1,346 @@
+//! PMUs as sysfs describes them.
+//!
+//! Input: a root directory (`/`, or a fake one). Output: every PMU with its type, CPUs, formats and named events. What a file
+//! says that cannot be understood concerns the events it describes only: they are listed with the reason.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
+
+use countersteer_model::events::ProcessorEvent;
+
+use crate::CounterError;
+
+/// Where the kernel lists PMUs.
+const DEVICES: &str = "sys/bus/event_source/devices";
+
+/// Bits of a config word that a term fills, lowest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// `config`, `config1`, ... as a number.
+    pub(crate) word: usize,
+    /// (lowest, highest) bit of each stretch.
+    pub(crate) bits: Vec<(u32, u32)>,
+}
+
+/// An event that a PMU names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PmuEvent {
+    /// Its terms; `?` stands where the user must give a value.
+    pub terms: Vec<(String, Option<String>)>,
+    /// What a count is multiplied by.
+    pub scale: Option<f64>,
+    /// The unit then.
+    pub unit: Option<String>,
+    /// What is counted, where a vendor's list says so.
+    pub prose: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pmu {
+    pub name: String,
+    pub kind: u32,
+    /// What kind of core it is part of, by the kernel's name (`skylake`) or `zen` for AMD's from family 17h on.
+    pub model: Option<String>,
+    /// The CPUs whose cores it is part of; absent where it is no core's, or that of all.
+    pub cpus: Option<CpuSet>,
+    /// The CPUs that count for all, one per package or so; given for PMUs outside the cores.
+    pub mask: Option<CpuSet>,
+    /// Counters per core, where the kernel tells.
+    pub counters: Option<u32>,
+    pub events: BTreeMap<String, PmuEvent>,
+    formats: BTreeMap<String, Format>,
+}
+
+/// All PMUs of a machine.
+#[derive(Clone, Debug, Default)]
+pub struct Pmus {
+    pub list: Vec<Pmu>,
+    pub online: CpuSet,
+}
+
+impl Pmu {
+    /// The event of a name; vendors' names are kept in small letters.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<&PmuEvent> {
+        self.events
+            .get(name)
+            .or_else(|| self.events.get(&name.to_ascii_lowercase()))
+    }
+
+    /// Whether it counts what cores do.
+    #[must_use]
+    pub fn is_core(&self) -> bool {
+        self.name == "cpu" || (self.cpus.is_some() && self.mask.is_none())
+    }
+
+    /// Whether it counts on a CPU.
+    #[must_use]
+    pub fn covers(&self, cpu: CpuId) -> bool {
+        self.cpus
+            .as_ref()
+            .or(self.mask.as_ref())
+            .is_none_or(|cpus| cpus.contains(cpu))
+    }
+
+    /// Names of its terms.
+    pub fn terms(&self) -> impl Iterator<Item = &str> {
+        self.formats.keys().map(String::as_str)
+    }
+
+    /// The config words of an event of the table, if it is this PMU's.
+    pub(crate) fn config(&self, event: &ProcessorEvent) -> Option<[u64; 4]> {
+        let is_mine =
+            |name: &&str| *name == self.name || self.model.as_deref().is_some_and(|m| m == *name);
+        let named = |terms: &str| {
+            let known = self.event(terms)?;
+            let term = |(name, value): &(String, Option<String>)| {
+                let value = value.as_deref().map_or(Some(1), parse);
+                Some((name.clone(), value?))
+            };
+            known.terms.iter().map(term).collect::<Option<Vec<_>>>()
+        };
+        let terms = if event.pmus.is_empty() {
+            named(event.terms)?
+        } else {
+            let coded = |text: &str| {
+                let (name, value) = text.split_once('=')?;
+                Some((name.to_owned(), parse(value)?))
+            };
+            event.pmus.iter().find(|name| is_mine(name))?;
+            event
+                .terms
+                .split(',')
+                .map(coded)
+                .collect::<Option<Vec<_>>>()?
+        };
+        let mut config = [0; 4];
+        for (name, value) in terms {
+            self.format(&name)?.place(value, &mut config).ok()?;
+        }
+        Some(config)
+    }
+
+    pub(crate) fn format(&self, term: &str) -> Option<&Format> {
+        self.formats.get(term)
+    }
+}
+
+impl Format {
+    /// `config:0-7,32-35`.
+    fn parse(text: &str) -> Option<Self> {
+        let (word, ranges) = text.split_once(':')?;
+        let word = match word.strip_prefix("config")? {
+            "" => 0,
+            digit => digit.parse().ok().filter(|w| (1..=3).contains(w))?,
+        };
+        let range = |r: &str| {
+            let (low, high) = r.split_once('-').unwrap_or((r, r));
+            let low = low.trim().parse::<u32>().ok()?;
+            let high = high.trim().parse::<u32>().ok()?;
+            (low <= high && high < 64).then_some((low, high))
+        };
+        Some(Self {
+            word,
+            bits: ranges.split(',').map(range).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Puts a value into the config words.
+    ///
+    /// # Errors
+    /// The most that fits, when the value is larger.
+    pub(crate) fn place(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u64> {
+        let width: u32 = self.bits.iter().map(|(low, high)| high - low + 1).sum();
+        if width < 64 && value >> width != 0 {
+            return Err((1 << width) - 1);
+        }
+        let mut rest = value;
+        for (low, high) in &self.bits {
+            let width = high - low + 1;
+            let mask = if width == 64 {
+                u64::MAX
+            } else {
+                (1 << width) - 1
+            };
+            config[self.word] |= (rest & mask) << low;
+            rest = rest.checked_shr(width).unwrap_or(0);
+        }
+        Ok(())
+    }
+}
+
+impl Pmus {
+    /// Reads all PMUs below `root`. A machine without the folder has none.
+    ///
+    /// # Errors
+    /// A type that is no number, a CPU list that is none.
+    pub fn read(root: &Path) -> Result<Self, CounterError> {
+        let folder = root.join(DEVICES);
+        let mut names: Vec<String> = std::fs::read_dir(&folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        let mut list = names
+            .into_iter()
+            .map(|name| read_pmu(&folder.join(&name), name))
+            .collect::<Result<Vec<Pmu>, _>>()?;
+        for pmu in list
+            .iter_mut()
+            .filter(|p| p.name == "cpu" && p.model.is_none())
+        {
+            pmu.model = is_zen(root).then(|| "zen".into());
+        }
+        let online =
+            cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
+        Ok(Self { list, online })
+    }
+
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Pmu> {
+        self.list.iter().find(|p| p.name == name)
+    }
+
+    /// The PMUs of cores, in the order of their first CPUs.
+    #[must_use]
+    pub fn cores(&self) -> Vec<&Pmu> {
+        let mut cores: Vec<&Pmu> = self.list.iter().filter(|p| p.is_core()).collect();
+        cores.sort_by_key(|p| p.cpus.as_ref().and_then(CpuSet::lowest));
+        cores
+    }
+}
+
+/// Whether the first processor is one of AMD's (or Hygon's) from family 17h on.
+fn is_zen(root: &Path) -> bool {
+    let info = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let field = |name: &str| {
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim())
+    };
+    let family = field("cpu family").and_then(|f| f.parse::<u32>().ok());
+    matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= Some(0x17)
+}
+
+fn text(path: &Path) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// A number of a term: `46`, `0x2e`.
+pub(crate) fn parse(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").map_or_else(
+        || text.parse().ok(),
+        |hex| u64::from_str_radix(hex, 16).ok(),
+    )
+}
+
+fn cpus(path: &Path) -> Result<Option<CpuSet>, CounterError> {
+    let Some(content) = text(path) else {
+        return Ok(None);
+    };
+    match content.parse() {
+        Ok(cpus) => Ok(Some(cpus)),
+        Err(_) => Err(CounterError::Malformed {
+            path: path.to_owned(),
+            content,
+            expected: "CPU list",
+        }),
+    }
+}
+
+fn entries(folder: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut list: Vec<(String, String)> = entries
+        .filter_map(|e| Some((e.file_name().into_string().ok()?, text(&e.path())?)))
+        .collect();
+    list.sort();
+    list
+}
+
+fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
+    let path = folder.join("type");
+    let content = text(&path).unwrap_or_default();
+    let Ok(kind) = content.parse() else {
+        return Err(CounterError::Malformed {
+            path,
+            content,
+            expected: "number",
+        });
+    };
+    let formats = entries(&folder.join("format"));
+    let number = |file: &str| text(&folder.join(file)).and_then(|t| t.parse().ok());
+    Ok(Pmu {
+        name,
+        kind,
+        model: text(&folder.join("caps/pmu_name")),
+        cpus: cpus(&folder.join("cpus"))?,
+        mask: cpus(&folder.join("cpumask"))?,
+        counters: number("caps/num_counters").or_else(|| number("caps/counters")),
+        events: read_events(&entries(&folder.join("events"))),
+        formats: formats
+            .into_iter()
+            .filter_map(|(name, f)| Some((name, Format::parse(&f)?)))
+            .collect(),
+    })
+}
+
+/// `name`, `name.scale` and `name.unit` lie side by side.
+fn read_events(files: &[(String, String)]) -> BTreeMap<String, PmuEvent> {
+    let mut events: BTreeMap<String, PmuEvent> = BTreeMap::new();
+    for (name, content) in files {
+        if let Some(event) = name.strip_suffix(".scale") {
+            events.entry(event.into()).or_default().scale =
+                content.parse().ok().filter(|s: &f64| s.is_finite());
+        } else if let Some(event) = name.strip_suffix(".unit") {
+            events.entry(event.into()).or_default().unit = Some(content.clone());
+        } else if !name.ends_with(".snapshot") && !name.ends_with(".per-pkg") {
+            let term = |t: &str| {
+                t.split_once('=')
+                    .map_or((t.into(), None), |(k, v)| (k.into(), Some(v.into())))
+            };
+            events.entry(name.clone()).or_default().terms = content.split(',').map(term).collect();
+        }
+    }
+    events.retain(|_, event| !event.terms.is_empty());
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_fill_their_bits_wherever_those_lie() {
+        let format = Format::parse("config:0-7,32-35").unwrap();
+        let mut config = [0; 4];
+        format.place(0x941, &mut config).unwrap();
+        assert_eq!(config, [0x9_0000_0041, 0, 0, 0]);
+        assert_eq!(format.place(0x1000, &mut config), Err(0xfff));
+        assert_eq!(
+            Format::parse("config1:0-63")
+                .unwrap()
+                .place(u64::MAX, &mut config),
+            Ok(())
+        );
+        assert_eq!(config[1], u64::MAX);
+        for bad in [
+            "",
+            "config",
+            "config9:0",
+            "config:7-0",
+            "config:0-64",
+            "event:0-7",
+            "config:x",
+        ] {
+            assert_eq!(Format::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! A reading each so many events of a thread.
+//!
+//! Input: an event string, whose first event decides, and a number. Output: a [`Moment`] each time that event has happened so
+//! often, with what all events of the string counted since the last. The kernel notes it when it happens, in a ring that this
+//! process takes moments from whenever it likes: on demand, or when [`Every::fd`] becomes readable.
+//!
+//! ```no_run
+//! use countersteer_counters::region::{Every, Options};
+//!
+//! let mut every = Every::open("page_faults,task_clock", 100, Options::default())?;
+//! every.control().on()?;
+//! let pages: Vec<Vec<u8>> = (0..1000).map(|_| vec![1; 4096]).collect();
+//! every.control().off()?;
+//! every.take(|moment| println!("{} ns: {:?}", moment.at_ns, moment.counts[1].value));
+//! # assert_eq!(pages.len(), 1000);
+//! # Ok::<(), countersteer_counters::CounterError>(())
+//! ```
+//!
+//! A moment costs the thread an interrupt and the note (a few microseconds), and whoever takes it no system call.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use countersteer_model::counters::parse_set;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::time::TimeSpec;
+
+use super::super::{CoreTypes, CounterError};
+use super::{Count, Options, machine, refused, user_only};
+use crate::perf::record::{self, Record};
+use crate::perf::resolve::{Encoding, Resolved, resolve};
+use crate::perf::sys::{self, Attr, Ring, Scope};
+
+/// Bytes of a ring: some 500 moments. An ordinary user may have half a megabyte of rings per CPU.
+const RING_BYTES: usize = 64 << 10;
+
+/// Counters of a thread that are read each so many events. Closed when dropped.
+#[derive(Debug)]
+pub struct Every {
+    parts: Vec<Part>,
+    control: Control,
+    epoll: Epoll,
+    /// By core type: the thread has ended.
+    silent: Vec<bool>,
+    user_only: bool,
+    bytes: Vec<u8>,
+}
+
+/// What had happened when the number of events was reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// When: nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    pub thread: u32,
+    /// What each event of the string counted since the last moment on this core type, or since opening.
+    pub counts: &'a [Count],
+}
+
+/// Switches counting on and off, from any thread.
+#[derive(Clone, Debug)]
+pub struct Control {
+    leaders: Arc<Vec<OwnedFd>>,
+    lost: Arc<AtomicU64>,
+}
+
+/// The counters of one core type, and their ring.
+struct Part {
+    ring: Ring,
+    _members: Vec<OwnedFd>,
+    counts: Vec<Count>,
+    /// By member of the group, its place among the counts, and its sum up to the last moment.
+    members: Vec<(usize, u64)>,
+    times: (u64, u64),
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Part")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Every {
+    /// Opens counters that are read whenever the first of `events` has happened `number` times. Counting starts with
+    /// [`Control::on`].
+    ///
+    /// # Errors
+    /// Events that are none, that this machine or one set of counters cannot count, or that may not be counted.
+    pub fn open(events: &str, number: u64, options: Options) -> Result<Self, CounterError> {
+        if number == 0 || options.inherit {
+            return Err(CounterError::Region(
+                "a moment is each so many events of one thread: at least 1, none inherited",
+            ));
+        }
+        let pmus = machine()?;
+        let resolved = resolve(events, &parse_set(events)?, pmus)?;
+        if let Some(event) = resolved
+            .iter()
+            .find(|e| e.encodings.iter().any(|e| e.system))
+        {
+            return Err(CounterError::SystemOnly {
+                event: event.planned.name.clone(),
+            });
+        }
+        let opening = Opening {
+            resolved: &resolved,
+            number,
+            thread: options.thread,
+            user_only: user_only(&resolved)?,
+        };
+        let several = CoreTypes::of(pmus).names.len() > 1;
+        let mut parts = Vec::new();
+        let mut leaders = Vec::new();
+        for pmu in opening.pmus()? {
+            let (part, leader) = opening.part(pmu, several)?;
+            parts.push(part);
+            leaders.push(leader);
+        }
+        let failed = CounterError::system("preparing to wait for moments");
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
+        for leader in &leaders {
+            epoll
+                .add(leader, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(|e| failed(e.into()))?;
+        }
+        let control = Control {
+            leaders: Arc::new(leaders),
+            lost: Arc::default(),
+        };
+        let silent = vec![false; parts.len()];
+        Ok(Self {
+            parts,
+            control,
+            epoll,
+            silent,
+            user_only: opening.user_only,
+            bytes: Vec::new(),
+        })
+    }
+
+    /// What switches counting on and off; it is off at first.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Becomes readable when there is a moment to take, for poll and its kin. Take all before waiting again.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Waits until there is a moment to take, or until the time is over; whether there is one. Without a time, as long as
+    /// it takes. Once the thread has ended there is nothing to wait for.
+    ///
+    /// # Errors
+    /// Waiting fails.
+    pub fn wait(&mut self, most: Option<Duration>) -> Result<bool, CounterError> {
+        self.wait_or(most, None)
+    }
+
+    /// The same; what becomes readable meanwhile ends it, too.
+    pub(super) fn wait_or(
+        &mut self,
+        most: Option<Duration>,
+        other: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, CounterError> {
+        let parts = &self.parts;
+        let waits = || parts.iter().any(|p| p.ring.waits());
+        let living = || {
+            self.silent
+                .iter()
+                .enumerate()
+                .filter(|(_, silent)| !**silent)
+                .map(|(nth, _)| nth)
+        };
+        if waits() || (living().next().is_none() && other.is_none()) {
+            return Ok(waits());
+        }
+        let leaders = living().map(|nth| self.control.leaders[nth].as_fd());
+        let mut fds: Vec<PollFd<'_>> = leaders
+            .chain(other)
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        match ppoll(&mut fds, most.map(TimeSpec::from_duration), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(e) => {
+                return Err(CounterError::System {
+                    doing: "waiting for moments",
+                    source: e.into(),
+                });
+            }
+        }
+        let ended = |fd: &PollFd<'_>| {
+            fd.revents()
+                .is_some_and(|came| came.contains(PollFlags::POLLHUP))
+        };
+        let ended: Vec<usize> = living()
+            .zip(&fds)
+            .filter(|(_, fd)| ended(fd))
+            .map(|(nth, _)| nth)
+            .collect();
+        let waits = waits();
+        // A thread that has ended would wake for ever.
+        ended.into_iter().for_each(|nth| self.silent[nth] = true);
+        Ok(waits)
+    }
+
+    /// Takes the moments that are there, core type by core type, in order; how many there were.
+    pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
+        let mut taken = 0;
+        let lost = &self.control.lost;
+        let bytes = &mut self.bytes;
+        for Part {
+            ring,
+            counts,
+            members,
+            times,
+            ..
+        } in &mut self.parts
+        {
+            ring.drain(bytes, |record| match record::parse(record) {
+                Record::Sample {
+                    tid,
+                    at,
+                    counts: told,
+                    ..
+                } => {
+                    taken += 1;
+                    let enabled = told.enabled;
+                    let running = told.running;
+                    for count in counts.iter_mut() {
+                        count.enabled_ns = enabled.saturating_sub(times.0);
+                        count.running_ns = running.saturating_sub(times.1);
+                    }
+                    *times = (enabled, running);
+                    for ((place, before), value) in members.iter_mut().zip(told.values()) {
+                        counts[*place].value = Some(value.saturating_sub(*before));
+                        *before = value;
+                    }
+                    each(&Moment {
+                        at_ns: at,
+                        thread: tid,
+                        counts,
+                    });
+                }
+                Record::Lost { records } => drop(lost.fetch_add(records, Ordering::Relaxed)),
+                _ => {}
+            });
+        }
+        taken
+    }
+
+    /// Names and units of what every moment has, in the order of the string.
+    #[must_use]
+    pub fn counts(&self) -> &[Count] {
+        self.parts.first().map_or(&[], |part| &part.counts)
+    }
+
+    /// Whether only user mode is counted, since more is not permitted.
+    #[must_use]
+    pub const fn user_only(&self) -> bool {
+        self.user_only
+    }
+}
+
+impl Control {
+    /// Counts from here on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn on(&self) -> Result<(), CounterError> {
+        self.set(true)
+    }
+
+    /// Counts no more.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn off(&self) -> Result<(), CounterError> {
+        self.set(false)
+    }
+
+    fn set(&self, on: bool) -> Result<(), CounterError> {
+        let failed = CounterError::system("switching counters");
+        self.leaders
+            .iter()
+            .try_for_each(|leader| sys::switch(leader, on))
+            .map_err(failed)
+    }
+
+    /// Moments that did not fit into a ring since opening: what they would have told is in the next one.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters that are being opened.
+struct Opening<'a> {
+    resolved: &'a [Resolved],
+    number: u64,
+    thread: Option<u32>,
+    user_only: bool,
+}
+
+impl<'a> Opening<'a> {
+    /// The PMUs that have a group each; none stands for the kernel itself.
+    fn pmus(&self) -> Result<Vec<Option<&'a str>>, CounterError> {
+        let hardware = |event: &'a Resolved| {
+            event
+                .encodings
+                .iter()
+                .filter(|e| !e.software)
+                .map(|e| e.pmu.as_str())
+        };
+        let mut of_leader: Vec<&str> = self
+            .resolved
+            .first()
+            .into_iter()
+            .flat_map(hardware)
+            .collect();
+        if of_leader.is_empty() {
+            of_leader = self.resolved.iter().flat_map(hardware).collect();
+            of_leader.sort_unstable();
+            of_leader.dedup();
+            if of_leader.len() > 1 {
+                let mend = "cores of several types count on their own: put an event of cores first, which then decides";
+                return Err(CounterError::Region(mend));
+            }
+        }
+        Ok(if of_leader.is_empty() {
+            vec![None]
+        } else {
+            of_leader.into_iter().map(Some).collect()
+        })
+    }
+
+    fn part(&self, pmu: Option<&str>, several: bool) -> Result<(Part, OwnedFd), CounterError> {
+        let on = |event: &'a Resolved| {
+            event
+                .encodings
+                .iter()
+                .find(|e| e.software || Some(e.pmu.as_str()) == pmu)
+        };
+        let mut fds = Vec::<OwnedFd>::new();
+        let mut members = Vec::new();
+        let mut counts = Vec::new();
+        for (place, event) in self.resolved.iter().enumerate() {
+            let encoding = on(event);
+            if let Some(encoding) = encoding {
+                let opened = self.counter(event, encoding, fds.first());
+                fds.push(opened.map_err(|e| refused(&event.planned.name, e))?);
+                members.push((place, 0));
+            }
+            let name = event.planned.name.clone();
+            let unit = event.planned.unit.clone();
+            let core_type = pmu
+                .filter(|_| several && encoding.is_none_or(|e| !e.software))
+                .map(str::to_owned);
+            counts.push(Count {
+                name,
+                unit,
+                core_type,
+                value: None,
+                enabled_ns: 0,
+                running_ns: 0,
+            });
+        }
+        let leader = fds.remove(0);
+        let ring = Ring::map_sized(&leader, RING_BYTES).map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM) => CounterError::Region(
+                "rings take more memory than kernel.perf_event_mlock_kb permits; close some, or raise it",
+            ),
+            _ => CounterError::System { doing: "mapping a ring for moments", source },
+        })?;
+        Ok((
+            Part {
+                ring,
+                _members: fds,
+                counts,
+                members,
+                times: (0, 0),
+            },
+            leader,
+        ))
+    }
+
+    fn counter(
+        &self,
+        event: &Resolved,
+        encoding: &Encoding,
+        leader: Option<&OwnedFd>,
+    ) -> std::io::Result<OwnedFd> {
+        let leads = leader.is_none();
+        let attr = Attr {
+            kind: encoding.kind,
+            config: encoding.config,
+            exclude_user: !event.space.user,
+            exclude_kernel: !event.space.kernel || self.user_only,
+            disabled: leads,
+            period: if leads { self.number } else { 0 },
+            // Members have the leader's clock, or the kernel refuses them.
+            ring: true,
+            wake_each: leads,
+            ..Attr::default()
+        };
+        sys::open(&attr, Scope::Thread(self.thread.unwrap_or(0), None), leader)
+    }
+}

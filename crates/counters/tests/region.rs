@@ -1,0 +1,213 @@
+//! Counters around code: what lies between start and stop is counted, and nothing else.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
+use countersteer_counters::region::{Options, Region};
+use countersteer_counters::{CounterError, Probe, probe};
+use countersteer_model::events::Event;
+
+const PAGES: usize = 300;
+
+/// Whether the kernel lets this test count at all; it says so if not.
+fn counts() -> bool {
+    let (kind, config) = Event::PageFaults.def().perf().unwrap();
+    let probed = probe(kind, config);
+    let counts = matches!(probed, Probe::Counts | Probe::UserOnly);
+    if !counts {
+        countersteer_fuzz::skipped(format_args!(
+            "the kernel counts no page faults here ({probed:?})"
+        ));
+    }
+    counts
+}
+
+/// Touches fresh pages, each a fault.
+fn touch(pages: usize) {
+    // SAFETY: this takes no pointers.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let length = pages * size;
+    // SAFETY: a mapping of its own, written within its bounds and given back.
+    unsafe {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let base = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        libc::madvise(base, length, libc::MADV_NOHUGEPAGE);
+        for page in 0..pages {
+            base.cast::<u8>().add(page * size).write_volatile(1);
+        }
+        libc::munmap(base, length);
+    }
+}
+
+fn value(region: &mut Region, name: &str) -> u64 {
+    let counts = region.read().unwrap();
+    counts
+        .iter()
+        .find(|c| c.name == name)
+        .and_then(|c| c.value)
+        .unwrap()
+}
+
+fn faults(region: &mut Region) -> usize {
+    value(region, "page_faults") as usize
+}
+
+fn open(options: Options) -> Region {
+    Region::open("task_clock,page_faults", options).unwrap()
+}
+
+#[test]
+fn stretches_add_up_and_what_lies_between_them_does_not_count() {
+    if !counts() {
+        return;
+    }
+    let mut region = open(Options::default());
+    touch(PAGES);
+    assert_eq!(faults(&mut region), 0, "before the first start");
+    for _ in 0..2 {
+        region.start().unwrap();
+        touch(PAGES);
+        region.stop().unwrap();
+        touch(5 * PAGES);
+    }
+    let counted = faults(&mut region);
+    assert!((2 * PAGES..4 * PAGES).contains(&counted), "{counted}");
+    assert!(value(&mut region, "task_clock") > 0);
+    for count in region.counts() {
+        assert!(
+            count.enabled_ns > 0 && count.running_ns == count.enabled_ns,
+            "{count:?}"
+        );
+    }
+    region.reset().unwrap();
+    assert_eq!(faults(&mut region), 0, "after a reset");
+}
+
+#[test]
+fn a_stretch_can_be_read_and_reset_while_it_goes_on() {
+    if !counts() {
+        return;
+    }
+    let mut region = open(Options::default());
+    region.start().unwrap();
+    touch(PAGES);
+    assert!(faults(&mut region) >= PAGES);
+    region.reset().unwrap();
+    assert!(faults(&mut region) < PAGES);
+    touch(PAGES);
+    region.stop().unwrap();
+    assert!(faults(&mut region) >= PAGES);
+}
+
+#[test]
+fn regions_lie_within_regions() {
+    if !counts() {
+        return;
+    }
+    let mut outer = open(Options::default());
+    let mut inner = open(Options::default());
+    outer.start().unwrap();
+    touch(PAGES);
+    inner.start().unwrap();
+    touch(PAGES);
+    inner.stop().unwrap();
+    outer.stop().unwrap();
+    let outer = faults(&mut outer);
+    let inner = faults(&mut inner);
+    assert!(
+        outer >= 2 * PAGES && inner >= PAGES && outer >= inner + PAGES,
+        "{outer} {inner}"
+    );
+}
+
+#[test]
+fn threads_count_only_where_they_are_inherited() {
+    if !counts() {
+        return;
+    }
+    let mut both = [
+        open(Options::default()),
+        open(Options {
+            inherit: true,
+            ..Options::default()
+        }),
+    ];
+    both.iter_mut().for_each(|r| r.start().unwrap());
+    std::thread::spawn(|| touch(10 * PAGES)).join().unwrap();
+    both.iter_mut().for_each(|r| r.stop().unwrap());
+    let [alone, inherited] = both.each_mut().map(faults);
+    assert!(
+        alone < 10 * PAGES && inherited >= 10 * PAGES,
+        "{alone} {inherited}"
+    );
+}
+
+#[test]
+fn another_thread_can_be_counted() {
+    if !counts() {
+        return;
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let worker = std::thread::spawn(move || {
+        // SAFETY: this takes no arguments.
+        tell.send(unsafe { libc::gettid() } as u32).unwrap();
+        gone.recv().unwrap();
+        touch(PAGES);
+    });
+    let mut region = open(Options {
+        thread: Some(told.recv().unwrap()),
+        ..Options::default()
+    });
+    region.start().unwrap();
+    go.send(()).unwrap();
+    worker.join().unwrap();
+    region.stop().unwrap();
+    assert!(faults(&mut region) >= PAGES);
+}
+
+#[test]
+fn hardware_counters_agree_with_what_runs() {
+    let (kind, config) = Event::Instructions.def().perf().unwrap();
+    let probed = probe(kind, config);
+    if !matches!(probed, Probe::Counts | Probe::UserOnly) {
+        countersteer_fuzz::skipped(format_args!(
+            "this machine counts no instructions ({probed:?})"
+        ));
+        return;
+    }
+    let mut region = Region::open("instructions:u", Options::default()).unwrap();
+    region.start().unwrap();
+    let sum = (0..1_000_000u64).fold(0, |sum, i| std::hint::black_box(sum + i));
+    region.stop().unwrap();
+    assert_eq!(sum, 499_999_500_000);
+    let counted: u64 = region.read().unwrap().iter().filter_map(|c| c.value).sum();
+    assert!(counted > 1_000_000, "{counted}");
+}
+
+#[test]
+fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
+    let told = |events: &str| {
+        Region::open(events, Options::default())
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        told("task_clok").contains("did you mean task_clock"),
+        "{}",
+        told("task_clok")
+    );
+    assert!(told("").contains("event"), "{}", told(""));
+    if !counts() {
+        return;
+    }
+    let mut region = open(Options::default());
+    assert!(matches!(region.stop(), Err(CounterError::Region(_))));
+    region.start().unwrap();
+    assert!(matches!(region.start(), Err(CounterError::Region(_))));
+    region.stop().unwrap();
+}
