@@ -5,6 +5,7 @@
 //! Nothing here counts events or decides anything. What a machine lacks is [`unavailable::Unavailable`], with the remedy.
 
 pub mod cgroup;
+pub mod files;
 pub mod launch;
 pub mod pidfd;
 pub mod poll;

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::procfs::Procfs;
 use crate::unavailable::Unavailable;
 
 /// The start of the names of this program's groups; its process number follows, then what distinguishes them.
@@ -143,7 +144,7 @@ impl Bandwidth {
 
 /// resctrl below a root directory, and this program's groups in it.
 pub struct Resctrl {
-    root: PathBuf,
+    proc: Procfs,
     mount: PathBuf,
     groups: Box<dyn Groups>,
 }
@@ -159,7 +160,7 @@ impl Resctrl {
     #[must_use]
     pub fn over(root: &Path, groups: Box<dyn Groups>) -> Self {
         Self {
-            root: root.to_owned(),
+            proc: Procfs::below(root),
             mount: root.join("sys/fs/resctrl"),
             groups,
         }
@@ -240,11 +241,9 @@ impl Resctrl {
 
     /// Why there is nothing to work with: no resctrl, not mounted, or without an ability, in these words.
     fn unavailable(&self, (lacks, mend): (&str, &str)) -> Unavailable {
-        let read = std::fs::read_to_string(self.root.join("proc/filesystems"));
-        let known = read.is_ok_and(|t| t.lines().any(|l| l.trim_end().ends_with("resctrl")));
         if self.mount.join("info").is_dir() {
             Unavailable::new(lacks, mend)
-        } else if known {
+        } else if self.proc.knows_file_system("resctrl") {
             Unavailable::new(
                 "resctrl is not mounted",
                 "run `mount -t resctrl resctrl /sys/fs/resctrl` as root",
@@ -352,7 +351,9 @@ impl Resctrl {
             let owner = name
                 .strip_prefix(PREFIX)
                 .and_then(|rest| rest.split('-').next());
-            owner.is_some_and(|pid| !self.root.join("proc").join(pid).exists())
+            owner
+                .and_then(|pid| pid.parse().ok())
+                .is_some_and(|pid| !self.proc.has(pid))
         };
         let mut stale = folders(&self.mount.join("mon_groups"));
         stale.retain(|(name, _)| is_stale(name));

@@ -3,7 +3,6 @@
 //! Input: observations. Output: waits from the kernel's sums, which needs no privilege, or from BPF programs that measure each.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_model::driver::Recorder;
@@ -134,7 +133,7 @@ impl Waits {
 
     fn sum(&mut self, side: usize, seen: &Observation) {
         for thread in &seen.threads {
-            let Some(now) = Sums::of(Path::new("/proc"), thread.id.0) else {
+            let Some(now) = PROC.sums(thread.id.0) else {
                 continue;
             };
             let known = self.threads.insert(thread.id.0, now);

@@ -8,13 +8,13 @@
 //! what an instruction costs are not told apart. What nobody who is looked at ran is nobody's here.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use countersteer_model::units::{CpuId, Nanos};
 
-use super::files::text;
 use super::powercap::{self, Powercap};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::procfs::Procfs;
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -42,7 +42,7 @@ const SHARE: Column = Column {
 const TICKS_PER_S: f64 = 100.0;
 
 struct Attribution {
-    root: PathBuf,
+    proc: Procfs,
     packages: Powercap,
     /// Seconds that a CPU was busy.
     busy: BTreeMap<CpuId, Growing>,
@@ -65,7 +65,7 @@ impl Attribution {
         let ran = BTreeMap::new();
         let followed = BTreeMap::new();
         Ok(Self {
-            root: root.to_owned(),
+            proc: Procfs::below(root),
             packages,
             busy,
             ran,
@@ -76,49 +76,24 @@ impl Attribution {
 
     /// Seconds that each CPU was busy since the last time.
     fn busy(&mut self) -> BTreeMap<CpuId, f64> {
-        let stat = text(&self.root.join("proc/stat")).unwrap_or_default();
-        let since = |line: &str| {
-            let (cpu, ticks) = busy_ticks(line)?;
-            Some((
-                cpu,
-                self.busy.entry(cpu).or_default().since(ticks, None)? / TICKS_PER_S,
-            ))
+        let ticks = self.proc.busy_ticks().into_iter();
+        let since = |(cpu, ticks): (CpuId, f64)| {
+            let new = self.busy.entry(cpu).or_default().since(ticks, None)?;
+            Some((cpu, new / TICKS_PER_S))
         };
-        stat.lines().filter_map(since).collect()
+        ticks.filter_map(since).collect()
     }
 
     /// Adds the time of followed threads that nobody has told.
     fn look_up(&mut self) {
         for (tid, total) in &mut self.followed {
-            let folder = self.root.join("proc").join(tid.to_string());
-            let ns =
-                text(&folder.join("schedstat")).and_then(|t| t.split(' ').next()?.parse().ok());
-            // What is behind the name counts from the third field; the name itself may have blanks and parentheses.
-            let stat = text(&folder.join("stat"));
-            let cpu =
-                stat.and_then(|t| t.rsplit_once(") ")?.1.split(' ').nth(39 - 3)?.parse().ok());
+            let ns = self.proc.sums(*tid).map(|sums| sums.ran_ns as f64);
+            let cpu = self.proc.process_stat(*tid).map(|stat| stat.cpu);
             if let (Some(ns), Some(cpu)) = (ns.and_then(|ns| total.since(ns, None)), cpu) {
-                *self.ran.entry((*tid, CpuId(cpu))).or_default() += ns * 1e-9;
+                *self.ran.entry((*tid, cpu)).or_default() += ns * 1e-9;
             }
         }
     }
-}
-
-/// The CPU of `cpu3 user nice system idle iowait irq softirq ...`, and the ticks in which it ran something.
-fn busy_ticks(line: &str) -> Option<(CpuId, f64)> {
-    let mut fields = line.strip_prefix("cpu")?.split_whitespace();
-    let cpu = CpuId(
-        fields
-            .next()
-            .filter(|_| !line.starts_with("cpu "))?
-            .parse()
-            .ok()?,
-    );
-    let ticks: Vec<f64> = fields.map_while(|f| f.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
-        return None;
-    };
-    Some((cpu, user + nice + system + irq + softirq))
 }
 
 impl Provider for Attribution {

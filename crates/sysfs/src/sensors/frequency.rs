@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::units::CpuId;
 
-use super::files::{folders, name, number};
 use super::{Column, Kind, Place, Provider, ProviderDef, Value};
+use crate::files::{folders, name, number};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {

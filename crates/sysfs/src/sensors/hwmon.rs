@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::files::{files, folders, name, number, text};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::files::{files, folders, name, number, text};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {

@@ -5,7 +5,6 @@
 //! mend it.
 
 mod attribution;
-mod files;
 mod frequency;
 mod hwmon;
 mod meters;

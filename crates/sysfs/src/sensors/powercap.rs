@@ -9,8 +9,8 @@ use std::sync::Arc;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-use super::files::{folders, name, number, text};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::files::{folders, name, number, text, value};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -116,9 +116,7 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
 fn package_cpus(root: &Path, package: u32) -> CpuSet {
     let of = |cpu: &PathBuf| {
         let number = name(cpu).strip_prefix("cpu")?.parse().ok()?;
-        let its: u32 = text(&cpu.join("topology/physical_package_id"))?
-            .parse()
-            .ok()?;
+        let its: u32 = value(&cpu.join("topology/physical_package_id"))?;
         (its == package).then_some(CpuId(number))
     };
     folders(&root.join("sys/devices/system/cpu"))

@@ -2,9 +2,10 @@
 //!
 //! Input: `/proc/pressure/{cpu,memory,io}`. Output: seconds stalled (some task; all tasks) since the last reading.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::procfs::{ProcError, Procfs};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -45,63 +46,53 @@ const IO_FULL: Column = column(
     "time in which all tasks waited for I/O",
 );
 
-/// Files, lines, and what they tell. All tasks waiting for a CPU is defined for cgroups only.
-static LINES: &[(&str, &str, &Column)] = &[
-    ("cpu", "some", &CPU_SOME),
-    ("memory", "some", &MEMORY_SOME),
-    ("memory", "full", &MEMORY_FULL),
-    ("io", "some", &IO_SOME),
-    ("io", "full", &IO_FULL),
+/// Resources, and the columns of what some and all tasks waited for them. All tasks waiting for a CPU is defined for cgroups only.
+static RESOURCES: &[(&str, &Column, Option<&Column>)] = &[
+    ("cpu", &CPU_SOME, None),
+    ("memory", &MEMORY_SOME, Some(&MEMORY_FULL)),
+    ("io", &IO_SOME, Some(&IO_FULL)),
 ];
 
 struct Pressure {
-    folder: PathBuf,
-    totals: Vec<Growing>,
+    proc: Procfs,
+    /// By resource: of some tasks, and of all.
+    totals: Vec<[Growing; 2]>,
 }
 
 impl Pressure {
     fn open(root: &Path) -> Result<Self, Unavailable> {
-        let folder = root.join("proc/pressure");
-        if std::fs::read(folder.join("cpu")).is_err() {
+        let proc = Procfs::below(root);
+        let missing = |error: ProcError| {
             let mend = "start the kernel with `psi=1`, if it was built with CONFIG_PSI";
-            return Err(Unavailable::new(
-                format!("{} cannot be read", folder.join("cpu").display()),
-                mend,
-            ));
-        }
+            Unavailable::new(error.to_string(), mend)
+        };
+        proc.pressure("cpu").map_err(missing)?;
         Ok(Self {
-            folder,
-            totals: vec![Growing::default(); LINES.len()],
+            proc,
+            totals: vec![[Growing::default(); 2]; RESOURCES.len()],
         })
     }
 }
 
 impl Provider for Pressure {
     fn read(&mut self, into: &mut Vec<Value>) {
-        let mut last: (&str, Option<String>) = ("", None);
-        for ((file, line, column), total) in LINES.iter().zip(&mut self.totals) {
-            if last.0 != *file {
-                last = (file, std::fs::read_to_string(self.folder.join(file)).ok());
+        for ((resource, some, full), totals) in RESOURCES.iter().zip(&mut self.totals) {
+            let Ok(now) = self.proc.pressure(resource) else {
+                continue;
+            };
+            let parts = [(Some(*some), now.some_us), (*full, now.full_us)];
+            for ((column, us), total) in parts.into_iter().zip(totals) {
+                let (Some(column), Some(us)) = (column, us) else {
+                    continue;
+                };
+                into.extend(total.since(us as f64, None).map(|us| Value {
+                    column,
+                    place: Place::Machine,
+                    value: us * 1e-6,
+                }));
             }
-            let us = last.1.as_deref().and_then(|text| total_us(text, line));
-            let since = us.and_then(|us| total.since(us, None));
-            into.extend(since.map(|us| Value {
-                column,
-                place: Place::Machine,
-                value: us * 1e-6,
-            }));
         }
     }
-}
-
-/// The total of `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
-fn total_us(text: &str, line: &str) -> Option<f64> {
-    let fields = text.lines().find_map(|l| l.strip_prefix(line))?;
-    fields
-        .split_whitespace()
-        .find_map(|f| f.strip_prefix("total="))?
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use crate::procfs::Procfs;
 use crate::resctrl::{self, Resctrl};
 use crate::unavailable::Unavailable;
 
@@ -57,7 +58,7 @@ struct Group {
 
 struct Monitoring {
     resctrl: Resctrl,
-    processes: PathBuf,
+    proc: Procfs,
     of: HashMap<u32, Group>,
     /// Followed threads, the longest first.
     order: VecDeque<u32>,
@@ -73,7 +74,7 @@ impl Monitoring {
         resctrl.remove_stale();
         let mut own = Self {
             resctrl,
-            processes: root.join("proc"),
+            proc: Procfs::below(root),
             of: HashMap::new(),
             order: VecDeque::new(),
             free: VecDeque::new(),
@@ -116,7 +117,7 @@ impl Provider for Monitoring {
         // ended is in no group, and what it did counts.
         let has = |group: &Group, tid: &u32| resctrl::tasks(&group.path).contains(tid);
         let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(group, tid));
-        let is_moved = |tid: &u32| !is_there(tid) && self.processes.join(tid.to_string()).exists();
+        let is_moved = |tid: &u32| !is_there(tid) && self.proc.has(*tid);
         for moved in self
             .order
             .iter()
@@ -189,8 +190,8 @@ impl Drop for Monitoring {
 mod tests {
     use countersteer_fuzz::fake_root::write;
 
-    use super::super::files::{folders, name};
     use super::*;
+    use crate::files::{folders, name};
     use crate::resctrl::testing::Pretend;
 
     const GROUPS: &str = "sys/fs/resctrl/mon_groups";

@@ -3,13 +3,13 @@
 //! Input: `/proc/TID/schedstat`, which needs no privilege. Output: by thread, milliseconds waited since the last reading, and their
 //! mean. These are the kernel's sums: no percentiles follow from them (`steer stat --latency` measures each wait, as root).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
 use super::{Column, Kind, Place, Provider, ProviderDef, Value};
+use crate::procfs::{ProcError, Procfs, Sums};
 use crate::unavailable::Unavailable;
-use crate::waits::Sums;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "runqueue",
@@ -34,20 +34,18 @@ const MEAN: Column = Column {
 };
 
 struct Runqueue {
-    proc: PathBuf,
+    proc: Procfs,
     threads: FxHashMap<u32, Sums>,
 }
 
 impl Runqueue {
     fn open(root: &Path) -> Result<Self, Unavailable> {
-        let proc = root.join("proc");
-        let own = proc.join("self/schedstat");
-        if std::fs::read(&own).is_err() {
-            return Err(Unavailable::new(
-                format!("{} cannot be read", own.display()),
-                "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are",
-            ));
-        }
+        let proc = Procfs::below(root);
+        let missing = |error: ProcError| {
+            let mend = "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are";
+            Unavailable::new(error.to_string(), mend)
+        };
+        proc.own_sums().map_err(missing)?;
         Ok(Self {
             proc,
             threads: FxHashMap::default(),
@@ -59,7 +57,7 @@ impl Provider for Runqueue {
     fn read(&mut self, into: &mut Vec<Value>) {
         let proc = &self.proc;
         for (tid, before) in &mut self.threads {
-            let Some(now) = Sums::of(proc, *tid) else {
+            let Some(now) = proc.sums(*tid) else {
                 continue;
             };
             let waits = now.since(std::mem::replace(before, now));
@@ -75,7 +73,7 @@ impl Provider for Runqueue {
 
     fn follow(&mut self, tid: u32) {
         if !self.threads.contains_key(&tid)
-            && let Some(sums) = Sums::of(&self.proc, tid)
+            && let Some(sums) = self.proc.sums(tid)
         {
             self.threads.insert(tid, sums);
         }

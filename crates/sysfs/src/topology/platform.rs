@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::tree::Tree;
+use crate::procfs::field;
 
 /// Who made the processor, and its model number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +46,8 @@ pub(super) struct Platform {
 
 impl Platform {
     pub(super) fn read(tree: &Tree<'_>) -> Self {
-        let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
-        let field = |key: &str| cpuinfo.lines().find_map(|line| value_of(line, key));
+        let cpuinfo = tree.proc().cpuinfo();
+        let field = |key: &str| field(&cpuinfo, key);
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
         let family = number("cpu family");
         let model = number("model");
@@ -78,18 +79,13 @@ impl Platform {
             virtual_machine: field("flags")
                 .is_some_and(|f| f.split(' ').any(|flag| flag == "hypervisor")),
             hz: kernel_hz(tree),
-            energy_aware: tree.text("proc/sys/kernel/sched_energy_aware").as_deref() == Some("1"),
+            energy_aware: tree.proc().setting("sched_energy_aware").as_deref() == Some("1"),
         }
     }
 
     pub(super) fn is_x86(&self) -> bool {
         matches!(self.vendor, Vendor::Intel { .. } | Vendor::Amd { .. })
     }
-}
-
-fn value_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
-    let (name, value) = line.split_once(':')?;
-    (name.trim() == key).then(|| value.trim())
 }
 
 fn hex(value: &str) -> Option<u32> {
@@ -102,11 +98,11 @@ fn parts(cpuinfo: &str) -> BTreeMap<u32, Part> {
     let mut implementer = 0;
     let mut parts = BTreeMap::new();
     for line in cpuinfo.lines() {
-        if let Some(number) = value_of(line, "processor").and_then(|v| v.parse().ok()) {
+        if let Some(number) = field(line, "processor").and_then(|v| v.parse().ok()) {
             cpu = number;
-        } else if let Some(code) = value_of(line, "CPU implementer").and_then(hex) {
+        } else if let Some(code) = field(line, "CPU implementer").and_then(hex) {
             implementer = code;
-        } else if let Some(number) = value_of(line, "CPU part").and_then(hex) {
+        } else if let Some(number) = field(line, "CPU part").and_then(hex) {
             parts.insert(
                 cpu,
                 Part {
@@ -129,7 +125,7 @@ pub(super) fn part_of_midr(midr: &str) -> Option<Part> {
 }
 
 fn kernel_hz(tree: &Tree<'_>) -> Option<u32> {
-    let release = tree.text("proc/sys/kernel/osrelease")?;
+    let release = tree.proc().setting("osrelease")?;
     let config = tree.text(&format!("boot/config-{release}"))?;
     config
         .lines()

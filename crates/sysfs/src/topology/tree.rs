@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use countersteer_model::cpuset::CpuSet;
 
 use super::DetectError;
+use crate::files;
+use crate::procfs::Procfs;
 
 /// A directory that stands for `/`.
 pub(super) struct Tree<'a> {
@@ -24,16 +26,11 @@ impl<'a> Tree<'a> {
 
     /// The trimmed text of a file. Some sysfs files exist and refuse to be read: those count as absent, and so do empty ones.
     pub(super) fn text(&self, file: &str) -> Option<String> {
-        let bytes = std::fs::read(self.path(file)).ok()?;
-        // Device-tree strings end in NUL.
-        let text = String::from_utf8_lossy(&bytes)
-            .trim_matches(|c: char| c.is_whitespace() || c == '\0')
-            .to_owned();
-        (!text.is_empty()).then_some(text)
+        files::text(&self.path(file))
     }
 
     pub(super) fn number(&self, file: &str) -> Option<u64> {
-        self.text(file)?.parse().ok()
+        files::value(&self.path(file))
     }
 
     /// A CPU list, `None` if there is no such file.
@@ -67,15 +64,11 @@ impl<'a> Tree<'a> {
 
     /// Entries of `folder` named `prefix` and a number, by number.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Vec<u32> {
-        let entries = std::fs::read_dir(self.path(folder))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let number = |name: &str| name.strip_prefix(prefix)?.parse().ok();
-        let mut numbers: Vec<u32> = entries
-            .filter_map(|e| number(e.file_name().to_str()?))
-            .collect();
-        numbers.sort_unstable();
-        numbers
+        files::numbered(&self.path(folder), prefix).unwrap_or_default()
+    }
+
+    /// What /proc says of this machine.
+    pub(super) fn proc(&self) -> Procfs {
+        Procfs::below(self.root)
     }
 }

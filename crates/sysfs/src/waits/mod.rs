@@ -7,7 +7,9 @@ mod histogram;
 mod schedstat;
 
 pub use histogram::Histogram;
-pub use schedstat::{Schedstat, Sums};
+pub use schedstat::Schedstat;
+
+pub use crate::procfs::Sums;
 
 /// Waits of a thread, or of several together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

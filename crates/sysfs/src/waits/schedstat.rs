@@ -1,38 +1,13 @@
 //! Waits from `/proc/PID/task/TID/schedstat`: sums that the kernel keeps of each thread. No privilege is needed; what a thread
 //! waited between the last reading and its end is not seen.
 
-use std::path::{Path, PathBuf};
-
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::procfs::{PROC, Procfs, Sums};
 
 use super::{Source, ThreadWaits, Waits, Whose};
 
-/// Sums that the kernel keeps of a thread since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    pub ran_ns: u64,
-    pub waited_ns: u64,
-    /// Times that it got a CPU.
-    pub times: u64,
-}
-
 impl Sums {
-    /// Of a thread that is alive, where the kernel keeps them; `proc` is the folder of /proc.
-    #[must_use]
-    pub fn of(proc: &Path, tid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(proc.join(format!("{tid}/schedstat"))).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.split_whitespace().map(|f| f.parse().ok());
-        let mut next = || fields.next().flatten();
-        Some(Self {
-            ran_ns: next()?,
-            waited_ns: next()?,
-            times: next()?,
-        })
-    }
-
     /// What is new since then. Sums that shrank are another thread's, which got the number meanwhile.
     #[must_use]
     pub fn since(self, before: Self) -> Waits {
@@ -52,7 +27,7 @@ impl Sums {
 /// Reads the kernel's sums of threads.
 #[derive(Debug)]
 pub struct Schedstat {
-    proc: PathBuf,
+    proc: Procfs,
     whose: Whose,
     /// Processes with their threads that live.
     known: FxHashMap<u32, FxHashMap<u32, Sums>>,
@@ -63,7 +38,7 @@ impl Schedstat {
     #[must_use]
     pub fn new(whose: Whose) -> Self {
         let mut new = Self {
-            proc: "/proc".into(),
+            proc: PROC.clone(),
             known: FxHashMap::default(),
             whose: Whose {
                 pids: Vec::new(),
@@ -71,7 +46,7 @@ impl Schedstat {
             },
         };
         let present = if new.whose.all {
-            numbers(&new.proc)
+            new.proc.processes()
         } else {
             whose.pids
         };
@@ -79,14 +54,17 @@ impl Schedstat {
         new
     }
 
-    fn threads(&self, pid: u32) -> Vec<u32> {
-        numbers(&self.proc.join(format!("{pid}/task")))
+    fn sums(&self, pid: u32) -> FxHashMap<u32, Sums> {
+        let threads = self.proc.threads(pid).into_iter();
+        threads
+            .filter_map(|tid| Some((tid, self.proc.sums(tid)?)))
+            .collect()
     }
 
     /// Processes that are there now: those known, their descendants, and this process's where those are wanted.
     fn find(&mut self) {
         if self.whose.all {
-            for pid in numbers(&self.proc) {
+            for pid in self.proc.processes() {
                 self.known.entry(pid).or_default();
             }
             return;
@@ -95,7 +73,7 @@ impl Schedstat {
         parents.extend(self.whose.children.then(std::process::id));
         let mut seen: FxHashSet<u32> = parents.iter().copied().collect();
         while let Some(parent) = parents.pop() {
-            for child in self.children(parent) {
+            for child in self.proc.children(parent) {
                 if seen.insert(child) {
                     self.known.entry(child).or_default();
                     parents.push(child);
@@ -103,41 +81,11 @@ impl Schedstat {
             }
         }
     }
-
-    fn children(&self, pid: u32) -> Vec<u32> {
-        let of = |tid: u32| {
-            let path = self.proc.join(format!("{pid}/task/{tid}/children"));
-            std::fs::read_to_string(path).unwrap_or_default()
-        };
-        let texts = self.threads(pid).into_iter().map(of);
-        texts
-            .flat_map(|t| {
-                t.split_whitespace()
-                    .filter_map(|n| n.parse().ok())
-                    .collect::<Vec<u32>>()
-            })
-            .collect()
-    }
-
-    fn name(&self, tid: u32) -> String {
-        let comm = std::fs::read(self.proc.join(format!("{tid}/comm"))).unwrap_or_default();
-        String::from_utf8_lossy(&comm).trim_end().to_owned()
-    }
-}
-
-/// Names in a folder that are numbers.
-fn numbers(folder: &Path) -> Vec<u32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-        .collect()
 }
 
 impl Source for Schedstat {
     fn follow(&mut self, pid: u32) {
-        let threads = self.threads(pid).into_iter();
-        let sums = threads.filter_map(|tid| Some((tid, Sums::of(&self.proc, tid)?)));
-        let sums: FxHashMap<u32, Sums> = sums.collect();
+        let sums = self.sums(pid);
         self.known.entry(pid).or_insert(sums);
     }
 
@@ -145,18 +93,14 @@ impl Source for Schedstat {
         self.find();
         let mut known = std::mem::take(&mut self.known);
         known.retain(|pid, before| {
-            let now: FxHashMap<u32, Sums> = self
-                .threads(*pid)
-                .into_iter()
-                .filter_map(|tid| Some((tid, Sums::of(&self.proc, tid)?)))
-                .collect();
+            let now = self.sums(*pid);
             for (tid, sums) in &now {
                 let waits = sums.since(before.get(tid).copied().unwrap_or_default());
                 if waits.times > 0 {
                     hear(ThreadWaits {
                         pid: *pid,
                         tid: *tid,
-                        name: self.name(*tid),
+                        name: self.proc.name(*tid).unwrap_or_default(),
                         ended: false,
                         waits,
                     });
@@ -171,15 +115,15 @@ impl Source for Schedstat {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
 
     #[test]
     fn sums_count_since_a_thread_was_known_and_whole_where_it_is_new() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+            write(root.path(), &[(&format!("proc/{path}"), text)]);
         };
         let thread = |tid: u32, text: &str| {
             write(&format!("7/task/{tid}/children"), "");
@@ -188,7 +132,7 @@ mod tests {
         };
         thread(7, "100 50 5\n");
         let mut source = Schedstat {
-            proc: root.path().into(),
+            proc: Procfs::below(root.path()),
             whose: Whose::default(),
             known: FxHashMap::default(),
         };
@@ -209,6 +153,5 @@ mod tests {
         // Another thread has the number now.
         thread(8, "10 3 1\n");
         assert_eq!(read(), [(8, 1, 3)]);
-        assert_eq!(Sums::parse("garbage"), None);
     }
 }

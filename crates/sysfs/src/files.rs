@@ -1,0 +1,135 @@
+//! Small files of sysfs.
+//!
+//! Input: a path. Output: its trimmed text or value, `None` where there is none: devices vanish, and some files refuse to be read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use countersteer_model::cpuset::CpuSet;
+
+/// The trimmed text of a file; nothing where it is empty. Device-tree strings end in NUL, which is cut off too.
+#[must_use]
+pub fn text(path: &Path) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A whole number, or whatever else has a text of its own.
+#[must_use]
+pub fn value<T: FromStr>(path: &Path) -> Option<T> {
+    text(path)?.parse().ok()
+}
+
+/// The number in a file of a sensor.
+#[must_use]
+pub fn number(path: &Path) -> Option<f64> {
+    value(path).filter(|n: &f64| n.is_finite())
+}
+
+/// CPUs that are online, by the kernel's numbers.
+#[must_use]
+pub fn online(root: &Path) -> Option<CpuSet> {
+    value(&root.join("sys/devices/system/cpu/online"))
+}
+
+/// The folder of a CPU.
+#[must_use]
+pub fn cpu(root: &Path, cpu: u32) -> PathBuf {
+    root.join(format!("sys/devices/system/cpu/cpu{cpu}"))
+}
+
+/// Entries of a folder named `prefix` and a number, by number.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn numbered(folder: &Path, prefix: &str) -> io::Result<Vec<u32>> {
+    let number = |name: &str| name.strip_prefix(prefix)?.parse().ok();
+    let mut numbers: Vec<u32> = std::fs::read_dir(folder)?
+        .flatten()
+        .filter_map(|e| number(e.file_name().to_str()?))
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The folders and links to folders in a folder, by name; numbers in names count as numbers.
+#[must_use]
+pub fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    found.sort_by_cached_key(|p| name_key(p));
+    found
+}
+
+/// The files in a folder.
+#[must_use]
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| p.is_file()).collect();
+    found.sort_by_cached_key(|p| name_key(p));
+    found
+}
+
+/// The last part of a path.
+#[must_use]
+pub fn name(path: &Path) -> &str {
+    path.file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default()
+}
+
+/// `cpu10` comes after `cpu9`.
+fn name_key(path: &Path) -> (String, u64, String) {
+    let name = name(path);
+    let digits = name
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(name.len());
+    let (prefix, rest) = name.split_at(digits);
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    (
+        prefix.to_owned(),
+        rest[..end].parse().unwrap_or(0),
+        name.to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_fuzz::fake_root::write;
+
+    use super::*;
+
+    #[test]
+    fn files_have_texts_numbers_and_lists_or_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let cpus = "sys/devices/system/cpu";
+        write(
+            root.path(),
+            &[
+                (&format!("{cpus}/online"), "0-2,9\n"),
+                (&format!("{cpus}/cpu9/capacity"), " 446\n"),
+                (&format!("{cpus}/cpu10/capacity"), "much\n"),
+                (&format!("{cpus}/cpufreq/x"), "\n"),
+                ("model", "Board 3\0"),
+            ],
+        );
+        let file = |path: &str| root.path().join(path);
+        assert_eq!(online(root.path()).map(|cpus| cpus.len()), Some(4));
+        assert_eq!(numbered(&file(cpus), "cpu").unwrap(), [9, 10]);
+        let names = folders(&file(cpus))
+            .iter()
+            .map(|f| name(f).to_owned())
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["cpu9", "cpu10", "cpufreq"]);
+        let capacity = |number| value::<u32>(&cpu(root.path(), number).join("capacity"));
+        assert_eq!([9, 10, 11].map(capacity), [Some(446), None, None]);
+        assert_eq!(text(&file("model")).as_deref(), Some("Board 3"));
+        assert_eq!(text(&file(&format!("{cpus}/cpufreq/x"))), None);
+        assert_eq!(number(&file(&format!("{cpus}/cpu9/capacity"))), Some(446.0));
+    }
+}
