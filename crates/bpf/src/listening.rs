@@ -1,9 +1,11 @@
 //! What the kernel tells: waiting for it, taking it in, and finding out whether the scheduler is still there.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use countersteer_host::undo::{Journal, sched_ext};
+use countersteer_sysfs::sched_ext::is_enabled;
 
 use crate::ScxError;
 use crate::engine::ScxEngine;
@@ -15,10 +17,9 @@ const GLANCE: Duration = Duration::from_millis(50);
 impl ScxEngine {
     /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
     pub(super) fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
-        let enabled = |state: String| state.trim() == "enabled";
         for _ in 0..200 {
             self.kernel.ejected()?;
-            if std::fs::read_to_string("/sys/kernel/sched_ext/state").is_ok_and(enabled) {
+            if is_enabled(Path::new("/")) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use countersteer_sysfs::sched_ext;
+
 /// Why not, in one line each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoScx {
@@ -41,8 +43,8 @@ fn probe_under(root: &Path, privileged: bool) -> Result<(), NoScx> {
     if !root.join("sys/kernel/btf/vmlinux").exists() {
         return Err(NoScx::NoBtf);
     }
-    if let Ok(name) = std::fs::read_to_string(root.join("sys/kernel/sched_ext/root/ops")) {
-        return Err(NoScx::Occupied(name.trim().to_owned()));
+    if let Some(name) = sched_ext::loaded(root) {
+        return Err(NoScx::Occupied(name));
     }
     if privileged {
         Ok(())

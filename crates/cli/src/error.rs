@@ -12,6 +12,7 @@ use countersteer_profiler::ProfileError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
 use countersteer_sysfs::launch::LaunchError;
+use countersteer_sysfs::procfs::ProcError;
 use countersteer_sysfs::topology::DetectError;
 
 pub use countersteer_lab::error::{Kind, Told, told};
@@ -110,10 +111,13 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     }
     if let Some(error) = cause.downcast_ref::<OnlineError>() {
         return match error {
-            OnlineError::Unable { .. } => Some(Kind::Missing),
+            OnlineError::Unable { .. } | OnlineError::Unavailable(_) => Some(Kind::Missing),
             OnlineError::Journal(_) => Some(Kind::Io),
             _ => None,
         };
+    }
+    if cause.is::<ProcError>() {
+        return Some(Kind::Io);
     }
     if cause.is::<PolicyError>() {
         return Some(Kind::Usage);

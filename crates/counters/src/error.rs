@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use countersteer_model::counters::{PlanError, SpecError};
 
 use countersteer_sysfs::launch::LaunchError;
-use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::procfs::{PROC, ProcError};
 
 use crate::perf::limits::permission;
 use crate::perf::vendor::VendorError;
@@ -65,6 +65,9 @@ pub enum CounterError {
     /// No such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone { what: &'static str, id: u32 },
+    /// A process or thread that is there and of which /proc says nothing.
+    #[error(transparent)]
+    Proc(#[from] ProcError),
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
     Cgroup { path: PathBuf, source: io::Error },
     /// A control group that the kernel keeps no counters for.

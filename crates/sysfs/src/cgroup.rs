@@ -1,6 +1,6 @@
-//! Control groups whose events the kernel does not count.
+//! Control groups.
 //!
-//! Input: a control group's folder. Output: what to write where, so that it does.
+//! Input: a control group's folder. Output: the processes in it, and what to write where, so that the kernel counts its events.
 
 use std::path::Path;
 
@@ -38,9 +38,35 @@ pub fn remedy_without_counters(path: &Path) -> String {
     }
 }
 
+/// The processes in a control group and in those below it.
+#[must_use]
+pub fn members(folder: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let mut pids: Vec<u32> = text.lines().filter_map(|l| l.parse().ok()).collect();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            pids.extend(members(&entry.path()));
+        }
+    }
+    pids
+}
+
 #[cfg(test)]
 mod tests {
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
+
+    #[test]
+    fn processes_are_those_of_the_groups_below_too() {
+        let root = tempfile::tempdir().unwrap();
+        write(
+            root.path(),
+            &[("cgroup.procs", "7\n8\n"), ("a/b/cgroup.procs", "9\n")],
+        );
+        assert_eq!(members(root.path()), [7, 8, 9]);
+        assert!(members(&root.path().join("c")).is_empty());
+    }
 
     #[test]
     fn a_control_group_without_counters_is_told_what_to_write_at_the_top() {

@@ -29,6 +29,15 @@ pub fn number(path: &Path) -> Option<f64> {
     value(path).filter(|n: &f64| n.is_finite())
 }
 
+/// A CPU list; nothing where there is no such file.
+///
+/// # Errors
+/// It is none; the text is given.
+pub fn cpus(path: &Path) -> Result<Option<CpuSet>, String> {
+    let parsed = text(path).map(|text| text.parse().map_err(|_| text));
+    parsed.transpose()
+}
+
 /// CPUs that are online, by the kernel's numbers.
 #[must_use]
 pub fn online(root: &Path) -> Option<CpuSet> {

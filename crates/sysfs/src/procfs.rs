@@ -26,23 +26,45 @@ pub static PROC: Procfs = Procfs(Cow::Borrowed("/proc"));
 
 /// Why a file of /proc says nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum ProcError {
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("{}:{line}: expected {expected}, found `{found}`", path.display())]
-    Malformed {
-        path: PathBuf,
-        line: usize,
-        expected: &'static str,
-        found: String,
-    },
+#[error("{why}; {remedy}")]
+pub struct ProcError {
+    /// The file, its line where it was parsed, and what is wrong with it.
+    pub why: String,
+    pub remedy: &'static str,
+    /// It is not there: its process or thread has exited, or the kernel lacks it.
+    is_absent: bool,
+}
+
+impl ProcError {
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self {
+            why: format!("cannot read {}: {error}", path.display()),
+            remedy: match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (`ulimit -n`)",
+                Some(libc::EACCES | libc::EPERM) => {
+                    "run as the user whose process it is, or as root"
+                }
+                _ => "is /proc mounted, and does this kernel have the file?",
+            },
+            is_absent: matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
+        }
+    }
+
+    fn malformed(path: &Path, line: usize, expected: &str, found: &str) -> Self {
+        let path = path.display();
+        Self {
+            why: format!("{path}:{line}: expected {expected}, found `{found}`"),
+            remedy: "report it with the kernel's version",
+            is_absent: false,
+        }
+    }
 }
 
 /// A file by device and inode.
 pub type FileId = (u64, u64);
 
 /// The state of a thread or a process, from its `stat`, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Running or waiting for a CPU.
     pub runnable: bool,
@@ -129,7 +151,7 @@ impl Procfs {
     pub fn threads_of(&self, pid: u32) -> Result<Vec<u32>, ProcError> {
         let path = self.path(pid, "task");
         let threads = files::numbered(&path, "");
-        let threads = threads.map_err(|source| ProcError::Unreadable { path, source });
+        let threads = threads.map_err(|error| ProcError::unreadable(&path, &error));
         Ok(there(threads)?.unwrap_or_default())
     }
 
@@ -299,19 +321,14 @@ impl Procfs {
         let mut rest = path.as_mut_slice();
         let fits = write!(rest, "{}/{file}", self.0);
         let left = rest.len();
-        let path = str::from_utf8(&path[..256 - left]).unwrap_or_default();
+        let path = Path::new(str::from_utf8(&path[..256 - left]).unwrap_or_default());
         let read = fits
             .and_then(|()| File::open(path))
             .and_then(|mut file| file.read(&mut line));
-        let length = read.map_err(|source| ProcError::Unreadable {
-            path: path.into(),
-            source,
-        })?;
-        parse::stat(&line[..length]).ok_or_else(|| ProcError::Malformed {
-            path: path.into(),
-            line: 1,
-            expected: "a thread's numbers",
-            found: String::from_utf8_lossy(&line[..length.min(80)]).into(),
+        let length = read.map_err(|error| ProcError::unreadable(path, &error))?;
+        parse::stat(&line[..length]).ok_or_else(|| {
+            let found = String::from_utf8_lossy(&line[..length.min(80)]);
+            ProcError::malformed(path, 1, "the numbers of a thread", &found)
         })
     }
 
@@ -380,7 +397,7 @@ impl Procfs {
         let path = Path::new(&*self.0).join(file);
         match std::fs::read(&path) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Err(source) => Err(ProcError::Unreadable { path, source }),
+            Err(error) => Err(ProcError::unreadable(&path, &error)),
         }
     }
 
@@ -390,11 +407,9 @@ impl Procfs {
         parse: impl FnOnce(&str) -> Result<T, parse::Error>,
     ) -> Result<T, ProcError> {
         let text = self.text(file)?;
-        parse(&text).map_err(|parse::Error { line, expected }| ProcError::Malformed {
-            path: Path::new(&*self.0).join(file),
-            line,
-            expected,
-            found: text.lines().nth(line - 1).unwrap_or_default().to_owned(),
+        parse(&text).map_err(|parse::Error { line, expected }| {
+            let found = text.lines().nth(line - 1).unwrap_or_default();
+            ProcError::malformed(&Path::new(&*self.0).join(file), line, expected, found)
         })
     }
 }
@@ -411,11 +426,7 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn there<T>(read: Result<T, ProcError>) -> Result<Option<T>, ProcError> {
     match read {
         Ok(value) => Ok(Some(value)),
-        Err(ProcError::Unreadable { source, .. })
-            if matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.is_absent => Ok(None),
         Err(error) => Err(error),
     }
 }

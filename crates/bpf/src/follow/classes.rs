@@ -7,6 +7,7 @@ use std::path::Path;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
+use countersteer_sysfs::files;
 
 /// Classes, and whose they are.
 pub(super) struct Classes {
@@ -37,14 +38,7 @@ impl Classes {
 }
 
 fn package(root: &Path, cpu: CpuId) -> u32 {
-    let path = root.join(format!(
-        "sys/devices/system/cpu/cpu{}/topology/physical_package_id",
-        cpu.0
-    ));
-    std::fs::read_to_string(path)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0)
+    files::value(&files::cpu(root, cpu.0).join("topology/physical_package_id")).unwrap_or(0)
 }
 
 #[cfg(test)]

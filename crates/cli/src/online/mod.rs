@@ -85,7 +85,7 @@ impl Program {
     }
 
     fn running(pid: u32) -> anyhow::Result<Self> {
-        let name = PROC.name(pid).ok_or_else(|| {
+        let name = PROC.name_of(pid)?.ok_or_else(|| {
             told(
                 Kind::Missing,
                 format!("there is no process {pid}; see `ps`"),

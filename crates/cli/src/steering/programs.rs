@@ -1,4 +1,5 @@
 //! Whom to steer: a command, a workload, processes, a control group.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use countersteer_lab::plan;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_sysfs::cgroup;
 use countersteer_sysfs::procfs::{PROC, Status};
 
 use crate::error::{Kind, told};
@@ -47,7 +49,7 @@ impl Whom {
             return workload(name, topology);
         }
         if let Some(folder) = &self.cgroup {
-            return cgroup(folder);
+            return in_cgroup(folder);
         }
         if !self.pid.is_empty() {
             return attached(&self.pid);
@@ -222,7 +224,7 @@ fn foreign(own: &Status, of: &Status) -> Option<u32> {
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
-fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
+fn in_cgroup(folder: &Path) -> anyhow::Result<Programs> {
     if !folder.join("cgroup.procs").is_file() {
         let why = format!(
             "{} is no control group: there is no cgroup.procs in it",
@@ -234,8 +236,7 @@ fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
     let folder = folder.to_owned();
     let mut known = std::collections::BTreeMap::new();
     let find = move || {
-        let mut pids = Vec::new();
-        members(&folder, &mut pids);
+        let pids = cgroup::members(&folder);
         known.retain(|pid, _| pids.contains(pid));
         let mut next = known
             .values()
@@ -256,16 +257,6 @@ fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
         name: shown,
         text,
     })
-}
-
-fn members(folder: &PathBuf, pids: &mut Vec<u32>) {
-    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    pids.extend(text.lines().filter_map(|l| l.parse::<u32>().ok()));
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            members(&entry.path(), pids);
-        }
-    }
 }
 
 fn root(pid: u32, row: usize) -> Root {

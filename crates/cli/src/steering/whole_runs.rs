@@ -15,6 +15,7 @@ use countersteer_model::evidence::Evidence;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
 use countersteer_profiler::this_program;
+use countersteer_sysfs::sched_ext;
 use rand::{RngExt, SeedableRng};
 
 use crate::interrupt::{self, Helper, Temporary};
@@ -258,7 +259,6 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
 
 /// Loads a sched_ext scheduler, which stays while its process does.
 fn loaded(words: &[String]) -> anyhow::Result<Helper> {
-    const STATE: &str = "/sys/kernel/sched_ext/state";
     const MOST: Duration = Duration::from_secs(10);
     let mut command = Command::new(&words[0]);
     command
@@ -269,8 +269,7 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
     let scheduler =
         Helper::start(&mut command).with_context(|| format!("cannot start {}", words[0]))?;
     let began = Instant::now();
-    let enabled = |state: String| state.trim() == "enabled";
-    while !std::fs::read_to_string(STATE).is_ok_and(enabled) {
+    while !sched_ext::is_enabled(Path::new("/")) {
         if let Some(status) = scheduler.ended()? {
             let why = format!(
                 "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
@@ -280,7 +279,9 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
         }
         if began.elapsed() > MOST {
             let name = &words[0];
-            let why = format!("{name} is not loaded after 10 s: {STATE} does not say so");
+            let why = format!(
+                "{name} is not loaded after 10 s: /sys/kernel/sched_ext/state does not say so"
+            );
             return Err(told(Kind::Io, why));
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -9,7 +9,7 @@ use std::path::Path;
 use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sysfs::poll::{Poller, Wake};
-use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::procfs::{PROC, Procfs};
 
 use super::event_sorter::EventSorter;
 use super::request::{Request, Target, sample_ns};
@@ -83,9 +83,7 @@ fn suits(request: &Request) -> Result<(), &'static str> {
 /// Whether this process sees threads by the numbers that they have inside the kernel: those of the outermost namespace.
 #[must_use]
 pub fn sees_all_threads(root: &Path) -> bool {
-    const OUTERMOST: &str = "pid:[4026531836]";
-    std::fs::read_link(root.join("proc/self/ns/pid"))
-        .is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
+    Procfs::below(root).in_outermost_namespace()
 }
 
 pub(super) struct BpfCounters {

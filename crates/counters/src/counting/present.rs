@@ -3,7 +3,7 @@
 //! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](crate::Target), and how many had to
 //! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
 use countersteer_model::cpuset::CpuSet;
-use countersteer_sysfs::procfs::PROC;
+use countersteer_sysfs::procfs::{PROC, Stat};
 
 use crate::perf::catalog::TASK_CLOCK;
 use crate::perf::limits;
@@ -93,31 +93,16 @@ fn candidates() -> Vec<Candidate> {
     PROC.processes()
         .into_iter()
         .filter(|pid| *pid != own)
-        .filter_map(|pid| {
-            candidate(
-                pid,
-                &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
-            )
-        })
+        .filter_map(|pid| candidate(pid, &PROC.process_stat(pid)?))
         .collect()
 }
 
-/// Reads a line of `/proc/PID/stat`; nothing for the kernel's own threads and what has ended.
-fn candidate(pid: u32, stat: &str) -> Option<Candidate> {
-    const KERNEL_THREAD: u64 = 0x0020_0000;
-    // A name may hold blanks and parentheses; what follows the last one is numbers.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let number = |nth: usize| fields.get(nth)?.parse::<u64>().ok();
-    let state = fields.first()?;
-    let flags = number(6)?;
-    if flags & KERNEL_THREAD != 0 || matches!(*state, "Z" | "X") {
-        return None;
-    }
-    Some(Candidate {
+/// A process before it is looked at; nothing for the kernel's own threads and what has ended.
+fn candidate(pid: u32, stat: &Stat) -> Option<Candidate> {
+    (!stat.kernel && !stat.zombie).then_some(Candidate {
         pid,
-        threads: number(17)?,
-        ran: number(11)? + number(12)?,
+        threads: stat.threads,
+        ran: stat.ran_ticks,
     })
 }
 
@@ -138,27 +123,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_is_read_behind_the_name() {
-        let line = "42 (a ) b) S 1 42 42 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 3 0 99 0";
-        assert_eq!(
-            candidate(42, line),
-            Some(Candidate {
-                pid: 42,
-                threads: 3,
-                ran: 42
-            })
-        );
-        assert_eq!(
-            candidate(42, &line.replace("4194304", "2129984")),
-            None,
-            "a thread of the kernel"
-        );
-        assert_eq!(
-            candidate(42, &line.replace(" S ", " Z ")),
-            None,
-            "one that has ended"
-        );
-        assert_eq!(candidate(42, ""), None);
+    fn threads_of_the_kernel_and_what_has_exited_are_no_candidates() {
+        let program = Stat {
+            threads: 3,
+            ran_ticks: 42,
+            ..Stat::default()
+        };
+        let found = candidate(7, &program).unwrap();
+        assert_eq!((found.pid, found.threads, found.ran), (7, 3, 42));
+        let kernel = Stat {
+            kernel: true,
+            ..program
+        };
+        let zombie = Stat {
+            zombie: true,
+            ..program
+        };
+        assert_eq!([kernel, zombie].map(|stat| candidate(7, &stat)), [None; 2]);
     }
 
     #[test]

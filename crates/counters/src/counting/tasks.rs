@@ -1,11 +1,12 @@
 //! Threads of a target, with the error of this module where they have exited.
+
 use countersteer_sysfs::procfs::PROC;
 
 use crate::CounterError;
 
 /// The threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
-    let tids = PROC.threads(pid);
+    let tids = PROC.threads_of(pid)?;
     let what = "process";
     (!tids.is_empty())
         .then_some(tids)
@@ -15,6 +16,7 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
 /// The process of a thread.
 pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
     let what = "thread";
-    PROC.process_of(tid)
-        .ok_or(CounterError::Gone { what, id: tid })
+    let status = PROC.status_of(tid)?;
+    let gone = CounterError::Gone { what, id: tid };
+    status.map(|status| status.process).ok_or(gone)
 }

@@ -4,8 +4,9 @@
 //! and 7.2), and what several events tell may not be mixed ([`super::open`]). There, what threads counted last is known only
 //! together. Programs inside the kernel tell final counts on any kernel ([`crate::counting::bpf`]).
 
-use std::path::Path;
 use std::sync::OnceLock;
+
+use countersteer_sysfs::procfs::PROC;
 
 use super::record::{Record, parse};
 use super::sys::{self, Attr, Ring, Scope, abi};
@@ -49,8 +50,7 @@ fn try_telling() -> std::io::Result<bool> {
         return Ok(false);
     };
     // Whoever was waited for may still be on its way out.
-    let folder = format!("/proc/self/task/{brief}");
-    while Path::new(&folder).exists() {
+    while PROC.has(brief.as_raw().unsigned_abs()) {
         std::thread::yield_now();
     }
     let mut bytes = Vec::new();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
+use countersteer_sysfs::files;
 use nix::time::{ClockId, clock_gettime};
 
 use super::sys;
@@ -62,10 +63,7 @@ impl Hotplug {
 }
 
 fn online(root: &Path) -> CpuSet {
-    std::fs::read_to_string(root.join("sys/devices/system/cpu/online"))
-        .ok()
-        .and_then(|list| list.trim().parse().ok())
-        .unwrap_or_default()
+    files::online(root).unwrap_or_default()
 }
 
 /// How long the machine has been asleep since it was started.

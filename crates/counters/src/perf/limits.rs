@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use countersteer_sysfs::procfs::PROC;
+
 use crate::CounterError;
 
 /// Files that are open anyway, and some to spare.
@@ -30,17 +32,21 @@ pub fn is_among_the_last(file: BorrowedFd<'_>) -> bool {
 
 /// Samples that an event may have a second; the kernel lowers that by itself where they take it long.
 pub(crate) fn samples_per_second() -> u64 {
-    let text =
-        std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
-    text.trim().parse().unwrap_or(u64::MAX)
+    let most = PROC.setting("perf_event_max_sample_rate");
+    most.and_then(|rate| rate.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// How far the kernel lets users count (`kernel.perf_event_paranoid`).
+pub fn paranoid() -> Option<String> {
+    PROC.setting("perf_event_paranoid")
 }
 
 /// What permits counting for which kernel.perf_event_paranoid would have to be `wanted`. Above 2, a value that only distributions'
 /// kernels know (Debian's, Ubuntu's), those ask for all of an administrator's powers.
 #[must_use]
 pub fn permission(wanted: i32) -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    let capability = if text.trim().parse().is_ok_and(|level: i32| level > 2) {
+    let level = paranoid().and_then(|level| level.parse().ok());
+    let capability = if level.is_some_and(|level: i32| level > 2) {
         "CAP_SYS_ADMIN (above 2, this kernel does not heed CAP_PERFMON)"
     } else {
         "CAP_PERFMON"

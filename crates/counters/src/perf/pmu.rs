@@ -10,6 +10,8 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
 use countersteer_model::events::ProcessorEvent;
+use countersteer_sysfs::files::{self, text};
+use countersteer_sysfs::procfs::{Procfs, field};
 
 use crate::CounterError;
 
@@ -217,21 +219,10 @@ impl Pmus {
 
 /// Whether the first processor is one of AMD's (or Hygon's) from family 17h on.
 fn is_zen(root: &Path) -> bool {
-    let info = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
-    let field = |name: &str| {
-        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
-        fields
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim())
-    };
+    let info = Procfs::below(root).cpuinfo();
+    let field = |name: &str| field(&info, name);
     let family = field("cpu family").and_then(|f| f.parse::<u32>().ok());
     matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= Some(0x17)
-}
-
-fn text(path: &Path) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    (!text.is_empty()).then_some(text)
 }
 
 /// A number of a term: `46`, `0x2e`.
@@ -243,17 +234,11 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
 }
 
 fn cpus(path: &Path) -> Result<Option<CpuSet>, CounterError> {
-    let Some(content) = text(path) else {
-        return Ok(None);
-    };
-    match content.parse() {
-        Ok(cpus) => Ok(Some(cpus)),
-        Err(_) => Err(CounterError::Malformed {
-            path: path.to_owned(),
-            content,
-            expected: "CPU list",
-        }),
-    }
+    files::cpus(path).map_err(|content| CounterError::Malformed {
+        path: path.to_owned(),
+        content,
+        expected: "CPU list",
+    })
 }
 
 fn entries(folder: &Path) -> Vec<(String, String)> {
@@ -276,7 +261,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
         });
     };
     let formats = entries(&folder.join("format"));
-    let number = |file: &str| text(&folder.join(file)).and_then(|t| t.parse().ok());
+    let number = |file: &str| files::value(&folder.join(file));
     Ok(Pmu {
         name,
         kind,

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
+use countersteer_sysfs::files;
+use countersteer_sysfs::procfs::{self, Procfs};
+
 use super::pmu::{Pmu, PmuEvent, Pmus};
 
 /// An event of a vendor's file.
@@ -156,18 +159,12 @@ fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> u
 /// What vendors' maps call the processor of the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
 /// Arm its main identification register.
 fn processor(root: &Path) -> String {
-    if let Ok(midr) = std::fs::read_to_string(
-        root.join("sys/devices/system/cpu/cpu0/regs/identification/midr_el1"),
-    ) {
-        return midr.trim().to_owned();
+    let registers = files::cpu(root, 0).join("regs/identification");
+    if let Some(midr) = files::text(&registers.join("midr_el1")) {
+        return midr;
     }
-    let text = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = text
-            .lines()
-            .find(|l| l.split(':').next().is_some_and(|key| key.trim() == name))?;
-        line.split(':').nth(1).map(str::trim)
-    };
+    let text = Procfs::below(root).cpuinfo();
+    let field = |name: &str| procfs::field(&text, name);
     let number = |name: &str| field(name).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let vendor = field("vendor_id").unwrap_or("unknown");
     format!(

@@ -39,6 +39,7 @@ use self::layout::{Layout, Row};
 use self::page::Page;
 use super::{CounterError, Pmus};
 use crate::perf::catalog::{Probe, TASK_CLOCK, probe};
+use crate::perf::limits;
 use crate::perf::resolve::{CoreTypes, Resolved, resolve};
 use crate::perf::sys::{self, Attr, Scope, abi};
 use crate::perf::vendor;
@@ -317,9 +318,7 @@ fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
 }
 
 fn forbidden(event: &str, wanted: i32) -> CounterError {
-    let paranoid =
-        std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    let paranoid = paranoid.trim().to_owned();
+    let paranoid = limits::paranoid().unwrap_or_default();
     let target = "the thread".to_owned();
     CounterError::Forbidden {
         event: event.into(),

@@ -94,7 +94,9 @@ fn what_has_exited_is_nothing_and_what_cannot_be_read_is_an_error() {
     assert!(proc.threads_of(9).unwrap().is_empty());
     let status = proc.status_of(7).unwrap_err().to_string();
     assert!(
-        status.ends_with("proc/7/status:3: expected PPid, found `PPid:\t?`"),
+        status.ends_with(
+            "proc/7/status:3: expected PPid, found `PPid:\t?`; report it with the kernel's version"
+        ),
         "{status}"
     );
     assert!(

@@ -64,7 +64,7 @@ impl Pressure {
         let proc = Procfs::below(root);
         let missing = |error: ProcError| {
             let mend = "start the kernel with `psi=1`, if it was built with CONFIG_PSI";
-            Unavailable::new(error.to_string(), mend)
+            Unavailable::new(error.why, mend)
         };
         proc.pressure("cpu").map_err(missing)?;
         Ok(Self {

@@ -43,7 +43,7 @@ impl Runqueue {
         let proc = Procfs::below(root);
         let missing = |error: ProcError| {
             let mend = "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are";
-            Unavailable::new(error.to_string(), mend)
+            Unavailable::new(error.why, mend)
         };
         proc.own_sums().map_err(missing)?;
         Ok(Self {

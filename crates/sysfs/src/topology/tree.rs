@@ -35,17 +35,11 @@ impl<'a> Tree<'a> {
 
     /// A CPU list, `None` if there is no such file.
     pub(super) fn cpus(&self, file: &str) -> Result<Option<CpuSet>, DetectError> {
-        let Some(content) = self.text(file) else {
-            return Ok(None);
-        };
-        match content.parse() {
-            Ok(cpus) => Ok(Some(cpus)),
-            Err(_) => Err(DetectError::Malformed {
-                path: self.path(file),
-                content,
-                expected: "CPU list",
-            }),
-        }
+        files::cpus(&self.path(file)).map_err(|content| DetectError::Malformed {
+            path: self.path(file),
+            content,
+            expected: "CPU list",
+        })
     }
 
     /// A CPU list that every kernel has.

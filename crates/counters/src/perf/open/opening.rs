@@ -10,6 +10,7 @@ use countersteer_sysfs::cgroup::remedy_without_counters;
 
 use super::super::catalog::{Probe, TASK_CLOCK, probe};
 use super::super::final_counts::NOTHING;
+use super::super::limits;
 use super::super::resolve::{CoreTypes, Encoding, Resolved};
 use super::super::sys::abi;
 use crate::CounterError;
@@ -134,9 +135,7 @@ impl Opening<'_> {
     }
 
     fn forbidden(&self, event: &str, wanted: i32) -> CounterError {
-        let paranoid =
-            std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-        let paranoid = paranoid.trim().to_owned();
+        let paranoid = limits::paranoid().unwrap_or_default();
         CounterError::Forbidden {
             event: event.into(),
             target: self.target.clone(),
