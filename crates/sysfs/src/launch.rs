@@ -250,3 +250,45 @@ impl Drop for Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs::PROC;
+
+    fn command(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_program_waits_until_it_is_released() {
+        let output = tempfile::NamedTempFile::new().unwrap();
+        let script = command(&["sh", "-c", "echo done; exit 7"]);
+        let mut held = hold(&script, None, Some(output.path())).unwrap();
+        let own = PROC.executable(std::process::id());
+        assert_eq!(
+            PROC.executable(held.pid()),
+            own,
+            "it has executed nothing yet"
+        );
+        assert_eq!(held.ended(), None);
+        held.release().unwrap();
+        assert_eq!(held.wait(), Ending::Exited(7));
+        assert_eq!(std::fs::read_to_string(output.path()).unwrap(), "done\n");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_or_not_released_leaves_nothing() {
+        let missing = hold(&command(&["no-such-program"]), None, None).unwrap_err();
+        assert!(missing.to_string().contains("not found in PATH"));
+        let folder = tempfile::tempdir().unwrap();
+        let folder = command(&[folder.path().to_str().unwrap()]);
+        let refused = hold(&folder, None, None).unwrap().release().unwrap_err();
+        assert!(refused.to_string().contains("cannot start"), "{refused}");
+        let held = hold(&command(&["true"]), None, None).unwrap();
+        let pid = held.pid();
+        drop(held);
+        assert!(!PROC.has(pid), "no zombie");
+        assert_eq!(Ending::Signaled(9).code(), 137);
+    }
+}

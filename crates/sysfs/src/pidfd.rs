@@ -1,4 +1,6 @@
 //! Processes by file descriptor: their number may be given to another process meanwhile, the descriptor may not.
+//!
+//! Input: the number of a process. Output: a descriptor that tells when it has exited, and takes signals for it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,4 +27,31 @@ pub fn send_signal(process: &OwnedFd, signal: Signal) {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the call takes plain numbers and no information about the signal.
     let _ = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::process::{Command, Stdio};
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_readable_when_its_process_has_exited() {
+        let mut command = Command::new("sleep");
+        let mut child = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let process = open(child.id()).unwrap();
+        let readable = |timeout: PollTimeout| {
+            let mut files = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            poll(&mut files, timeout).unwrap() == 1
+        };
+        assert!(!readable(PollTimeout::ZERO));
+        send_signal(&process, Signal::SIGTERM);
+        assert!(readable(PollTimeout::from(10_000_u16)));
+        assert!(!child.wait().unwrap().success());
+        send_signal(&process, Signal::SIGTERM);
+        assert!(open(u32::MAX >> 1).is_err());
+    }
 }

@@ -1,4 +1,6 @@
 //! Signals: dispositions that Rust's runtime changes and a filter wants back, and those that end a run.
+//!
+//! Input: nothing, or a child process. Output: the signals that came, or that were sent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

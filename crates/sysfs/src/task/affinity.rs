@@ -1,6 +1,6 @@
 //! Affinity masks of threads.
 //!
-//! The C library's masks end at CPU 1,023, the kernel's do not.
+//! Input: a thread, CPUs. Output: its mask, or that it is confined to them. The C library's masks end at CPU 1,023, the kernel's do not.
 
 use std::io;
 

@@ -1,4 +1,7 @@
 //! Nice values of threads.
+//!
+//! Input: a thread, a nice value. Output: it is set, or why not; it is read with the rest of a thread's state
+//! ([`crate::procfs::Procfs::stat`]).
 
 use std::io;
 

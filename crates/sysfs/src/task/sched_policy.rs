@@ -1,4 +1,7 @@
-//! Scheduling policies of threads, by system call.
+//! Scheduling policies of threads.
+//!
+//! Input: a thread. Output: its policy (SCHED_OTHER, SCHED_BATCH, SCHED_EXT, ...) with the flag for its children, or that another one
+//! is set.
 
 use std::io;
 
@@ -15,6 +18,9 @@ pub struct SchedPolicy(pub c_int);
 
 impl SchedPolicy {
     /// The policy of a thread.
+    ///
+    /// # Errors
+    /// It has exited.
     pub fn of(tid: u32) -> io::Result<Self> {
         // SAFETY: takes no memory.
         let policy = unsafe { libc::sched_getscheduler(tid as pid_t) };
@@ -25,6 +31,9 @@ impl SchedPolicy {
     }
 
     /// Sets it; none that has a real-time priority.
+    ///
+    /// # Errors
+    /// The thread has exited or is another user's, or the kernel does not know the policy.
     pub fn set(self, tid: u32) -> io::Result<()> {
         let none = libc::sched_param { sched_priority: 0 };
         // SAFETY: the parameters outlive the call.
@@ -44,5 +53,26 @@ impl SchedPolicy {
     /// This policy, with another one's flag for children.
     pub const fn with_flag_of(self, other: Self) -> Self {
         Self(self.0 | (other.0 & RESET_ON_FORK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_was_set_is_read_back() {
+        // A thread of its own: its policy is nobody else's.
+        let seen = std::thread::spawn(|| {
+            let batch = SchedPolicy(libc::SCHED_BATCH | RESET_ON_FORK);
+            batch.set(0).unwrap();
+            let read = SchedPolicy::of(0).unwrap();
+            let plain = SchedPolicy(libc::SCHED_OTHER).with_flag_of(read);
+            (read, plain, SchedPolicy(99).set(0).is_err())
+        });
+        let (read, plain, refused) = seen.join().unwrap();
+        assert_eq!(read.without_flag(), libc::SCHED_BATCH);
+        assert_eq!(plain, SchedPolicy(libc::SCHED_OTHER | RESET_ON_FORK));
+        assert!(refused && SchedPolicy::of(u32::MAX >> 1).is_err());
     }
 }
