@@ -359,3 +359,35 @@ fn the_host_itself_is_made_out() {
     let machine = detect(Path::new("/")).unwrap();
     assert!(machine.cpu_count() > 0);
 }
+
+/// All files below a folder, in order.
+fn files_below(folder: &Path, into: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            files_below(&path, into);
+        } else {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_file_of_a_machine_makes_it_fall() {
+    for case in ["lunar-lake", "snapdragon-x", "two-sockets"] {
+        let root = unpack(&tree_of(case));
+        let mut files = Vec::new();
+        files_below(root.path(), &mut files);
+        let texts: Vec<Vec<u8>> = files.iter().map(|f| std::fs::read(f).unwrap()).collect();
+        let examples: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        let turn = std::cell::Cell::new(0);
+        countersteer_fuzz::storm(case, &examples, 0.05, |input| {
+            let nth = turn.replace(turn.get() + 1) % files.len();
+            std::fs::write(&files[nth], input).unwrap();
+            let _ = detect(root.path());
+            std::fs::write(&files[nth], &texts[nth]).unwrap();
+        });
+    }
+}

@@ -107,7 +107,8 @@ fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (Lin
         )
     } else {
         // The best core may be offline, and then nobody has 1,024.
-        let scaled = own.iter().map(|c| (c * 1024 / best).max(1)).collect();
+        let part = |capacity: &u32| u64::from(*capacity) * 1024 / u64::from(best);
+        let scaled = own.iter().map(|c| part(c).max(1) as u32).collect();
         (
             if platform.energy_aware {
                 LinuxKind::EnergyAware

@@ -132,7 +132,7 @@ fn cpu(
     // Without a driver that knows boost clocks there may still be the nominal one.
     let nominal = || {
         tree.number(&at("acpi_cppc/nominal_freq"))
-            .map(|mhz| mhz * 1000)
+            .map(|mhz| mhz.saturating_mul(1000))
     };
     let base = || tree.number(&at("cpufreq/base_frequency"));
     let max_khz = tree
