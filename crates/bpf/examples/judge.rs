@@ -1,9 +1,9 @@
 //! What the kernel makes of a thread's counters, beside what user space makes of them: judge MACHINE.toml EVENTS COMMAND...
 //!
-//! Prints, once per period and thread, the speed-up factor by step tables as the scheduler in the kernel computed it and as
-//! metric `sf_steps` is; changes of phase; at the end, the instructions of all samples. EVENTS may be several lists with `;`
+//! Prints, once per period and thread, the speed-up factor by step tables as it was computed in the kernel and as
+//! metric `sf_steps` is; at the end, the instructions of all samples. EVENTS may be several lists with `;`
 //! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each.
-//! `task_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
+//! `cpu_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
 //! `steer run --engine scx` needs.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ use countersteer_host::placer::{Counters, Root};
 use countersteer_host::undo::{Temporary, journal_folder};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
-use countersteer_model::engine::{ThreadEventKind, Watch};
+use countersteer_model::engine::Watch;
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::sample::Event;
@@ -32,7 +32,7 @@ fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
     for list in events.split('|') {
         let mut set = resolve(list, &parse_set(list)?, pmus)?;
         for event in &mut set {
-            if event.planned.event == Some(Event::TaskClock) {
+            if event.planned.event == Some(Event::CpuClock) {
                 event.planned.event = Some(Event::LlcMisses);
             }
         }
@@ -97,20 +97,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             .iter()
             .filter_map(|s| s.counts.get(Event::Instructions))
             .sum::<f64>();
-        for event in seen
-            .events
-            .iter()
-            .filter(|e| e.kind == ThreadEventKind::Phase)
-        {
-            println!("phase {}", event.thread.0);
-        }
         bank.update(&seen);
         for thread in &seen.threads {
             let (kernel, user) = (engine.metric(thread.id), bank.get(thread.id, "sf_steps"));
             println!("{} {kernel:?} {user:?}", thread.id.0);
         }
         if lists.len() > 1 && round % 5 == 0 {
-            engine.recount(lists[round / 5 % lists.len()].clone())?;
+            engine.recount(lists[round / 5 % lists.len()].clone(), PERIOD)?;
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use countersteer_host::placer::Counters;
 use countersteer_host::undo::Journal;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::metric::MetricBank;
+use countersteer_model::metric::steps::step_models;
 use countersteer_model::models::FACTOR_BITS;
 use countersteer_model::placement::{AdmissionTable, Placement};
 use countersteer_model::units::{Nanos, ThreadId};
@@ -16,6 +18,7 @@ use countersteer_model::units::{Nanos, ThreadId};
 use crate::ScxError;
 use crate::config::ScxConfig;
 use crate::counting::Counting;
+use crate::follow::Judging;
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
@@ -25,13 +28,8 @@ use crate::targets::Targets;
 pub struct ScxEngine {
     pub(super) config: ScxConfig,
     pub(super) kernel: Kernel,
-    /// By CPU of the kernel.
-    pub(super) core_types: Vec<u8>,
+    /// None where nothing can be counted.
     pub(super) counting: Option<Counting>,
-    /// Counters that other ones have taken the place of, and since when.
-    pub(super) exchanged: Vec<(Counting, Nanos)>,
-    /// The kernel computes speed-up factors from what is counted.
-    pub(super) judges: bool,
     pub(super) roster: Roster,
     targets: Targets,
     /// There was no room for a target, and that was said.
@@ -42,8 +40,6 @@ pub struct ScxEngine {
     /// The admission table, and whether user space gives the values of its metric.
     pub(super) admission: Option<(AdmissionTable, bool)>,
     pub(super) blind: Option<String>,
-    /// When the turn of the set that counts began.
-    pub(super) turned: Nanos,
 }
 
 pub(super) fn now_ns() -> u64 {
@@ -71,14 +67,7 @@ impl ScxEngine {
             }
         };
         fits("CPUs", have, shared::MAX_CPUS)?;
-        fits("core types", topology.core_types.len(), shared::MAX_TYPES)?;
-        let mut core_types = vec![0; have];
-        for cpu in all.iter() {
-            if let Some(os) = config.numbers.os(cpu) {
-                core_types[os.index()] = topology.core_type_of(cpu).0 as u8;
-            }
-        }
-        let kernel = Kernel::load(&config, &core_types, &os)?;
+        let kernel = Kernel::load(&config, have, &os)?;
         let roster = Roster::new(config.numbers.clone(), topology.cpus.len());
         let most = config
             .most_targets
@@ -89,10 +78,7 @@ impl ScxEngine {
         let mut engine = Self {
             config,
             kernel,
-            core_types,
             counting: None,
-            exchanged: Vec::new(),
-            judges: false,
             roster,
             targets,
             crowded: false,
@@ -100,16 +86,11 @@ impl ScxEngine {
             wakers: Vec::new(),
             admission: None,
             blind: None,
-            turned: Nanos::ZERO,
         };
-        match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
-            Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
-            done => done?,
-        }
+        engine.count(counters)?;
         engine.kernel.attach()?;
         // That it took a while to start is nobody's time.
         engine.roster.begin(now_ns());
-        engine.turned = Nanos::ZERO;
         Ok(engine)
     }
 
@@ -122,8 +103,6 @@ impl ScxEngine {
         Ok(Figures {
             lost: counters.lost,
             stolen: counters.stolen,
-            unread: counters.unread,
-            phases: counters.phases,
             followed: counters.followed,
         })
     }
@@ -140,24 +119,83 @@ impl ScxEngine {
         self.roster.since(now_ns())
     }
 
-    /// Asks for every thread's sums and whereabouts.
+    /// Has these events counted, or, where that cannot be done, how long threads run.
+    fn count(&mut self, counters: Option<Counters>) -> Result<(), ScxError> {
+        self.counting = match self.counters(counters) {
+            Ok(counting) => Some(counting),
+            Err(ScxError::Counters(error)) => {
+                self.blind = Some(error.to_string());
+                self.counters(None).ok()
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    fn counters(&self, counters: Option<Counters>) -> Result<Counting, ScxError> {
+        let models = step_models(&self.config.topology);
+        let judging = Judging::new(models, self.kernel.metrics()?);
+        Ok(Counting::open(&self.config, counters, Arc::new(judging))?)
+    }
+
+    /// Counts these events from now on, read so often. Where they cannot be counted the former ones stay.
+    ///
+    /// # Errors
+    /// They cannot be opened, or are too many.
+    pub fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), ScxError> {
+        self.config.period = period;
+        let next = self.counters(Some(counters))?;
+        let Self {
+            counting,
+            roster,
+            config,
+            ..
+        } = self;
+        let pids = roster.processes();
+        match counting {
+            Some(counting) => counting.exchange(next, &pids, |counted| {
+                roster.count(counted, &config.topology);
+            })?,
+            None => {
+                let next = counting.insert(next);
+                pids.iter().try_for_each(|pid| next.attach(*pid))?;
+            }
+        }
+        self.blind = None;
+        // Who computes its metric may have changed.
+        match self.admission.as_ref().map(|(table, _)| table.clone()) {
+            Some(table) => self.admit_by(&table),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in what was counted.
+    fn read_counts(&mut self) -> Result<(), ScxError> {
+        let Self {
+            counting,
+            roster,
+            config,
+            ..
+        } = self;
+        if let Some(counting) = counting {
+            counting.read(|counted| roster.count(counted, &config.topology))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for every thread's whereabouts.
     fn collect(&mut self) -> Result<(), ScxError> {
         let Self { kernel, roster, .. } = self;
-        let ask = |(tid, known): (&u32, &crate::roster::Known)| types::command {
+        let ask = |tid: &u32| types::command {
             tid: *tid,
             kind: shared::COMMAND_COLLECT,
-            changes: known.changes,
             ..types::command::default()
         };
-        let commands: Vec<_> = roster.threads.iter().map(ask).collect();
-        kernel.obey(&commands, |command, ledger| {
+        let commands: Vec<_> = roster.threads.keys().map(ask).collect();
+        kernel.obey(&commands, |command| {
             // The end of one that is gone was told and lost, or is still on its way.
             if command.result == 0 {
-                roster.look(
-                    command,
-                    (ledger.changes & 1 == 0).then_some(ledger),
-                    now_ns(),
-                );
+                roster.look(command);
             }
         })
     }
@@ -210,7 +248,8 @@ impl ScxEngine {
                 }
             }
         }
-        let own = table.metric == "sf_steps" && self.judges;
+        let judges = self.counting.as_ref().is_some_and(Counting::judges);
+        let own = table.metric == "sf_steps" && judges;
         self.kernel.admit_by(
             if own {
                 shared::METRIC_SF
@@ -242,7 +281,7 @@ impl ScxEngine {
             })
         };
         let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();
-        self.kernel.obey(&commands, |_, _| {})
+        self.kernel.obey(&commands, |_| {})
     }
 }
 
@@ -253,9 +292,6 @@ pub struct Figures {
     pub lost: u64,
     /// Times a thread ran outside its target for want of others.
     pub stolen: u64,
-    /// Counters that could not be read.
-    pub unread: u64,
-    pub phases: u64,
     pub followed: u64,
 }
 
@@ -282,37 +318,20 @@ impl ScxEngine {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;
+            if let Some(counting) = &mut self.counting {
+                counting.make_room();
+            }
             if woken || self.now() >= until || (watch.events && !self.roster.events.is_empty()) {
                 break;
             }
         }
         self.collect()?;
-        self.close_exchanged()?;
-        if let Some(counting) = &mut self.counting
-            && counting.renew()?
-        {
-            self.kernel.count(counting, &self.core_types)?;
-        }
-        // One that is cut short by an event is not a turn.
-        if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
-            self.turned = self.now();
-            if let Some(set) = self
-                .counting
-                .as_mut()
-                .map(Counting::turn)
-                .transpose()?
-                .flatten()
-            {
-                self.kernel.turn(set)?;
-            }
-        }
-        self.roster.samples.sort();
-        let samples = self.roster.samples.take();
+        self.read_counts()?;
+        let samples = self.roster.take_samples();
         let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);
         let at = self.now();
-        let tells_phases = true;
         let ended = std::mem::take(&mut self.roster.ended);
         Ok(Observation {
             at,
@@ -320,7 +339,6 @@ impl ScxEngine {
             events,
             ended,
             samples,
-            tells_phases,
             ..Observation::default()
         })
     }
@@ -348,7 +366,7 @@ impl ScxEngine {
                 ..types::command::default()
             });
         }
-        self.kernel.obey(&commands, |c, _| match c.result {
+        self.kernel.obey(&commands, |c| match c.result {
             0 if c.on_target == 0 => applied.refused += 1,
             0 if c.old_target != c.target => {
                 applied.changed += 1;

@@ -5,34 +5,25 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::models::{FixedFeature, FixedModel};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
 use crate::config::{Mode, ScxConfig};
-use crate::counting::{Counting, Layout, Slot};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
 const SWITCH_PARTIAL: u64 = 8;
-
-/// What the kernel told of a thread; sums only where its last ones came.
-#[derive(Clone, Copy)]
-pub(crate) struct Told {
-    pub head: types::told,
-    pub sum: Option<types::sum>,
-}
 
 /// The loaded scheduler; dropping it gives all threads back to the kernel.
 pub(crate) struct Kernel {
     links: Vec<Link>,
     ring: RingBuffer<'static>,
-    told: Rc<RefCell<Vec<Told>>>,
+    told: Rc<RefCell<Vec<types::told>>>,
     skel: EngineSkel<'static>,
 }
 
@@ -53,15 +44,9 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A counter's key in the scheduler's table.
-fn key(place: Slot, core_types: &[u8]) -> [u8; 4] {
-    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0)
-        .to_ne_bytes()
-}
-
 impl Kernel {
-    /// Loads the scheduler and hands it the machine. `core_types` is by the kernel's CPU numbers.
-    pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
+    /// Loads the scheduler and hands it the machine: its CPUs, of so many by the kernel's numbers.
+    pub fn load(config: &ScxConfig, nr_cpus: usize, all: &CpuSet) -> Result<Self, ScxError> {
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = EngineSkelBuilder::default()
@@ -79,16 +64,10 @@ impl Kernel {
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.slice_ns = config.slice.0;
-            settings.nr_cpus = core_types.len() as u32;
+            settings.nr_cpus = nr_cpus as u32;
             settings.tell_switches = u32::from(config.tell_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
-            settings.core_type[..core_types.len()].copy_from_slice(core_types);
         }
-        let events = shared::MAX_SETS * shared::MAX_EVENTS * core_types.len() as u32;
-        open.maps
-            .events
-            .set_max_entries(events)
-            .map_err(at("making room for counters"))?;
         let skel = open.load().map_err(at("loading the scheduler"))?;
         let told = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&skel, &told)?;
@@ -105,101 +84,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Hands the counters of the CPUs over.
-    pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
-        for (place, event) in counting.files() {
-            let file = event.as_fd().as_raw_fd().to_ne_bytes();
-            let update =
-                self.skel
-                    .maps
-                    .events
-                    .update(&key(place, core_types), &file, MapFlags::ANY);
-            update.map_err(at("handing counters over"))?;
-            let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
-            self.bss()?.control.slots[row as usize] |= 1 << place.slot;
-        }
-        Ok(())
+    /// The table of speed-up factors, for what computes them.
+    pub fn metrics(&self) -> Result<MapHandle, ScxError> {
+        MapHandle::try_from(&self.skel.maps.metrics).map_err(at("sharing speed-up factors"))
     }
 
-    /// Takes counters back that nobody reads any more.
-    pub fn uncount(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
-        let sets = counting.sets();
-        let rows = self
-            .bss()?
-            .control
-            .slots
-            .iter_mut()
-            .zip((0..shared::MAX_SETS).cycle());
-        rows.filter(|(_, set)| sets.contains(set))
-            .for_each(|(slots, _)| *slots = 0);
-        for (place, _) in counting.files() {
-            // One that was never handed over is not missed.
-            let _ = self.skel.maps.events.delete(&key(place, core_types));
-        }
-        Ok(())
-    }
-
-    /// Says how speed-up factors follow from the events in the slots of sets that take turns, by core type; whether any does.
-    pub fn model(
-        &mut self,
-        models: &[FixedModel],
-        first: u32,
-        sets: &[Layout],
-    ) -> Result<bool, ScxError> {
-        let bss = self.bss()?;
-        bss.models
-            .iter_mut()
-            .for_each(|model| model.nr_features = 0);
-        bss.control.sets = (first..)
-            .zip(sets)
-            .fold(0, |bits, (set, _)| bits | 1 << set);
-        for ((core_type, model), into) in models.iter().enumerate().zip(&mut bss.models) {
-            into.base_q16 = model.base_q16;
-            let slots = |f: &FixedFeature, set: &Layout| {
-                let slot = |event| {
-                    set.on(core_type)
-                        .find(|(_, e)| *e == event)
-                        .map(|(slot, _)| slot as u8)
-                };
-                Some((slot(f.above)?, slot(f.below)?))
-            };
-            let known = |f: &&FixedFeature| sets.iter().any(|set| slots(f, set).is_some());
-            // How much a thread did is the first feature's denominator: without it there is no model.
-            if model.features.first().is_none_or(|f| !known(&f)) {
-                continue;
-            }
-            let features = model
-                .features
-                .iter()
-                .filter(known)
-                .take(into.features.len());
-            let nr_features = features.clone().count() as u32;
-            for (feature, into) in features.zip(&mut into.features) {
-                into.sets = 0;
-                for (set, layout) in (first as usize..).zip(sets) {
-                    let Some((above, below)) = slots(feature, layout) else {
-                        continue;
-                    };
-                    (into.above[set], into.below[set]) = (above, below);
-                    into.sets |= 1 << set;
-                }
-                into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
-                for ((least, add), into) in feature.steps.iter().zip(&mut into.steps) {
-                    (into.least_q20, into.add_q16) = (*least, *add);
-                }
-            }
-            into.nr_features = nr_features;
-        }
-        Ok(bss.models.iter().any(|model| model.nr_features > 0))
-    }
-
-    /// Another set counts from now on.
-    pub fn turn(&mut self, set: u32) -> Result<(), ScxError> {
-        self.bss()?.control.set = set;
-        Ok(())
-    }
-
-    /// How often metrics are computed.
+    /// The sampling period: a target that no thread has had for so long can be retired.
     pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
         self.bss()?.control.period_ns = period.0;
         Ok(())
@@ -358,11 +248,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has commands carried out; `then` gets each with its result and, if it asked for that, the thread's ledger.
+    /// Has commands carried out; `then` gets each with its result.
     pub fn obey(
         &mut self,
         commands: &[types::command],
-        mut then: impl FnMut(&types::command, &types::ledger),
+        mut then: impl FnMut(&types::command),
     ) -> Result<(), ScxError> {
         for batch in commands.chunks(shared::MAX_COMMANDS as usize) {
             let bss = self.bss()?;
@@ -374,10 +264,7 @@ impl Kernel {
                 .test_run(ProgramInput::default())
                 .map_err(at("passing commands"))?;
             let bss = self.bss()?;
-            bss.commands[..batch.len()]
-                .iter()
-                .zip(&bss.collected[..])
-                .for_each(|(c, l)| then(c, l));
+            bss.commands[..batch.len()].iter().for_each(&mut then);
         }
         Ok(())
     }
@@ -389,7 +276,7 @@ impl Kernel {
     }
 
     /// Takes what the kernel told.
-    pub fn listen(&mut self) -> Vec<Told> {
+    pub fn listen(&mut self) -> Vec<types::told> {
         // Only a callback that fails could fail, and the one here does not.
         let _ = self.ring.consume();
         std::mem::take(&mut *self.told.borrow_mut())
@@ -398,14 +285,11 @@ impl Kernel {
 
 fn ring(
     skel: &EngineSkel<'_>,
-    told: &Rc<RefCell<Vec<Told>>>,
+    told: &Rc<RefCell<Vec<types::told>>>,
 ) -> Result<RingBuffer<'static>, ScxError> {
     let told = Rc::clone(told);
     let take = move |bytes: &[u8]| {
-        if let Some(head) = read::<types::told>(bytes) {
-            let sum = read::<types::told_sum>(bytes).map(|t| t.sum);
-            told.borrow_mut().push(Told { head, sum });
-        }
+        told.borrow_mut().extend(read::<types::told>(bytes));
         0
     };
     let mut builder = RingBufferBuilder::new();

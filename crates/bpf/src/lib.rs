@@ -16,7 +16,6 @@ mod listening;
 mod placer;
 mod probe;
 mod processes;
-mod recount;
 mod roster;
 mod targets;
 

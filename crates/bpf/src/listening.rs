@@ -53,15 +53,14 @@ impl ScxEngine {
     pub(super) fn listen(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
         let told = self.kernel.listen();
         let mut ended = false;
-        for told in &told {
-            let head = &told.head;
+        for head in &told {
             if head.kind == shared::TOLD_EXIT {
                 ended = true;
                 if let Some(known) = self.roster.threads.get(&head.tid) {
                     sched_ext::exited(journal, known.pid, head.tid);
                 }
             }
-            self.roster.hear(told);
+            self.roster.hear(head);
             if head.kind == shared::TOLD_NEW && head.tid == head.tgid {
                 sched_ext::forked(journal, head.tgid)?;
             }

@@ -61,10 +61,10 @@ impl Placer for ScxEngine {
     fn recount(
         &mut self,
         counters: Counters,
-        _: Nanos,
+        period: Nanos,
         _: &mut Journal,
     ) -> Result<(), EngineError> {
-        Self::recount(self, counters).map_err(|why| EngineError::Uncounted(why.to_string()))
+        Self::recount(self, counters, period).map_err(|why| EngineError::Uncounted(why.to_string()))
     }
 
     fn blindness(&self) -> Option<&str> {

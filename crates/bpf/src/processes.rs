@@ -41,11 +41,10 @@ impl ScxEngine {
                 .filter(|t| done.insert(*t))
                 .collect();
             if new.is_empty() {
-                return if done.is_empty() {
-                    Err(ScxError::Gone(root.pid))
-                } else {
-                    Ok(())
-                };
+                if done.is_empty() {
+                    return Err(ScxError::Gone(root.pid));
+                }
+                break;
             }
             let admit = |tid: &u32| types::command {
                 tid: *tid,
@@ -61,7 +60,7 @@ impl ScxEngine {
                 ..
             } = self;
             let mut journalled = Ok(());
-            kernel.obey(&commands, |command, _| {
+            kernel.obey(&commands, |command| {
                 if command.result == 0 {
                     if config.mode == Mode::Partial && journalled.is_ok() {
                         journalled = sched_ext::give(journal, root.pid, command.tid);
@@ -71,6 +70,12 @@ impl ScxEngine {
             })?;
             journalled?;
         }
+        if let Some(counting) = &mut self.counting
+            && let Err(error) = counting.attach(root.pid)
+        {
+            self.blind.get_or_insert_with(|| error.to_string());
+        }
+        Ok(())
     }
 
     /// Lets a process go, and what it has started for its program.
@@ -91,7 +96,7 @@ impl ScxEngine {
                 ..types::command::default()
             };
             self.kernel
-                .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
+                .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_| {})?;
             let pids: BTreeSet<u32> = gone.iter().map(|(_, pid)| *pid).collect();
             sched_ext::restore(journal, &|pid| pids.contains(&pid));
             for (tid, _) in gone {

@@ -1,20 +1,20 @@
-//! The roster: threads that are followed, and what they counted.
+//! The roster: threads that are followed.
 //!
-//! Input: what the kernel tells, and the ledgers that it keeps. Output: thread events, samples, [`ThreadInfo`]s.
+//! Input: what the scheduler reports, what was counted. Output: thread events, samples, [`ThreadInfo`]s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use countersteer_host::placer::own_sample;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_model::sample::{Owner, Sample, Samples};
-use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_model::sample::Samples;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_sysfs::task::affinity;
 
-use crate::counting::Layout;
 use crate::generated::{shared, types};
-use crate::kernel::Told;
 use crate::targets::Targets;
 
 /// A thread that is followed.
@@ -30,10 +30,6 @@ pub(crate) struct Known {
     narrow: Option<Arc<CpuSet>>,
     /// The metric of the admission table, as the kernel has it; 0 for unknown.
     pub metric_q16: u64,
-    /// Its ledger's count of changes when that was last read.
-    pub changes: u64,
-    /// What sums were when they were last read, by row.
-    sums: BTreeMap<usize, types::sum>,
 }
 
 pub(crate) struct Roster {
@@ -41,10 +37,11 @@ pub(crate) struct Roster {
     pub events: Vec<ThreadEvent>,
     /// Threads that have ended, by program, since they were taken last.
     pub ended: Vec<(ThreadId, ProgramId)>,
-    pub samples: Samples,
+    samples: Samples,
+    /// Threads that have ended since the last observation, and before: their last counts may be still to come.
+    departed: [BTreeSet<u32>; 2],
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
-    layout: Vec<Layout>,
     cpus: u32,
     /// The beginning on the kernel's clock.
     start_ns: u64,
@@ -52,16 +49,14 @@ pub(crate) struct Roster {
 
 impl Roster {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
-        let (threads, events, ended, samples, names) = Default::default();
-        let layout = vec![Layout::none(); shared::MAX_SETS as usize];
         Self {
-            threads,
-            events,
-            ended,
-            samples,
-            names,
+            threads: BTreeMap::new(),
+            events: Vec::new(),
+            ended: Vec::new(),
+            samples: Samples::default(),
+            departed: Default::default(),
+            names: BTreeMap::new(),
             numbers,
-            layout,
             cpus: cpus as u32,
             start_ns: 0,
         }
@@ -75,14 +70,6 @@ impl Roster {
         self.names.insert(program, name);
     }
 
-    /// What the sets from `first` on hold now.
-    pub fn lay_out(&mut self, first: u32, sets: Vec<Layout>) {
-        self.layout[first as usize..]
-            .iter_mut()
-            .zip(sets)
-            .for_each(|(into, set)| *into = set);
-    }
-
     pub fn since(&self, at_ns: u64) -> Nanos {
         Nanos(at_ns.saturating_sub(self.start_ns))
     }
@@ -93,22 +80,15 @@ impl Roster {
 
     /// A thread is followed from now on.
     pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
-        let target = shared::TARGET_ANYWHERE;
-        let changes = 0;
-        let sums = BTreeMap::new();
-        let narrow = None;
-        let cpu = self.own(os_cpu);
         let known = Known {
             pid,
             program,
-            cpu,
+            cpu: self.own(os_cpu),
             runnable: true,
             nice: 0,
-            target,
-            narrow,
+            target: shared::TARGET_ANYWHERE,
+            narrow: None,
             metric_q16: 0,
-            changes,
-            sums,
         };
         // Its birth may have been told meanwhile.
         if self.threads.insert(tid, known).is_none() {
@@ -151,9 +131,8 @@ impl Roster {
         });
     }
 
-    /// Takes in what the kernel told.
-    pub fn hear(&mut self, told: &Told) {
-        let head = &told.head;
+    /// Takes in what the scheduler reports.
+    pub fn hear(&mut self, head: &types::told) {
         let kind = match head.kind {
             shared::TOLD_NEW => {
                 return self.meet(head.at_ns, head.tid, head.tgid, head.program, head.to);
@@ -167,97 +146,64 @@ impl Roster {
             }
             shared::TOLD_EXIT => {
                 self.end(head.tid);
+                self.departed[0].insert(head.tid);
                 ThreadEventKind::Exit
             }
             shared::TOLD_WAKE => ThreadEventKind::Wake,
             shared::TOLD_SLEEP => ThreadEventKind::Sleep,
-            shared::TOLD_PHASE => ThreadEventKind::Phase,
             shared::TOLD_MIGRATE => ThreadEventKind::Migrate {
                 from: self.own(head.from),
                 to: self.own(head.to),
             },
-            _ => {
-                if let Some(sum) = &told.sum {
-                    let cpu = self.own(head.to);
-                    self.sample(head.tid, head.from as usize, sum, cpu, head.at_ns);
-                }
-                return;
-            }
+            _ => return,
         };
         self.event(head.at_ns, head.tid, kind);
     }
 
-    /// Takes in a thread's whereabouts and, if it changed, its ledger.
-    pub fn look(&mut self, told: &types::command, ledger: Option<&types::ledger>, now_ns: u64) {
+    /// Takes in a thread's whereabouts.
+    pub fn look(&mut self, told: &types::command) {
         let cpu = self.own(told.cpu);
         let Some(known) = self.threads.get_mut(&told.tid) else {
             return;
         };
-        (known.cpu, known.runnable, known.target) = (cpu, told.runnable != 0, told.old_target);
+        known.cpu = cpu;
+        known.runnable = told.runnable != 0;
+        known.target = told.old_target;
         known.nice = told.nice.clamp(-20, 19) as i8;
-        (known.narrow, known.metric_q16) = (None, told.metric_q16);
+        known.metric_q16 = told.metric_q16;
+        known.narrow = None;
         if told.nr_allowed < self.cpus {
             known.narrow = affinity::mask(told.tid)
                 .ok()
                 .map(|mask| Arc::new(self.numbers.own_set(&mask)));
         }
-        let Some(ledger) = ledger else { return };
-        known.changes = ledger.changes;
-        for (row, sum) in ledger
-            .sums
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.time_ns > 0)
-        {
-            self.sample(told.tid, row, sum, cpu, now_ns);
+    }
+
+    /// Takes in what was counted of threads that are followed, or were until just now.
+    pub fn count(&mut self, counted: &Samples, topology: &Topology) {
+        for (thread, row) in counted.of_threads() {
+            let is = |departed: &BTreeSet<u32>| departed.contains(&thread.0);
+            if !self.threads.contains_key(&thread.0) && !self.departed.iter().any(is) {
+                continue;
+            }
+            let since = |at: Nanos| self.since(at.0);
+            if let Some(sample) = own_sample(&row, topology, &self.numbers, since) {
+                self.samples.push_with(sample, row.counts);
+            }
         }
     }
 
-    /// What a sum gained since it was last looked at.
-    fn sample(&mut self, tid: u32, row: usize, sum: &types::sum, cpu: CpuId, at_ns: u64) {
-        let at = self.since(at_ns);
-        let Some(known) = self.threads.get_mut(&tid) else {
-            return;
-        };
-        let before = known.sums.insert(row, *sum).unwrap_or_default();
-        let time = sum.time_ns.saturating_sub(before.time_ns);
-        if time == 0 {
-            return;
-        }
-        let core_type = row / shared::MAX_SETS as usize;
-        let set = row % shared::MAX_SETS as usize;
-        let layout = &self.layout[set];
-        let counted = sum.running_ns.saturating_sub(before.running_ns);
-        let blind = layout.counted.events().is_empty();
-        let enabled = if blind {
-            time
-        } else {
-            sum.enabled_ns
-                .saturating_sub(before.enabled_ns)
-                .max(counted)
-        };
-        let running = if blind { time } else { counted };
-        let present = if counted > 0 {
-            layout.present[core_type].into()
-        } else {
-            0
-        };
-        let owner = Owner::Thread {
-            pid: known.pid,
-            tid,
-        };
-        let core_type = CoreTypeId::from_index(core_type);
-        let sample = Sample {
-            start: at.since(Nanos(time)),
-            end: at,
-            enabled: Nanos(enabled),
-            running: Nanos(running),
-            present,
-            ..Sample::new(owner, Some(cpu), core_type, layout.set)
-        };
-        let gained = |slot: usize| sum.counts[slot].saturating_sub(before.counts[slot]) as f64;
-        let slots = 0..layout.counted.events().len();
-        (self.samples).push_by(sample, &layout.counted, slots.map(gained));
+    /// The samples since the last call, by thread, then time.
+    pub fn take_samples(&mut self) -> Samples {
+        self.departed.rotate_right(1);
+        self.departed[0].clear();
+        self.samples.sort();
+        self.samples.take()
+    }
+
+    /// Processes with threads that are followed.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.threads.values().map(|known| known.pid).collect()
     }
 
     /// Threads as a policy sees them, by id.

@@ -43,7 +43,13 @@ type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
 /// What a session counts, unless that is not permitted here.
 fn count(request: Request) -> Option<(Counted, Summary)> {
-    let session = match Session::open(request, Some(Inside { load, must: true })) {
+    let session = match Session::open(
+        request,
+        Some(Inside {
+            load: std::sync::Arc::new(load),
+            must: true,
+        }),
+    ) {
         Err(CounterError::NotInside { reason }) => {
             eprintln!("skipped: {reason}");
             return None;
@@ -168,9 +174,15 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
         total: true,
         ..request(shell("true"), "task_clock", None)
     };
-    let refused = Session::open(whole, Some(Inside { load, must: true }))
-        .err()
-        .map(|e| e.to_string());
+    let refused = Session::open(
+        whole,
+        Some(Inside {
+            load: std::sync::Arc::new(load),
+            must: true,
+        }),
+    )
+    .err()
+    .map(|e| e.to_string());
     let expected = "threads cannot be counted by BPF programs here: that is for threads told apart: of a program, of -p or of -t; \
                     without `--bpf always` they have counters of their own";
     assert_eq!(refused.as_deref(), Some(expected));
@@ -179,7 +191,16 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
         every: Some((0, 0, 1_000_000)),
         ..request(shell("true"), "task_clock", None)
     };
-    assert!(Session::open(every, Some(Inside { load, must: false })).is_ok());
+    assert!(
+        Session::open(
+            every,
+            Some(Inside {
+                load: std::sync::Arc::new(load),
+                must: false
+            })
+        )
+        .is_ok()
+    );
 }
 
 /// A process that has ended and whose parent has not taken notice yet.
@@ -204,6 +225,7 @@ fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
         core_types,
         program: None,
         threads: 1,
+        interval: None,
         sparing: Nanos::ZERO,
     };
     let mut follow = match load(&errand) {

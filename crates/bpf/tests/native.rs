@@ -93,7 +93,6 @@ fn the_scheduler_loses_no_thread_in_any_order_of_callbacks() {
         "timers",
         "moved",
         "stolen",
-        "phases",
     ] {
         assert!(happened(what) > 0, "no {what}: {said:?}");
     }

@@ -1,5 +1,7 @@
 //! Whether threads are followed and counted by BPF programs.
 
+use std::sync::Arc;
+
 use clap::ValueEnum;
 use countersteer_counters::{Errand, Follow, Inside};
 use countersteer_sysfs::waits::{Source, Whose};
@@ -18,7 +20,7 @@ pub enum Bpf {
 /// How threads may be followed inside the kernel.
 pub fn inside(when: Bpf) -> Option<Inside> {
     (when != Bpf::Never).then_some(Inside {
-        load,
+        load: Arc::new(load),
         must: when == Bpf::Always,
     })
 }

@@ -3,11 +3,14 @@ use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_counters::{CounterError, Resolved};
+use countersteer_counters::{CoreTypes, CounterError, Resolved};
 use countersteer_model::counters::Plan;
+use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
-use countersteer_model::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::sample::Sample;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use crate::undo::{Journal, JournalError};
 
@@ -22,6 +25,39 @@ pub struct Root {
     pub program: ProgramId,
     /// That program's name, unique in the workload.
     pub name: Arc<str>,
+}
+
+/// Core types by the kernel's numbers of CPUs, for counting sessions.
+#[must_use]
+pub fn core_types(topology: &Topology, numbers: &CpuNumbers) -> CoreTypes {
+    let online = numbers.os_set(&topology.groups[0].cpus);
+    let most = online.iter().last().map_or(0, |cpu| cpu.index() + 1);
+    let row = |os: usize| {
+        let own = numbers.own(CpuId::from_index(os));
+        own.map_or(0, |cpu| topology.core_type_of(cpu).0)
+    };
+    CoreTypes {
+        names: topology.core_types.iter().map(|t| t.name.clone()).collect(),
+        by_cpu: (0..most).map(row).collect(),
+    }
+}
+
+/// The head of what a counting session has counted, by the topology's CPUs and an engine's clock, which is `since`. None where a
+/// thread did not run, or on a CPU that the topology lacks.
+pub fn own_sample(
+    row: &Sample,
+    topology: &Topology,
+    numbers: &CpuNumbers,
+    since: impl Fn(Nanos) -> Nanos,
+) -> Option<Sample> {
+    let cpu = row.cpu.and_then(|cpu| numbers.own(cpu))?;
+    (row.ran() > Nanos::ZERO).then(|| Sample {
+        cpu: Some(cpu),
+        core_type: topology.core_type_of(cpu),
+        start: since(row.start),
+        end: since(row.end),
+        ..*row
+    })
 }
 
 /// Chooses counters while an engine runs.

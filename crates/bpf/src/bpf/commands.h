@@ -3,17 +3,12 @@
 #pragma once
 
 /* A thread becomes one of a program of the workload. */
-static __always_inline s32 follow(struct task_struct *p, struct thread *t, u32 program)
+static __always_inline void follow(struct thread *t, u32 program)
 {
-	struct ledger *l = bpf_task_storage_get(&ledgers, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!l)
-		return -ENOMEM;
 	if (!t->followed)
 		__sync_fetch_and_add(&counters.followed, 1);
-	l->program = program;
+	t->program = program;
 	t->followed = true;
-	return 0;
 }
 
 static __always_inline bool is_on(struct target *target, u32 cpu)
@@ -49,8 +44,8 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 	return 0;
 }
 
-/* A thread is nobody's any more: it runs where it likes. */
-static __always_inline void dismiss(struct thread *t)
+/* A thread belongs to no program any more: it runs where it likes. */
+static __always_inline void dismiss(struct task_struct *p, struct thread *t)
 {
 	if (t->followed)
 		__sync_fetch_and_add(&counters.followed, -1);
@@ -58,42 +53,11 @@ static __always_inline void dismiss(struct thread *t)
 	settle(t, TARGET_ANYWHERE);
 	t->weight = 0;
 	t->slice_ns = 0;
+	t->metric_q16 = 0;
+	forget_factor(p);
 }
 
-/* A metric that user space has computed. */
-static __always_inline void give_metric(struct task_struct *p, const struct thread *t, const struct command *c)
-{
-	struct ledger *l = ledger_of(p, t);
-
-	if (l)
-		l->metric_q16 = c->metric_q16;
-}
-
-/* Copies a ledger while nobody writes it, unless it is known already. */
-static __always_inline void collect(struct task_struct *p, const struct thread *t, struct command *c, struct ledger *into)
-{
-	struct ledger *l = ledger_of(p, t);
-	u64 before;
-	u32 try;
-
-	into->changes = 1;
-	if (!l)
-		return;
-	c->metric_q16 = l->metric_q16;
-	if (__sync_fetch_and_add(&l->changes, 0) == c->changes)
-		return;
-	bpf_for(try, 0, 16) {
-		before = __sync_fetch_and_add(&l->changes, 0);
-		if (before & 1)
-			continue;
-		bpf_probe_read_kernel(into, sizeof(*into), l);
-		if (__sync_fetch_and_add(&l->changes, 0) == before)
-			return;
-		into->changes = 1;
-	}
-}
-
-static __always_inline void obey(struct command *c, struct ledger *into)
+static __always_inline void obey(struct command *c)
 {
 	struct task_struct *p = bpf_task_from_pid(c->tid);
 	struct thread *t;
@@ -111,15 +75,16 @@ static __always_inline void obey(struct command *c, struct ledger *into)
 		c->tgid = p->tgid;
 		c->nr_allowed = p->nr_cpus_allowed;
 		if (c->kind == COMMAND_ADMIT)
-			c->result = follow(p, t, c->program);
+			follow(t, c->program);
 		else if (c->kind == COMMAND_PLACE)
 			c->result = place(p, t, c);
 		else if (c->kind == COMMAND_DISMISS)
-			dismiss(t);
+			dismiss(p, t);
 		else if (c->kind == COMMAND_JUDGE)
-			give_metric(p, t, c);
-		else
-			collect(p, t, c, into);
+			t->metric_q16 = c->metric_q16;
+		c->metric_q16 = factor_of(p);
+		if (!c->metric_q16)
+			c->metric_q16 = t->metric_q16;
 	}
 	bpf_task_release(p);
 }
@@ -132,7 +97,7 @@ int obey_commands(void *ctx)
 	bpf_for(i, 0, nr_commands) {
 		if (i >= MAX_COMMANDS)
 			break;
-		obey(&commands[i], &collected[i]);
+		obey(&commands[i]);
 	}
 	return 0;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The scheduler: enforces placements that user space decides, and counts for it.
+ * The scheduler: enforces placements that user space decides. Threads are counted by follow.bpf.c, beside it.
  *
  * A target is a set of CPUs with one queue, ordered by virtual time. A thread waits in its target's queue; a CPU serves the
  * queues of all targets that it belongs to, in turn, and one of its own, where threads wait whose affinity does not let
  * them run on all of their target. Such affinity always wins over a placement, and so do the kernel's own threads.
  *
- * Threads that are followed belong to a program of the workload, and so do their children. Their counters are added up in
- * ledger.h; what user space asks is done in commands.h.
+ * Threads that are followed belong to a program of the workload, and so do their children. What user space asks is done in
+ * commands.h.
  */
 #include "kernel.h"
 #include "shared.h"
@@ -15,11 +15,11 @@
 char _license[] SEC("license") = "GPL";
 
 #include "state.h"
-#include "ledger.h"
+#include "metrics.h"
 #include "alarm.h"
 #include "queues.h"
-#include "commands.h"
 #include "admission.h"
+#include "commands.h"
 
 /* The kernel's own threads that are tied to a CPU go before all others: what they do is for everybody. */
 static __always_inline bool is_tied(const struct task_struct *p)
@@ -239,7 +239,6 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	u64 now = scx_bpf_now(), *clock;
 	struct thread *t = thread_of(p);
-	struct ledger *l;
 
 	if (!t)
 		return;
@@ -248,29 +247,9 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	clock = clock_of(t->queue);
 	if (clock && (s64)(t->vtime - *clock) > 0)
 		*clock = t->vtime;
-	l = ledger_of(p, t);
-	if (l) {
-		if (t->cpu != cpu && settings.tell_switches)
-			tell(p, TOLD_MIGRATE, l->program, t->cpu, cpu);
-		start_counting(p, l, now);
-		judge_turn(p, l, now);
-	}
+	if (t->followed && t->cpu != cpu && settings.tell_switches)
+		tell(p, t, TOLD_MIGRATE, t->cpu, cpu);
 	t->cpu = cpu;
-}
-
-SEC("struct_ops/engine_tick")
-void BPF_PROG(engine_tick, struct task_struct *p)
-{
-	struct thread *t = thread_of(p);
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
-	u64 now = scx_bpf_now();
-
-	if (!l)
-		return;
-	stop_counting(p, l, now);
-	judge(p, l, now);
-	start_counting(p, l, now);
-	judge_turn(p, l, now);
 }
 
 SEC("struct_ops/engine_stopping")
@@ -278,7 +257,6 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
 	u64 now = scx_bpf_now(), weight;
-	struct ledger *l;
 
 	if (!t || !t->started_ns)
 		return;
@@ -287,32 +265,25 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 	t->started_ns = 0;
 	note_slice(bpf_get_smp_processor_id(), 0);
-	l = ledger_of(p, t);
-	if (!l)
-		return;
-	stop_counting(p, l, now);
-	judge(p, l, now);
 }
 
 /* These two are there only where switches are told. */
 SEC("struct_ops/engine_runnable")
 void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 {
-	struct thread *t = flags & SCX_ENQ_WAKEUP ? thread_of(p) : NULL;
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
+	struct thread *t = flags & SCX_ENQ_WAKEUP ? followed_thread_of(p) : NULL;
 
-	if (l)
-		tell(p, TOLD_WAKE, l->program, 0, 0);
+	if (t)
+		tell(p, t, TOLD_WAKE, 0, 0);
 }
 
 SEC("struct_ops/engine_quiescent")
 void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
 {
-	struct thread *t = flags & SCX_DEQ_SLEEP ? thread_of(p) : NULL;
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
+	struct thread *t = flags & SCX_DEQ_SLEEP ? followed_thread_of(p) : NULL;
 
-	if (l)
-		tell(p, TOLD_SLEEP, l->program, 0, 0);
+	if (t)
+		tell(p, t, TOLD_SLEEP, 0, 0);
 }
 
 /* A new thread belongs to its parent's program. */
@@ -320,25 +291,18 @@ SEC("struct_ops.s/engine_init_task")
 s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), *parent;
-	struct task_struct *current;
-	struct ledger *l;
 
 	if (!t)
 		return -ENOMEM;
 	t->cpu = scx_bpf_task_cpu(p);
 	if (!args->fork)
 		return 0;
-	current = bpf_get_current_task_btf();
-	parent = thread_of(current);
-	if (!parent || !parent->followed)
-		return 0;
-	l = ledger_of(current, parent);
-	if (!l)
+	parent = followed_thread_of(bpf_get_current_task_btf());
+	if (!parent)
 		return 0;
 	t->weight = parent->weight;
 	t->slice_ns = parent->slice_ns;
-	if (follow(p, t, l->program))
-		return -ENOMEM;
+	follow(t, parent->program);
 	settle(t, parent->target);
 	/* Had the parent left it meanwhile, it might have been taken away before this thread was counted. */
 	settle(t, *(volatile u32 *)&parent->target);
@@ -350,11 +314,10 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(engine_fork, struct task_struct *parent, struct task_struct *p)
 {
-	struct thread *t = thread_of(p);
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
+	struct thread *t = followed_thread_of(p);
 
-	if (l)
-		tell(p, TOLD_NEW, l->program, 0, t->cpu);
+	if (t)
+		tell(p, t, TOLD_NEW, 0, t->cpu);
 	return 0;
 }
 
@@ -362,14 +325,13 @@ SEC("struct_ops/engine_exit_task")
 void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	struct thread *t = thread_of(p);
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
 
 	if (t)
 		settle(t, TARGET_ANYWHERE);
-	if (!l)
+	forget_factor(p);
+	if (!t || !t->followed)
 		return;
-	tell_sums(p, l);
-	tell(p, TOLD_EXIT, l->program, 0, 0);
+	tell(p, t, TOLD_EXIT, 0, 0);
 	t->followed = false;
 	__sync_fetch_and_add(&counters.followed, -1);
 }
@@ -377,11 +339,10 @@ void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(engine_exec, struct task_struct *p, s32 old_pid, struct linux_binprm *image)
 {
-	struct thread *t = thread_of(p);
-	struct ledger *l = t ? ledger_of(p, t) : NULL;
+	struct thread *t = followed_thread_of(p);
 
-	if (l)
-		tell(p, TOLD_EXEC, l->program, old_pid, 0);
+	if (t)
+		tell(p, t, TOLD_EXEC, old_pid, 0);
 	return 0;
 }
 
@@ -455,7 +416,6 @@ struct sched_ext_ops engine = {
 	.select_cpu = (void *)engine_select_cpu,
 	.enqueue = (void *)engine_enqueue,
 	.dispatch = (void *)engine_dispatch,
-	.tick = (void *)engine_tick,
 	.runnable = (void *)engine_runnable,
 	.running = (void *)engine_running,
 	.stopping = (void *)engine_stopping,

@@ -7,6 +7,8 @@
  * and say themselves what their numbers are when they leave a CPU for the first time. So nothing of the kernel's type
  * information has to be read, which would take longer than everything else at the start.
  *
+ * Where a scheduler in the kernel places threads by speed-up factors, those are computed here as well (judge.h).
+ *
  * What a thread has counted lies in memory that user space sees, in the rows of the seat that it took at its birth; they are written
  * only by the CPU that runs the thread. A seat is given back by user space, once it has read the last counts in it.
  */
@@ -14,6 +16,7 @@
 #include "follow.h"
 #include "seats.h"
 #include "spare.h"
+#include "metrics.h"
 
 /* The state of a thread that leaves its CPU for good. */
 #define TASK_DEAD 0x80
@@ -46,6 +49,8 @@ struct {
 	__uint(value_size, sizeof(u32));
 	__uint(max_entries, 1);
 } events SEC(".maps");
+
+#include "judge.h"
 
 static __always_inline struct here *here_at(u32 cpu)
 {
@@ -188,6 +193,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 	u32 cpu = bpf_get_smp_processor_id(), nr, old, row_nr;
 	u64 leaver = (u64)prev, thread = (u64)next, leaves = 1, now;
 	struct here *here = here_at(cpu);
+	struct judgement *judged = NULL;
 	struct seat *seat;
 	struct row *row;
 
@@ -216,6 +222,11 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		row = here->kind < settings.kinds ? bpf_map_lookup_elem(&rows, &row_nr) : &here->nobodys;
 		if (!seat || !row)
 			return 0;
+		if (settings.judging && old < settings.seats && here->kind < settings.kinds) {
+			judged = judgement_of(old, seat);
+			if (judged)
+				judge_turn(leaver, judged, old, here->kind, row, here->since_ns);
+		}
 		mark(seat, 1);
 		row->time_ns += now - here->since_ns;
 		row->switches += leaves;
@@ -234,6 +245,8 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 			seat->state = SEAT_LEFT;
 		}
 		mark(seat, 1);
+		if (judged)
+			judge(leaver, judged, old, here->kind, row, now);
 	}
 	here->since_ns = now;
 	here->seat = nr;

@@ -12,6 +12,15 @@
 #define MAX_ADOPTED 256
 /* A power of two. */
 #define MAX_RECENT 64
+/* Of speed-up factors: classes of CPUs that have a model, sets that take turns, features of a model, steps of a feature. */
+#define MAX_JUDGED 4
+#define MAX_SETS 8
+#define MAX_FEATURES 8
+#define MAX_STEPS 64
+
+/* Fractions: features have 20 bits behind the point, speed-up factors 16. */
+#define FEATURE_BITS 20
+#define FACTOR_BITS 16
 
 /* No thread, no CPU. */
 #define NONE 0xffffffff
@@ -28,9 +37,11 @@
 struct follow_settings {
 	u32 seats; /* that threads can take; after them comes one per CPU, for those that stand */
 	u32 kinds; /* of counts, by class of CPUs and set; beyond them, nothing is counted */
+	u32 sets; /* that take turns; class of a kind and set are quotient and remainder */
 	u32 events; /* events that need a counter, at most in a set */
 	u32 timed; /* the first of them knows how long it counted, in some set */
 	u32 program; /* the thread that is followed from its `exec` on, in the first seat; 0 for none */
+	u32 judging; /* speed-up factors are computed */
 };
 
 /* Changed by either side at any time. */
@@ -41,6 +52,48 @@ struct follow_control {
 	u64 missed; /* threads that found no seat, or were not noticed at all */
 	u64 started; /* the program has begun */
 	u64 generation; /* how often somebody got a seat, or had one no longer */
+	u64 period_ns; /* sampling period: how often speed-up factors are computed */
+};
+
+/* From this value of a feature on, up to the next step. */
+struct step {
+	u64 least_q20;
+	s64 add_q16;
+};
+
+/* One feature of a model: a ratio of two counters, and what it adds to the speed-up factor. */
+struct feature {
+	u8 above[MAX_SETS]; /* by set, the place of the numerator */
+	u8 below[MAX_SETS]; /* and that of the denominator */
+	u32 sets; /* those that have both: bits */
+	u32 nr_steps;
+	struct step steps[MAX_STEPS]; /* ascending */
+};
+
+/* The speed-up factor of a thread from what it counts on one class of CPUs: a sum of steps. */
+struct model {
+	s64 base_q16;
+	u32 nr_features; /* 0 for no model */
+	u32 unused;
+	struct feature features[MAX_FEATURES];
+};
+
+/* What sets that take turns have said of a thread on one class of CPUs, within one phase. */
+struct round {
+	u64 began_q20; /* ratio of the first feature when it began; 0 for unknown */
+	u32 seen; /* sets: bits */
+	u32 unused;
+	s64 adds[MAX_FEATURES];
+};
+
+/* What a thread is judged by. */
+struct judgement {
+	u64 born_ns; /* of the thread that this is about */
+	u64 judged_ns; /* when it was judged last; 0 for never */
+	u32 kind; /* of counts that it is judged by */
+	u32 unused;
+	u64 counts[MAX_EVENTS]; /* what that had at the time */
+	struct round rounds[MAX_JUDGED];
 };
 
 /* What one set counted for a thread on one class of CPUs. */

@@ -130,6 +130,9 @@ struct sched_ext_ops {
 #define SCX_ENQ_LAST (1ULL << 41)
 #define SCX_DEQ_SLEEP 1ULL
 
+/* The compiler cannot see through this; the verifier sees an index within its array. */
+#define BOUNDED(index, count) ((index) & ((count)-1))
+
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>

@@ -6,15 +6,12 @@ const volatile struct settings settings;
 struct control control;
 struct counters counters;
 struct command commands[MAX_COMMANDS];
-struct ledger collected[MAX_COMMANDS];
 u32 nr_commands;
 struct definition definition;
-/* By core type. */
-struct model models[MAX_TYPES];
 char exit_reason[128];
 char exit_message[256];
 /* Never written: makes the type known to user space. */
-struct told_sum told_sum;
+struct told told_record;
 
 /* A set of CPUs with a queue of its own. */
 struct target {
@@ -49,21 +46,6 @@ struct {
 } threads SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct ledger);
-} ledgers SEC(".maps");
-
-/* Events by set, slot and CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, sizeof(u32));
-	__uint(max_entries, 1);
-} events SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } ring SEC(".maps");
@@ -73,9 +55,12 @@ static __always_inline struct thread *thread_of(struct task_struct *p)
 	return bpf_task_storage_get(&threads, p, 0, 0);
 }
 
-static __always_inline struct ledger *ledger_of(struct task_struct *p, const struct thread *t)
+/* The same of one that belongs to a program of the workload. */
+static __always_inline struct thread *followed_thread_of(struct task_struct *p)
 {
-	return t->followed ? bpf_task_storage_get(&ledgers, p, 0, 0) : NULL;
+	struct thread *t = thread_of(p);
+
+	return t && t->followed ? t : NULL;
 }
 
 static __always_inline struct target *target_at(u32 id)
@@ -88,11 +73,6 @@ static __always_inline struct served *served_by(s32 cpu)
 	u32 key = cpu;
 
 	return bpf_map_lookup_elem(&serving, &key);
-}
-
-static __always_inline u32 type_of(u32 cpu)
-{
-	return settings.core_type[cpu % MAX_CPUS] % MAX_TYPES;
 }
 
 static __always_inline bool is_queue_of_cpu(u32 queue)
@@ -147,7 +127,7 @@ static __always_inline u64 slice_of(const struct thread *t)
 }
 
 /* Tells user space that something befell a thread; only births, execs and ends wake it. */
-static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u32 from, u32 to)
+static __always_inline void tell(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to)
 {
 	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
 
@@ -159,7 +139,7 @@ static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u
 	told->kind = kind;
 	told->tid = p->pid;
 	told->tgid = p->tgid;
-	told->program = program;
+	told->program = t->program;
 	told->from = from;
 	told->to = to;
 	bpf_ringbuf_submit(told, kind == TOLD_NEW || kind == TOLD_EXEC || kind == TOLD_EXIT ? 0 : BPF_RB_NO_WAKEUP);

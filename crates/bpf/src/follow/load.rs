@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::InKernel;
 use super::classes::Classes;
+use super::judging::{self, Judging};
 use super::layout::Layout;
 use super::table::Table;
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
@@ -87,6 +88,7 @@ fn skeleton(
     errand: &Errand<'_>,
     layout: &Layout,
     sizes: &Sizes,
+    judging: Option<&Judging>,
 ) -> Result<FollowSkel<'static>, String> {
     // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
     let place = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -97,15 +99,24 @@ fn skeleton(
         let settings = &mut rodata.settings;
         settings.seats = sizes.seats as u32;
         settings.kinds = sizes.per_seat as u32;
+        settings.sets = layout.sets.len() as u32;
         settings.events = layout.places() as u32;
         settings.timed = u32::from(Layout::is_timed(errand.sets));
         settings.program = errand.program.unwrap_or(0);
+        settings.judging = u32::from(judging.is_some());
     }
     // Nobody is adopted, so everybody is seen to end.
     open.progs.on_free.set_autoload(errand.program.is_none());
     let events = layout.places() * sizes.per_seat * sizes.cpus;
     let maps = &mut open.maps;
+    let judged = judging.map_or(1, |_| sizes.seats as u32);
+    let shared = match judging {
+        Some(judging) => maps.metrics.reuse_fd(judging.metrics()),
+        None => maps.metrics.set_max_entries(1),
+    };
     let made = [
+        shared,
+        maps.judgements.set_max_entries(judged),
         maps.followed.set_max_entries(2 * sizes.seats as u32),
         maps.seats.set_max_entries(sizes.all_seats() as u32),
         maps.rows.set_max_entries(sizes.rows() as u32),
@@ -119,7 +130,7 @@ fn skeleton(
 }
 
 impl InKernel {
-    pub(super) fn load(errand: &Errand<'_>) -> Result<Self, String> {
+    pub(super) fn load(errand: &Errand<'_>, judging: Option<&Judging>) -> Result<Self, String> {
         // Most who may not are told without trying, which takes time.
         if !countersteer_host::doctor::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
@@ -128,12 +139,18 @@ impl InKernel {
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
         let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types, most);
         // What the library would print is an error of its own only where somebody insists.
-        quietly(|| Self::load_for(errand, layout, classes))
+        quietly(|| Self::load_for(errand, layout, classes, judging))
     }
 
-    fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {
+    fn load_for(
+        errand: &Errand<'_>,
+        layout: Layout,
+        classes: Classes,
+        judging: Option<&Judging>,
+    ) -> Result<Self, String> {
         let sizes = Sizes::of(errand, &layout, &classes)?;
-        let skel = skeleton(errand, &layout, &sizes)?;
+        let judging = judging.filter(|_| judging::fits(&layout, &classes));
+        let skel = skeleton(errand, &layout, &sizes, judging)?;
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
             links: Vec::new(),
@@ -157,6 +174,9 @@ impl InKernel {
         };
         inside.count(errand)?;
         inside.counts.resize(inside.layout.width(), 0);
+        if let Some(judging) = judging {
+            judging.set_judges(inside.model(errand, judging));
+        }
         inside.prepare_cpus(&sizes);
         inside.want(errand.program.and(Some(0)));
         match errand.program {

@@ -3,6 +3,7 @@
 //! Input: sets of events, CPUs, threads. Output: what was read of them and of all their descendants.
 
 mod classes;
+mod judging;
 mod layout;
 mod load;
 mod seats;
@@ -19,6 +20,7 @@ use rustc_hash::FxHashMap;
 use crate::generated::adopt::AdoptSkel;
 use crate::generated::follow::{FollowSkel, shared, types};
 use classes::Classes;
+pub use judging::Judging;
 use layout::Layout;
 use load::failed;
 pub(crate) use load::quietly;
@@ -80,7 +82,16 @@ impl Drop for InKernel {
 /// # Errors
 /// No privilege, a kernel that is too old, too many events or types of cores.
 pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
-    InKernel::load(errand).map(|inside| Box::new(inside) as Box<dyn Follow>)
+    InKernel::load(errand, None).map(|inside| Box::new(inside) as Box<dyn Follow>)
+}
+
+/// The same, with speed-up factors computed of what is counted, where there is room for them.
+pub(crate) fn load_judging(
+    errand: &Errand<'_>,
+    judging: &Judging,
+) -> Result<Box<dyn Follow>, String> {
+    judging.set_judges(false);
+    InKernel::load(errand, Some(judging)).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
 /// Whether somebody runs there who is followed.

@@ -33,7 +33,6 @@ const volatile struct settings settings = {
 	.nr_cpus = CPUS,
 	.tell_switches = 1,
 	.drop_target = DROP,
-	.core_type = { [4] = 1, [5] = 1, [6] = 1, [7] = 1 },
 };
 
 int has_newer_functions;
@@ -45,7 +44,7 @@ struct task {
 	struct task_struct task; /* first: programs see this */
 	struct bpf_cpumask allowed;
 	struct thread *thread;
-	struct ledger *ledger;
+	u64 factor; /* what counts threads has computed; 0 for nothing */
 	enum state state;
 	s32 cpu;
 	struct queue *queue; /* where it waits; NULL where nothing took it in */
@@ -53,8 +52,6 @@ struct task {
 	u64 slice; /* what is left of it */
 	u64 next_slice;
 	u64 waits_since;
-	u64 ran_ns; /* while it was followed */
-	u64 rate; /* of its third event: what phases differ in */
 	u32 refs;
 	bool inserted;
 	struct queue *chosen;
@@ -97,7 +94,6 @@ static struct {
 	u64 due; /* 0 for off */
 	s32 cpu;
 } timers[MAX_CPUS];
-static struct bpf_perf_event_value counts[CPUS][MAX_SETS][MAX_EVENTS];
 
 static void fail(const char *format, ...)
 {
@@ -228,7 +224,23 @@ static void leave(void)
 		leave(); \
 	} while (0)
 
+/* The thread of a key that is its address. */
+static struct task *task_at(const void *key)
+{
+	struct task *t = *(struct task *const *)key;
+
+	must(t >= tasks && t < tasks + TASKS, "no thread has this address");
+	return t;
+}
+
 /* Helpers. */
+long bpf_map_delete_elem(void *map, const void *key)
+{
+	must(map == &metrics, "something is deleted from an unknown map");
+	task_at(key)->factor = 0;
+	return 0;
+}
+
 void *bpf_map_lookup_elem(void *map, const void *key)
 {
 	u32 at = *(const u32 *)key;
@@ -239,6 +251,8 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		return at < MAX_CPUS ? &stored_serving[at] : NULL;
 	if (map == &alarms)
 		return at < MAX_CPUS ? &stored_alarms[at] : NULL;
+	if (map == &metrics)
+		return task_at(key)->factor ? &task_at(key)->factor : NULL;
 	fail("an unknown map is read");
 	return NULL;
 }
@@ -248,27 +262,10 @@ void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 fl
 	struct task *t = task_of(p);
 
 	must(!value, "storage has no initial value here");
-	must(map == &threads || map == &ledgers, "an unknown map is read");
-	if (map == &threads) {
-		if (!t->thread && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE) && !(may_fail && chance(8)))
-			t->thread = calloc(1, sizeof(*t->thread));
-		return t->thread;
-	}
-	if (!t->ledger && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE) && !(may_fail && chance(8)))
-		t->ledger = calloc(1, sizeof(*t->ledger));
-	return t->ledger;
-}
-
-long bpf_perf_event_read_value(void *map, u64 index, struct bpf_perf_event_value *value, u32 size)
-{
-	u64 cpu = index % CPUS, slot = index / CPUS % MAX_EVENTS, set = index / CPUS / MAX_EVENTS;
-
-	must(map == &events && size == sizeof(*value) && set < MAX_SETS, "a counter is read that is not there");
-	/* Counters of other CPUs cannot be read. */
-	if ((s32)cpu != op_cpu)
-		return -EINVAL;
-	*value = counts[cpu][set][slot];
-	return 0;
+	must(map == &threads, "an unknown map is read");
+	if (!t->thread && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE) && !(may_fail && chance(8)))
+		t->thread = calloc(1, sizeof(*t->thread));
+	return t->thread;
 }
 
 void *bpf_ringbuf_reserve(void *map, u64 size, u64 flags)
@@ -288,7 +285,7 @@ void bpf_ringbuf_submit(void *data, u64 flags)
 {
 	struct told *told = data;
 
-	must(told->kind >= TOLD_NEW && told->kind <= TOLD_SUM, "a record of kind %u", told->kind);
+	must(told->kind >= TOLD_NEW && told->kind <= TOLD_MIGRATE, "a record of kind %u", told->kind);
 	must(told->tid >= 1 && told->tid <= TASKS, "a record of thread %u", told->tid);
 	must(told->kind != TOLD_NEW || tasks[told->tid - 1].state != DEAD,
 	     "the fork of thread %u is told before its number is known", told->tid);
@@ -316,12 +313,6 @@ struct task_struct *bpf_get_current_task_btf(void)
 {
 	must(op_current, "there is no current thread");
 	return &op_current->task;
-}
-
-long bpf_probe_read_kernel(void *into, u32 size, const void *from)
-{
-	memcpy(into, from, size);
-	return 0;
 }
 
 long bpf_probe_read_kernel_str(void *into, u32 size, const void *from)

@@ -4,7 +4,7 @@
 
 static void reschedule(s32 cpu);
 
-/* What has passed since a CPU was looked at last, for the thread that runs there and for its counters. */
+/* What has passed since a CPU was looked at last, for the thread that runs there. */
 static void account(s32 cpu)
 {
 	struct cpu *c = &cpus[cpu];
@@ -12,22 +12,9 @@ static void account(s32 cpu)
 	u64 ran = now_ns - c->since;
 
 	c->since = now_ns;
-	for (u32 set = 0; set < MAX_SETS; set++) {
-		bool on = set == BOUNDED(control.set, MAX_SETS);
-
-		for (u32 slot = 0; slot < MAX_EVENTS; slot++) {
-			struct bpf_perf_event_value *value = &counts[cpu][set][slot];
-
-			value->enabled += on ? ran : 0;
-			value->running += on ? ran : 0;
-			value->counter += on ? ran * (slot == 2 && t ? t->rate : slot + 1) : 0;
-		}
-	}
 	if (!t)
 		return;
 	t->slice -= ran < t->slice ? ran : t->slice;
-	if (t->thread && t->thread->followed)
-		t->ran_ns += ran;
 }
 
 static void account_all(void)
@@ -203,7 +190,6 @@ static struct task *fork_from(struct task *parent)
 		return NULL;
 	memset(t, 0, sizeof(*t));
 	t->task.pid = t - tasks + 1;
-	t->rate = 1 + draw(30);
 	t->task.tgid = parent ? parent->task.tgid : t->task.pid;
 	t->task.static_prio = DEFAULT_PRIO;
 	t->task.scx.weight = 100;
@@ -216,31 +202,13 @@ static struct task *fork_from(struct task *parent)
 	op_current = NULL;
 	if (error) {
 		free(t->thread);
-		free(t->ledger);
 		t->thread = NULL;
-		t->ledger = NULL;
 		return NULL;
 	}
 	t->state = ASLEEP;
 	if (parent)
 		CALL(OTHER, parent->cpu, parent, engine_fork(&parent->task, &t->task));
 	return t;
-}
-
-static void check_sums(const struct task *t)
-{
-	u64 time = 0;
-
-	if (!t->ledger || !t->thread->followed)
-		return;
-	for (u32 row = 0; row < MAX_TYPES * MAX_SETS; row++) {
-		const struct sum *sum = &t->ledger->sums[row];
-
-		time += sum->time_ns;
-		must(sum->running_ns <= sum->enabled_ns, "thread %d counted for longer than it was to", t->task.pid);
-		must(sum->counts[1] == 2 * sum->counts[0], "thread %d has counts of two intervals", t->task.pid);
-	}
-	must(time <= t->ran_ns, "thread %d ran for %llu ns, and %llu were counted", t->task.pid, t->ran_ns, time);
 }
 
 static void end(struct task *t)
@@ -254,10 +222,9 @@ static void end(struct task *t)
 		CALL(OTHER, cpu, t, engine_quiescent(&t->task, 0));
 	}
 	take_out(t);
-	check_sums(t);
 	CALL(OTHER, draw(CPUS), t, engine_exit_task(&t->task, &args));
+	must(!t->factor, "the factor of thread %d stays", t->task.pid);
 	free(t->thread);
-	free(t->ledger);
 	memset(t, 0, sizeof(*t));
 	if (running)
 		reschedule(cpu);
@@ -313,7 +280,6 @@ static void tick(s32 cpu)
 	if (!t)
 		return;
 	account(cpu);
-	CALL(OTHER, cpu, t, engine_tick(&t->task));
 	if (!t->slice)
 		reschedule(cpu);
 }

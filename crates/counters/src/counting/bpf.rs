@@ -30,7 +30,7 @@ pub(super) fn follow(
     request: &Request,
     sparing_ns: u64,
     (threads, program): (usize, Option<u32>),
-    inside: Inside,
+    inside: &Inside,
 ) -> Result<Option<Box<dyn Follow>>, CounterError> {
     let sparing = Nanos(sample_ns(
         request.interval.map_or(u64::MAX, |i| i.0),
@@ -43,6 +43,7 @@ pub(super) fn follow(
         core_types,
         program,
         threads,
+        interval: request.interval,
         sparing,
     };
     let loaded = suits(request)
@@ -221,6 +222,10 @@ impl TaskCounters for BpfCounters {
 
     fn is_prompt(&self) -> bool {
         true
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.follow.is_crowded()
     }
 
     /// A parent learns of a thread's end a little before that thread leaves its CPU. So the awaited processes, and any other thread

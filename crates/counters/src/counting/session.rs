@@ -73,6 +73,7 @@ impl Session {
             _ => awaited(&roots)?,
         };
         let follow = inside
+            .as_ref()
             .map(|inside| bpf::follow(&request, SPARING_NS, (roots.len(), program), inside))
             .transpose()?
             .flatten();
@@ -265,6 +266,13 @@ impl Session {
     /// Takes in what rings hold by now.
     pub fn listen(&mut self) {
         self.follower.listen(&mut *self.counters, false);
+    }
+
+    /// Takes in what happened where there is little room left for more. Who waits otherwise than by [`Session::wait`] calls this.
+    pub fn make_room(&mut self) {
+        if self.counters.is_crowded() {
+            self.listen();
+        }
     }
 
     /// Opens counters of CPUs anew that were offline and are back.

@@ -71,6 +71,11 @@ pub(super) trait TaskCounters {
         false
     }
 
+    /// Whether [`TaskCounters::poll`] had better be called soon, or there will be no room for threads to come.
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     /// Waits a little for the last counts of processes that have ended.
     fn hear_out(&mut self) {}
 

@@ -3,7 +3,9 @@
 //! Input: an [`Errand`]. Output: a [`Follow`], which tells what happened to threads as [`Heard`]. BPF programs implement it
 //! outside of this crate.
 
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{CpuId, Nanos};
@@ -23,6 +25,8 @@ pub struct Errand<'a> {
     pub program: Option<u32>,
     /// How many threads are there first.
     pub threads: usize,
+    /// The sampling period, if there is one.
+    pub interval: Option<Nanos>,
     /// Whoever has had a CPU for less than that when readings are taken is read next time: it would be interrupted for that.
     pub sparing: Nanos,
 }
@@ -131,15 +135,23 @@ pub trait Follow: Send {
 }
 
 /// Loads what follows threads, or says why not.
-pub type Load = fn(&Errand<'_>) -> Result<Box<dyn Follow>, String>;
+pub type Load = dyn Fn(&Errand<'_>) -> Result<Box<dyn Follow>, String> + Send + Sync;
 
 /// How threads may be followed inside the kernel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Inside {
     /// Loads what follows them; says why not.
-    pub load: Load,
+    pub load: Arc<Load>,
     /// It is an error if that cannot be done.
     pub must: bool,
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Inside")
+            .field("must", &self.must)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Codes of the kernel's own events.

@@ -21,18 +21,18 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_counters::{CoreTypes, Fate, Inside, Session};
+use countersteer_counters::{Fate, Inside, Session};
 use countersteer_model::counters::Plan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{AdmissionTable, Placement};
-use countersteer_model::sample::{Sample, Samples};
+use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::placer::{Counters, EngineError, Placer, Root};
+use crate::placer::{Counters, EngineError, Placer, Root, core_types, own_sample};
 use crate::undo::Journal;
 
 use leave::Ignored;
@@ -96,24 +96,8 @@ impl AffinityEngine {
     /// # Errors
     /// No journal can be written.
     pub fn open(config: AffinityConfig) -> Result<Self, EngineError> {
-        let types = config
-            .topology
-            .core_types
-            .iter()
-            .map(|t| t.name.clone())
-            .collect();
         let online: CpuSet = config.numbers.os_set(&config.topology.groups[0].cpus);
-        let most = online.iter().last().map_or(0, |c| c.index() + 1);
-        let row = |os: usize| {
-            let own = config
-                .numbers
-                .own(countersteer_model::units::CpuId::from_index(os));
-            own.map_or(0, |cpu| config.topology.core_type_of(cpu).0)
-        };
-        let core_types = CoreTypes {
-            names: types,
-            by_cpu: (0..most).map(row).collect(),
-        };
+        let core_types = core_types(&config.topology, &config.numbers);
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
         let open = |counters, inside| {
@@ -125,7 +109,7 @@ impl AffinityEngine {
                 inside,
             )
         };
-        let (session, blind) = match open(counters, config.inside) {
+        let (session, blind) = match open(counters, config.inside.clone()) {
             Ok(session) => (session, None),
             Err(error) => (open(nothing(), None)?, Some(error.to_string())),
         };
@@ -296,18 +280,14 @@ impl AffinityEngine {
         session.turn(|counted| {
             for (thread, row) in counted.of_threads() {
                 // Ends are told otherwise.
-                if ignored.has(thread.0) || row.ran() == Nanos::ZERO {
+                if ignored.has(thread.0) {
                     continue;
                 }
-                let Some(cpu) = row.cpu.and_then(|cpu| config.numbers.own(cpu)) else {
+                let since = |time: Nanos| time.since(origin).min(at);
+                let sample = own_sample(&row, &config.topology, &config.numbers, since);
+                let Some((sample, cpu)) = sample.and_then(|sample| Some((sample, sample.cpu?)))
+                else {
                     continue;
-                };
-                let sample = Sample {
-                    cpu: Some(cpu),
-                    core_type: config.topology.core_type_of(cpu),
-                    start: row.start.since(origin).min(at),
-                    end: row.end.since(origin).min(at),
-                    ..*row
                 };
                 roster.ran(thread.0, cpu, sample.ran(), sample.end, events);
                 samples.push_with(sample, row.counts);

@@ -59,7 +59,10 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     let program = Program::start(&format!("(sleep 0.1; {}) & wait; {SPIN}", wait_for(&gate)));
     let journals = folder.path().join("journals");
     let affinity = AffinityConfig {
-        inside: Some(Inside { load, must: true }),
+        inside: Some(Inside {
+            load: std::sync::Arc::new(load),
+            must: true,
+        }),
         ..config(Some(counters(&["task_clock"], PERIOD)))
     };
     let mut engine = engine_of(affinity, &journals, None);

@@ -35,14 +35,13 @@ struct task_struct;
 struct bpf_timer;
 
 void *bpf_map_lookup_elem(void *map, const void *key);
+long bpf_map_delete_elem(void *map, const void *key);
 void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags);
-long bpf_perf_event_read_value(void *map, u64 flags, struct bpf_perf_event_value *value, u32 size);
 void *bpf_ringbuf_reserve(void *ring, u64 size, u64 flags);
 void bpf_ringbuf_submit(void *data, u64 flags);
 u64 bpf_ktime_get_ns(void);
 u32 bpf_get_smp_processor_id(void);
 struct task_struct *bpf_get_current_task_btf(void);
-long bpf_probe_read_kernel(void *into, u32 size, const void *from);
 long bpf_probe_read_kernel_str(void *into, u32 size, const void *from);
 long bpf_timer_init(struct bpf_timer *timer, void *map, u64 clock);
 long bpf_timer_set_callback(struct bpf_timer *timer, void *callback);

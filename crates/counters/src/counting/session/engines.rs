@@ -45,6 +45,7 @@ impl Session {
         };
         let nothing = request.sets.iter().all(Vec::is_empty);
         let follow = inside
+            .as_ref()
             .filter(|_| !nothing)
             .map(|inside| {
                 let room = (PROC.thread_count().unwrap_or(0), None);
@@ -94,7 +95,7 @@ impl Session {
             interval,
             self.request.cpus.clone(),
             self.request.core_types.clone(),
-            self.offer,
+            self.offer.clone(),
         )?;
         Ok(Self {
             origin: self.origin,

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Speed-up factors of threads, computed from what was counted of them: once per sampling period, and when a thread is counted by
+ * another set, or on another class of CPUs, than before. metric/steps.rs and metric/round.rs of the model have the same arithmetic and
+ * the same rule of rounds for user space.
+ *
+ * Only who needs the factors in the kernel has this done (`settings.judging`).
+ */
+#pragma once
+
+/* By class of CPUs. */
+struct model models[MAX_JUDGED];
+
+/* What threads were judged by, by seat. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct judgement);
+} judgements SEC(".maps");
+
+/* The ratio that a feature is about, as a set has it, since the last judgement; whether there was anything to take it by. */
+static __always_inline bool ratio_of(const struct feature *f, u32 set, const struct row *row, const struct judgement *j, u64 *ratio)
+{
+	u32 above = BOUNDED(f->above[BOUNDED(set, MAX_SETS)], MAX_EVENTS);
+	u32 below = BOUNDED(f->below[BOUNDED(set, MAX_SETS)], MAX_EVENTS);
+	u64 under = row->counts[below] - j->counts[below];
+
+	if (!under)
+		return false;
+	*ratio = ((row->counts[above] - j->counts[above]) << FEATURE_BITS) / under;
+	return true;
+}
+
+/*
+ * What one feature adds: the last step that its value reaches. This and `weigh` are functions of their own for the verifier, too, which
+ * would go through them anew for each call and each state otherwise.
+ */
+__noinline s64 addition_of(u32 class, u32 feature, u64 value)
+{
+	const struct feature *f = &models[BOUNDED(class, MAX_JUDGED)].features[BOUNDED(feature, MAX_FEATURES)];
+	s64 add = 0;
+	u32 i;
+
+	if (!settings.judging)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < MAX_STEPS && i < f->nr_steps; i++) {
+		if (f->steps[i].least_q20 > value)
+			break;
+		add = f->steps[i].add_q16;
+	}
+	return add;
+}
+
+/* By more than a quarter. */
+static __always_inline bool is_away(u64 ratio, u64 began)
+{
+	return (ratio > began ? ratio - began : began - ratio) > began / 4;
+}
+
+/*
+ * Takes what a set has counted into the round of its class of CPUs. A set that cannot tell phases apart belongs to any round; one in
+ * which the thread did nothing to none. Once each set has been seen, the round is whole: the factor is what its features add.
+ */
+__noinline int weigh(u64 thread, u32 nr, u32 kind)
+{
+	u32 class = kind / settings.sets, set = BOUNDED(kind % settings.sets, MAX_SETS), all = (1U << settings.sets) - 1;
+	u32 row_nr = nr * settings.kinds + kind, i;
+	const struct model *model = &models[BOUNDED(class, MAX_JUDGED)];
+	s64 factor = model->base_q16;
+	const struct row *row;
+	struct judgement *j;
+	struct round *round;
+	u64 ratio;
+
+	if (!settings.judging || class >= MAX_JUDGED || !model->nr_features)
+		return 0;
+	j = bpf_map_lookup_elem(&judgements, &nr);
+	row = bpf_map_lookup_elem(&rows, &row_nr);
+	if (!j || !row)
+		return 0;
+	round = &j->rounds[BOUNDED(class, MAX_JUDGED)];
+	if (model->features[0].sets >> set & 1) {
+		if (!ratio_of(&model->features[0], set, row, j, &ratio))
+			return 0;
+		if (round->began_q20 && is_away(ratio, round->began_q20))
+			round->began_q20 = round->seen = 0;
+		if (!round->began_q20)
+			round->began_q20 = ratio;
+	}
+	round->seen |= 1U << set;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < MAX_FEATURES && i < model->nr_features; i++) {
+		const struct feature *f = &model->features[i];
+
+		if (f->sets >> set & 1)
+			round->adds[i] = ratio_of(f, set, row, j, &ratio) ? addition_of(class, i, ratio) : 0;
+		factor += round->adds[i];
+	}
+	if (round->seen != all)
+		return 0;
+	if (factor < 1)
+		factor = 1;
+	bpf_map_update_elem(&metrics, &thread, &factor, 0);
+	return 0;
+}
+
+/* What a thread is judged by next begins here. */
+static __always_inline void judge_from(struct judgement *j, u32 kind, const struct row *row, u64 at_ns)
+{
+	__builtin_memcpy(j->counts, row->counts, sizeof(j->counts));
+	j->kind = kind;
+	j->judged_ns = at_ns;
+}
+
+/* What is known of the thread in a seat; nothing of one that has just got it. */
+static __always_inline struct judgement *judgement_of(u32 nr, const struct seat *seat)
+{
+	struct judgement *j = bpf_map_lookup_elem(&judgements, &nr);
+
+	if (j && j->born_ns != seat->born_ns) {
+		__builtin_memset(j, 0, sizeof(*j));
+		j->born_ns = seat->born_ns;
+	}
+	return j;
+}
+
+/*
+ * Before what a thread has just counted is added to a row: if it was judged by another one so far, what that has is weighed, if there
+ * was enough of it, and it is judged by this one from when it came.
+ */
+static __always_inline void judge_turn(u64 thread, struct judgement *j, u32 nr, u32 kind, const struct row *row, u64 came_ns)
+{
+	if (j->judged_ns && j->kind == kind)
+		return;
+	if (j->judged_ns && came_ns - j->judged_ns >= control.period_ns / 2)
+		weigh(thread, nr, j->kind);
+	judge_from(j, kind, row, came_ns);
+}
+
+/* After that: what a row has is weighed, once per sampling period. */
+static __always_inline void judge(u64 thread, struct judgement *j, u32 nr, u32 kind, const struct row *row, u64 now)
+{
+	if (now - j->judged_ns < control.period_ns)
+		return;
+	weigh(thread, nr, kind);
+	judge_from(j, kind, row, now);
+}

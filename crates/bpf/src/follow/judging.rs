@@ -1,0 +1,160 @@
+//! Speed-up factors that are computed in the kernel, where threads are counted (`bpf/judge.h`).
+//!
+//! Input: models by core type, the table that the scheduler reads. Output: those models by class of CPUs, with the places where
+//! counts are.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use countersteer_counters::{Errand, Resolved};
+use countersteer_model::models::{FixedFeature, FixedModel};
+use countersteer_model::sample::Event;
+use libbpf_rs::MapHandle;
+
+use super::InKernel;
+use super::classes::Classes;
+use super::layout::Layout;
+use crate::generated::follow::{shared, types};
+
+/// What is to be computed of threads in the kernel.
+pub struct Judging {
+    /// By core type.
+    models: Vec<FixedModel>,
+    /// By thread, where the factor is to be written.
+    metrics: MapHandle,
+    judges: AtomicBool,
+}
+
+impl Judging {
+    /// By these models of core types, into the table that a scheduler reads.
+    pub(crate) fn new(models: Vec<FixedModel>, metrics: MapHandle) -> Self {
+        Self {
+            models,
+            metrics,
+            judges: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what was loaded last computes them.
+    #[must_use]
+    pub fn judges(&self) -> bool {
+        self.judges.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_judges(&self, judges: bool) {
+        self.judges.store(judges, Ordering::Relaxed);
+    }
+
+    pub(super) fn metrics(&self) -> BorrowedFd<'_> {
+        self.metrics.as_fd()
+    }
+}
+
+/// Whether there is room for models of so many classes of CPUs and sets.
+pub(super) fn fits(layout: &Layout, classes: &Classes) -> bool {
+    let classes = classes.first.len() as u32;
+    let sets = layout.sets.len() as u32;
+    classes <= shared::MAX_JUDGED && (1..=shared::MAX_SETS).contains(&sets)
+}
+
+impl InKernel {
+    /// Gives the programs their models; whether any class of CPUs has one.
+    pub(super) fn model(&mut self, errand: &Errand<'_>, judging: &Judging) -> bool {
+        let counted = self.layout.counted(errand.sets);
+        let interval_ns = errand.interval.map_or(0, |interval| interval.0);
+        self.control(|control| control.period_ns = interval_ns);
+        let sets = counted.len();
+        let mut models = vec![types::model::default(); self.classes.first.len()];
+        for ((class, cpu), into) in self.classes.first.iter().enumerate().zip(&mut models) {
+            let core_type = errand.core_types[cpu.index()] as usize;
+            let place = |set: usize, event: Event| {
+                let is = |resolved: &Resolved| resolved.planned.event == Some(event);
+                let nth = counted[set].iter().position(is)? as u32;
+                self.layout.counters[class * sets + set].place_of(nth)
+            };
+            if let Some(model) = judging.models.get(core_type) {
+                fill(into, model, sets, place);
+            }
+        }
+        let judges = models.iter().any(|model| model.nr_features > 0);
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.models[..models.len()].copy_from_slice(&models);
+        }
+        judges
+    }
+}
+
+/// Writes a model down, with the place of each event in each set. Features that no set can tell are left out.
+fn fill(
+    into: &mut types::model,
+    model: &FixedModel,
+    sets: usize,
+    place: impl Fn(usize, Event) -> Option<usize>,
+) {
+    let places = |f: &FixedFeature, set: usize| Some((place(set, f.above)?, place(set, f.below)?));
+    let known = |f: &&FixedFeature| (0..sets).any(|set| places(f, set).is_some());
+    // How much a thread did is the first feature's denominator: without it there is no model.
+    if model.features.first().is_none_or(|f| !known(&f)) {
+        return;
+    }
+    into.base_q16 = model.base_q16;
+    let features = model.features.iter().filter(known);
+    for (feature, into_feature) in features.zip(&mut into.features) {
+        for set in 0..sets {
+            let Some((above, below)) = places(feature, set) else {
+                continue;
+            };
+            into_feature.above[set] = above as u8;
+            into_feature.below[set] = below as u8;
+            into_feature.sets |= 1 << set;
+        }
+        into_feature.nr_steps = feature.steps.len().min(into_feature.steps.len()) as u32;
+        for ((least, add), step) in feature.steps.iter().zip(&mut into_feature.steps) {
+            step.least_q20 = *least;
+            step.add_q16 = *add;
+        }
+        into.nr_features += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_the_features_that_its_sets_can_tell() {
+        let feature = |above, below| FixedFeature {
+            above,
+            below,
+            steps: vec![(1 << 20, 7)],
+        };
+        let model = FixedModel {
+            base_q16: 3,
+            features: vec![
+                feature(Event::Cycles, Event::Instructions),
+                feature(Event::LlcMisses, Event::Instructions),
+                feature(Event::BranchMisses, Event::Instructions),
+            ],
+        };
+        let sets = [
+            vec![Event::Instructions, Event::Cycles],
+            vec![Event::Cycles, Event::BranchMisses, Event::Instructions],
+        ];
+        let place = |set: usize, event| sets[set].iter().position(|e| *e == event);
+        let mut into = types::model::default();
+        fill(&mut into, &model, 2, place);
+        assert_eq!((into.base_q16, into.nr_features), (3, 2));
+        let [first, second, ..] = &into.features;
+        assert_eq!(
+            (first.sets, &first.above[..2], &first.below[..2]),
+            (3, &[1, 0][..], &[0, 2][..])
+        );
+        assert_eq!((second.sets, second.above[1], second.below[1]), (2, 1, 2));
+        assert_eq!((second.nr_steps, second.steps[0].add_q16), (1, 7));
+        let mut none = types::model::default();
+        fill(&mut none, &model, 2, |set, event| {
+            place(set, event).filter(|_| event != Event::Instructions)
+        });
+        assert_eq!(none.nr_features, 0);
+    }
+}
