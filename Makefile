@@ -45,7 +45,7 @@ artifact: wheel
 FUZZ ?= 1000000
 fuzz:
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-model -p countersteer-sim --test fuzz -- --nocapture --test-threads 1
-	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-counters -p countersteer-host --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-counters -p countersteer-live --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-sysfs --lib --test detect -- --nocapture --test-threads 1 makes_it_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace --test signature -- --nocapture a_reader_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes

@@ -11,7 +11,7 @@ files=(
     'crates/policies/src/**/*.rs'
     'crates/model/src/driver.rs' 'crates/model/src/metric/**/*.rs'
     'crates/sim/src/linux/**/*.rs' 'crates/sim/src/progress/**/*.rs'
-    'crates/host/src/undo/**/*.rs'
+    'crates/live/src/undo/**/*.rs'
     'crates/report/src/record/**/*.rs'
 )
 options=(--exclude '**/tests/**' --exclude '**/tests.rs')

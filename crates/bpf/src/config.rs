@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_host::placer::Counters;
+use countersteer_live::placer::Counters;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;

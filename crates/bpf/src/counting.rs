@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_counters::{CounterError, Inside, Pmus, Session, resolve};
-use countersteer_host::placer::{Counters, core_types};
+use countersteer_live::placer::{Counters, core_types};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};
 use countersteer_model::sample::Samples;
 use countersteer_model::units::Nanos;

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_host::placer::Counters;
-use countersteer_host::undo::Journal;
+use countersteer_live::placer::Counters;
+use countersteer_live::undo::Journal;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::metric::MetricBank;

@@ -1,7 +1,7 @@
 //! What can go wrong with the scheduler.
 
 use countersteer_counters::CounterError;
-use countersteer_host::undo::JournalError;
+use countersteer_live::undo::JournalError;
 
 /// Why the engine in the kernel does not work, or works no longer.
 #[derive(Debug, thiserror::Error)]

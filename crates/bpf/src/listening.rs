@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use countersteer_host::undo::{Journal, sched_ext};
+use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_sysfs::sched_ext::is_enabled;
 
 use crate::ScxError;

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use countersteer_host::placer::{Counters, EngineError, Placer, Root};
-use countersteer_host::undo::{Journal, sched_ext};
+use countersteer_live::placer::{Counters, EngineError, Placer, Root};
+use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
 use countersteer_model::units::{Nanos, ThreadId};

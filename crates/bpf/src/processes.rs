@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use countersteer_host::placer::Root;
-use countersteer_host::undo::{Journal, sched_ext};
+use countersteer_live::placer::Root;
+use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_sysfs::procfs::PROC;
 
 use crate::ScxError;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_host::placer::own_sample;
+use countersteer_live::placer::own_sample;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};

@@ -1,12 +1,12 @@
 //! Pages that threads share with the engine that steers them, for C.
 //!
-//! Input: calls from C. Output: those of [`countersteer_host::page`]. A page is its memory's address, which stays valid, so
+//! Input: calls from C. Output: those of [`countersteer_live::hint_page`]. A page is its memory's address, which stays valid, so
 //! that telling and reading cost no more than the loads and stores.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
-use countersteer_host::page::{Advice, Page, PageError};
+use countersteer_live::hint_page::{Advice, Page, PageError};
 use countersteer_model::told::{MOST_PRIORITY, PHASES, Told};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM, Failure};

@@ -9,6 +9,7 @@ mod args;
 mod command;
 mod counted;
 mod derivable;
+mod doctor;
 mod error;
 mod inside;
 mod interrupt;

@@ -15,7 +15,7 @@ mod error;
 mod perf;
 pub mod region;
 
-pub use counting::bpf::sees_all_threads;
+pub use counting::bpf::{may_load_programs, sees_all_threads};
 pub use counting::follow::Fate;
 pub use counting::present::PresentProcesses;
 pub use counting::request::{Request, Target};

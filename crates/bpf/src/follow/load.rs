@@ -132,7 +132,7 @@ fn skeleton(
 impl InKernel {
     pub(super) fn load(errand: &Errand<'_>, judging: Option<&Judging>) -> Result<Self, String> {
         // Most who may not are told without trying, which takes time.
-        if !countersteer_host::doctor::may_load_programs(Path::new("/")) {
+        if !countersteer_counters::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
         let layout = Layout::of(errand.sets)?;

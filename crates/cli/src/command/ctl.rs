@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use countersteer_host::undo::journal_folder;
+use countersteer_live::undo::journal_folder;
 use countersteer_model::printable::printable;
 use countersteer_report::table::plain;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use countersteer_host::live::Crew;
+use countersteer_live::Crew;
 use countersteer_model::policy::Policy;
 use countersteer_model::printable::printable;
 use countersteer_model::rules::Rules;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use countersteer_host::doctor::{State, examine};
+use crate::doctor::{State, examine};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -37,11 +37,7 @@ struct Row {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(&args.root);
     if args.json {
-        let row = |(name, needed_for, f): (
-            &'static str,
-            &'static str,
-            countersteer_host::doctor::Finding,
-        )| {
+        let row = |(name, needed_for, f): (&'static str, &'static str, crate::doctor::Finding)| {
             let mend = Some(f.mend).filter(|m| !m.is_empty());
             Row {
                 name,

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::stdin;
 use std::path::Path;
 
-use countersteer_host::{keeper, undo::restore_after};
+use countersteer_live::cleanup_process;
+use countersteer_live::undo::restore_after;
 
 /// Arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -29,8 +30,8 @@ pub fn guarded(words: &[OsString]) -> bool {
         .next()
         .and_then(|engine| engine.to_str()?.parse().ok());
     if let (Some(folder), Some(engine)) = (folder, engine) {
-        keeper::settle_in("steer-guardian");
-        keeper::wait_for_end(engine, stdin());
+        cleanup_process::settle_in("steer-guardian");
+        cleanup_process::wait_for_end(engine, stdin());
         restore_after(folder, engine);
     }
     true

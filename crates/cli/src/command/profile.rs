@@ -5,8 +5,8 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_host::online::counted::EVENTS;
 use countersteer_lab::{Loaded, plan};
+use countersteer_live::online::counted::EVENTS;
 use countersteer_model::profile::Profile;
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;

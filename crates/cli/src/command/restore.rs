@@ -1,6 +1,6 @@
 //! `steer restore`: undo what engines that were killed have left behind.
 
-use countersteer_host::undo::{Restored, journal_folder, restore};
+use countersteer_live::undo::{Restored, journal_folder, restore};
 
 use super::{print, print_json};
 

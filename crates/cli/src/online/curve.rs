@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use countersteer_counters::{CoreTypes, Pmus};
-use countersteer_host::online::{Curves, Point, merged};
+use countersteer_live::online::{Curves, Point, merged};
 use countersteer_model::profile::fit::{self, Fit};
 use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
 use countersteer_model::topology::Topology;
@@ -162,7 +162,7 @@ fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_host::online::Seen;
+    use countersteer_live::online::Seen;
     use countersteer_model::machine::Machine;
     use countersteer_model::profile::Profile;
 

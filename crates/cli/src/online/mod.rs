@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_host::online::counted::OfProcess;
-use countersteer_host::online::duty::{Brake, Duty};
-use countersteer_host::online::ways::Ways;
-use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
-use countersteer_host::undo::{Temporary, journal_folder, restore};
+use countersteer_live::online::counted::OfProcess;
+use countersteer_live::online::duty::{Brake, Duty};
+use countersteer_live::online::ways::Ways;
+use countersteer_live::online::{Curves, Schedule, Source as _, Squeeze, sweep};
+use countersteer_live::undo::{Temporary, journal_folder, restore};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_profiler::this_program;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 #[cfg(feature = "scx")]
 use countersteer_bpf::{Mode, ScxConfig, ScxEngine, probe};
-use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::placer::Placer;
+use countersteer_live::affinity::AffinityConfig;
+use countersteer_live::placer::Placer;
 
 /// How threads are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

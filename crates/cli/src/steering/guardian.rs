@@ -5,12 +5,12 @@
 use std::io;
 use std::process::{Command, id};
 
-use countersteer_host::keeper::Keeper;
-use countersteer_host::undo::journal_folder;
+use countersteer_live::cleanup_process::CleanupProcess;
+use countersteer_live::undo::journal_folder;
 use countersteer_profiler::this_program;
 
 /// Starts it. A run without one goes on: what a kill leaves is then restored by the next run.
-pub fn start() -> Option<Keeper> {
+pub fn start() -> Option<CleanupProcess> {
     let started = start_here();
     if let Err(error) = &started {
         eprintln!(
@@ -20,12 +20,12 @@ pub fn start() -> Option<Keeper> {
     started.ok()
 }
 
-fn start_here() -> io::Result<Keeper> {
+fn start_here() -> io::Result<CleanupProcess> {
     // This very program, even if its file has been replaced since.
     let mut command = this_program::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
     command
         .args(["internal", "guard"])
         .arg(std::path::absolute(journal_folder())?)
         .arg(id().to_string());
-    Keeper::start(command)
+    CleanupProcess::start(command)
 }

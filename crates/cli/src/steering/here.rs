@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use countersteer_counters::resolve;
 use countersteer_counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe};
-use countersteer_host::live::Gauges;
-use countersteer_host::placer::{Counters, Recount};
+use countersteer_live::Gauges;
+use countersteer_live::placer::{Counters, Recount};
 use countersteer_model::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::events::{Event, Source};

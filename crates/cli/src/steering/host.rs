@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use countersteer_host::placer::Root;
+use countersteer_live::placer::Root;
 use countersteer_model::rules::{Process, Rules};
 use countersteer_model::units::ProgramId;
 use countersteer_sysfs::procfs::PROC;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersteer_counters::permission;
-use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::live::{Crew, Gauges, LiveConfig, LiveEngine};
-use countersteer_host::undo::{self, journal_folder};
 use countersteer_lab::experiment::policy_rng;
+use countersteer_live::affinity::AffinityConfig;
+use countersteer_live::undo::{self, journal_folder};
+use countersteer_live::{Crew, Gauges, LiveConfig, LiveEngine};
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::Policy;
 use countersteer_model::units::Nanos;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_host::live::{Crew, Start};
-use countersteer_host::placer::Root;
 use countersteer_lab::plan;
+use countersteer_live::placer::Root;
+use countersteer_live::{Crew, Start};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_model::workload::{Workload, WorkloadProgram};

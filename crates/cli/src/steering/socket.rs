@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use countersteer_host::live::DecisionRequest;
-use countersteer_host::undo;
+use countersteer_live::DecisionRequest;
+use countersteer_live::undo;
 use countersteer_model::policy::PolicyError;
 use countersteer_model::topology::Topology;
 use mio::net::UnixListener;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use countersteer_host::live::{DecisionRequest, Stealing};
+use countersteer_live::{DecisionRequest, Stealing};
 use countersteer_model::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
 use countersteer_model::told::Told;
@@ -300,10 +300,11 @@ pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use countersteer_model::engine::ThreadInfo;
     use countersteer_model::metric::MetricBank;
     use countersteer_model::units::ProgramId;
+
+    use super::*;
     use rand::SeedableRng;
 
     /// Panics at its third decision, or dawdles.

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_host::live::Member;
+use countersteer_live::Member;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ThreadEventKind};
 use countersteer_model::metric::MetricBank;

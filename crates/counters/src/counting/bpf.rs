@@ -87,6 +87,23 @@ pub fn sees_all_threads(root: &Path) -> bool {
     Procfs::below(root).in_outermost_namespace()
 }
 
+/// Bits of the effective capabilities.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_PERFMON: u64 = 1 << 38;
+const CAP_BPF: u64 = 1 << 39;
+
+/// Whether this process may load BPF programs that look at threads.
+#[must_use]
+pub fn may_load_programs(root: &Path) -> bool {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let capabilities = capabilities
+        .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |all: u64| capabilities & all == all;
+    has(CAP_SYS_ADMIN) || has(CAP_BPF | CAP_PERFMON)
+}
+
 pub(super) struct BpfCounters {
     follow: Box<dyn Follow>,
     infos: Vec<GroupInfo>,

@@ -20,8 +20,10 @@ use countersteer_model::told::Told;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 use nix::sys::stat::lstat;
 
-use crate::page::layout::{self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES};
-use crate::page::who;
+use crate::hint_page::identity;
+use crate::hint_page::layout::{
+    self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES,
+};
 
 /// On which mount an open file of this process lies.
 fn mount_of(file: &File) -> Option<u64> {
@@ -36,7 +38,7 @@ fn mount_of(file: &File) -> Option<u64> {
 /// The mount of all files without a name, which the kernel keeps to itself.
 fn nameless() -> Option<u64> {
     static MOUNT: OnceLock<Option<u64>> = OnceLock::new();
-    *MOUNT.get_or_init(|| mount_of(&crate::page::file().ok()?))
+    *MOUNT.get_or_init(|| mount_of(&crate::hint_page::file().ok()?))
 }
 
 /// A handle on a file without a name, that can be asked about but not read.
@@ -100,7 +102,7 @@ impl Shared {
         if !sealed.contains(seals) || sealed.contains(SealFlag::F_SEAL_WRITE) {
             return None;
         }
-        let (pid, _) = who::of(pid, pid)?;
+        let (pid, _) = identity::of(pid, pid)?;
         let identity = (found.dev(), found.ino());
         let mut shared = Self {
             path,

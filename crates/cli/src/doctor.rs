@@ -347,23 +347,6 @@ fn control_groups(root: &Path) -> Finding {
     )
 }
 
-/// Bits of the effective capabilities.
-const CAP_SYS_ADMIN: u64 = 1 << 21;
-const CAP_PERFMON: u64 = 1 << 38;
-const CAP_BPF: u64 = 1 << 39;
-
-/// Whether this process may load programs into the kernel that look at threads.
-#[must_use]
-pub fn may_load_programs(root: &Path) -> bool {
-    let status = text(root, "proc/self/status").unwrap_or_default();
-    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let capabilities = capabilities
-        .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |all: u64| capabilities & all == all;
-    has(CAP_SYS_ADMIN) || has(CAP_BPF | CAP_PERFMON)
-}
-
 fn counting_by_bpf(root: &Path) -> Finding {
     let without = "until then threads have counters of their own";
     if !root
@@ -380,7 +363,7 @@ fn counting_by_bpf(root: &Path) -> Finding {
             mend,
         );
     }
-    if !may_load_programs(root) {
+    if !countersteer_counters::may_load_programs(root) {
         let mend = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
         return Finding::limited("there, but not permitted", mend);
     }
@@ -409,7 +392,7 @@ fn sched_ext(root: &Path) -> Finding {
             "stop it first: only one such scheduler runs at a time",
         );
     }
-    if !may_load_programs(root) {
+    if !countersteer_counters::may_load_programs(root) {
         return Finding::limited(
             "there, but not permitted",
             "run as root, or with CAP_BPF and CAP_PERFMON",

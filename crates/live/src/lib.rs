@@ -4,16 +4,15 @@
 //! them, which are steered by a [`Placer`](crate::placer::Placer). Threads are known by the kernel's own numbers, CPUs by those of the [`Topology`](countersteer_model::topology::Topology),
 //! which knows online CPUs only and has no holes.
 
-mod carried;
-mod crew;
+pub mod affinity;
+pub mod cleanup_process;
 mod engine;
-mod fallback;
-mod gauges;
-mod pages;
-mod programs;
-mod requests;
+pub mod hint_page;
+pub mod online;
+pub mod placer;
+mod resources;
+pub mod undo;
+mod workload;
 
-pub use crew::{Crew, Find, Member, Start};
-pub use engine::{LiveConfig, LiveEngine};
-pub use gauges::Gauges;
-pub use requests::{DecisionRequest, Stealing};
+pub use engine::{DecisionRequest, Gauges, LiveConfig, LiveEngine, Stealing};
+pub use workload::{Crew, Find, Member, Start};

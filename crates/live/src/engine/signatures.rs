@@ -55,8 +55,9 @@ impl Signatures {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use countersteer_cache::signature::{Carried, SCHEMA, elf};
+
+    use super::*;
 
     #[test]
     fn a_process_has_the_signature_of_what_it_executes() {

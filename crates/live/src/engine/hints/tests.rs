@@ -15,8 +15,8 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::*;
-use crate::page::Page;
-use crate::page::layout::{FIRST, HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
+use crate::hint_page::Page;
+use crate::hint_page::layout::{FIRST, HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
 
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
     .union(SealFlag::F_SEAL_GROW)
@@ -171,7 +171,7 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
         }
     });
     let pid = std::process::id();
-    let owner = who::of(pid, receive.recv().unwrap()).unwrap();
+    let owner = identity::of(pid, receive.recv().unwrap()).unwrap();
     let mut shared = Shared::find(pid, false).unwrap();
     let mut heard = 0;
     for _ in 0..2000 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_host::undo::restore;
+use countersteer_live::undo::restore;
 
 use super::*;
 

@@ -7,7 +7,7 @@
 //!
 //! ```no_run
 //! use countersteer_model::told::{Phase, Told};
-//! use countersteer_host::page::Page;
+//! use countersteer_live::hint_page::Page;
 //!
 //! let page = Page::open()?;
 //! page.tell(&Told { priority: 2, workers: 8, ..Told::default() });
@@ -16,12 +16,12 @@
 //! if let Some(advice) = page.read() {
 //!     println!("on {}, {} times as fast as the slowest", advice.core_type(), advice.speed);
 //! }
-//! # Ok::<(), countersteer_host::page::PageError>(())
+//! # Ok::<(), countersteer_live::hint_page::PageError>(())
 //! ```
 
+pub(crate) mod identity;
 pub(crate) mod layout;
 mod table;
-pub(crate) mod who;
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -107,8 +107,8 @@ impl Page {
                 source,
             };
             let stat = std::fs::read_to_string("/proc/thread-self/stat").map_err(failed)?;
-            let started =
-                who::born(&stat).ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+            let started = identity::born(&stat)
+                .ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
             let tid = nix::unistd::gettid().as_raw() as u32;
             let slot = Table::of_process()?.take(tid, started)?;
             own.slot.set(Some(slot));

@@ -4,6 +4,13 @@
 //! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
+mod fallback;
+mod hints;
+mod programs;
+mod requests;
+mod signatures;
+mod virtual_counters;
+
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,17 +29,19 @@ use countersteer_sysfs::pidfd;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::signals::Signals;
 
-use super::carried::Signatures;
-use super::crew::{Found, Started};
-use super::fallback::{Fallback, inward, outward};
-use super::pages::Pages;
-use super::programs::Programs;
-use super::requests::Requests;
-use super::{Crew, DecisionRequest, Gauges, Stealing};
 use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, Placer, Recount, Root};
 use crate::resources::{ResourceConfig, Resources};
 use crate::undo::{Journal, restore};
+use crate::workload::{Crew, Found, Started};
+use fallback::{Fallback, inward, outward};
+use hints::Pages;
+use programs::Programs;
+use requests::Requests;
+use signatures::Signatures;
+
+pub use requests::{DecisionRequest, Stealing};
+pub use virtual_counters::Gauges;
 
 /// What an engine is made for.
 pub struct LiveConfig {

@@ -17,12 +17,12 @@ use countersteer_sysfs::pidfd;
 
 /// A process that waits for the end of this one.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct CleanupProcess {
     process: Child,
     line: Option<ChildStdin>,
 }
 
-impl Keeper {
+impl CleanupProcess {
     /// Starts it; the end of its stdin is the end of this process.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for CleanupProcess {
     /// Lets it know of the end, and waits for its own.
     fn drop(&mut self) {
         drop(self.line.take());
@@ -48,7 +48,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What a process that was started by [`Keeper::start`] does first: it heeds no signal that can be refused, holds none of the
+/// What a process that was started by [`CleanupProcess::start`] does first: it heeds no signal that can be refused, holds none of the
 /// files that others opened, keeps no folder in use, and is called by a name of its own in lists of processes.
 pub fn settle_in(name: &str) {
     for refused in [

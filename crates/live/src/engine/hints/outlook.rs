@@ -9,7 +9,7 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CoreTypeId;
 
-use crate::page::Advice;
+use crate::hint_page::Advice;
 
 /// A difference in speed or share that is worth saying.
 const WORTH: f64 = 0.02;

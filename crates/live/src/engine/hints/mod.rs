@@ -1,7 +1,7 @@
 //! Pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
 //! to it after each placement.
 //!
-//! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::page`]).
+//! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
 //!
 //! A process without pages costs a look now and then; one with pages a few system calls each period, however many threads it
 //! has, and a few for each thread that is told something new.
@@ -21,7 +21,7 @@ use countersteer_model::told::Told;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
 
-use crate::page::{Advice, who};
+use crate::hint_page::{Advice, identity};
 use outlook::{Outlook, Seen, is_near};
 use shared::Shared;
 
@@ -334,7 +334,7 @@ impl Known {
             return self.forget();
         };
         if self.who.is_none() {
-            self.who = who::of(self.pid, tid);
+            self.who = identity::of(self.pid, tid);
         }
         let row = self.who.and_then(|who| process.rows.get(&who)).copied();
         if row != self.row {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use countersteer_counters::resolve;
 use countersteer_counters::{Pmus, Resolved};
-use countersteer_host::affinity::AffinityConfig;
-use countersteer_host::live::{Crew, LiveConfig, LiveEngine, Stealing};
-use countersteer_host::placer::{Counters, Recount, Root};
+use countersteer_live::affinity::AffinityConfig;
+use countersteer_live::placer::{Counters, Recount, Root};
+use countersteer_live::{Crew, LiveConfig, LiveEngine, Stealing};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
