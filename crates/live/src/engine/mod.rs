@@ -4,6 +4,7 @@
 //! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
+mod config;
 mod fallback;
 mod hints;
 mod programs;
@@ -12,7 +13,6 @@ mod signatures;
 mod virtual_counters;
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ use countersteer_sysfs::pidfd;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::signals::Signals;
 
-use crate::affinity::{AffinityConfig, AffinityEngine};
+use crate::affinity::AffinityEngine;
 use crate::placer::{EngineError, Placer, Recount, Root};
 use crate::resources::{ResourceConfig, Resources};
 use crate::undo::{Journal, restore};
@@ -40,23 +40,9 @@ use programs::Programs;
 use requests::Requests;
 use signatures::Signatures;
 
+pub use config::LiveConfig;
 pub use requests::{DecisionRequest, Stealing};
 pub use virtual_counters::Gauges;
-
-/// What an engine is made for.
-pub struct LiveConfig {
-    /// For the affinity engine: the placer, or what takes over from a scheduler that the kernel ends.
-    pub affinity: AffinityConfig,
-    /// The folder of undo journals.
-    pub journals: PathBuf,
-    /// Where sysfs and /proc are: `/`, or a fake root.
-    pub root: PathBuf,
-    /// Chooses other counters when another policy decides.
-    pub recount: Option<Box<dyn Recount>>,
-    pub stealing: Stealing,
-    /// Takes what users should know.
-    pub say: fn(&str),
-}
 
 /// Steers the threads of a workload on this machine.
 pub struct LiveEngine {

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -31,8 +31,9 @@ pub(super) struct Table {
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
-/// A thread makes it now. No lock of the standard library, which a child could not open that was forked meanwhile.
-static MAKING: AtomicBool = AtomicBool::new(false);
+/// The process of which a thread makes it now; 0 when none does. No lock of the standard library, and no mere flag: a child that was
+/// forked meanwhile has no such thread, and would wait for it forever.
+static MAKING: AtomicU32 = AtomicU32::new(0);
 
 /// Which file a descriptor is of.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
@@ -40,7 +41,6 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
 }
 
 extern "C" fn forked() {
-    MAKING.store(false, Ordering::Release);
     let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a table that is never freed.
     let Some(table) = (unsafe { table.as_ref() }) else {
@@ -79,11 +79,12 @@ impl Table {
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
-        while MAKING.swap(true, Ordering::AcqRel) {
+        let own = std::process::id();
+        while MAKING.swap(own, Ordering::AcqRel) == own {
             std::thread::yield_now();
         }
         let table = Self::first();
-        MAKING.store(false, Ordering::Release);
+        MAKING.store(0, Ordering::Release);
         table
     }
 
@@ -94,9 +95,11 @@ impl Table {
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
-        if !WATCHED.swap(true, Ordering::AcqRel) {
+        // A child that is forked between the two lines registers the handler again, and running it twice changes nothing.
+        if !WATCHED.load(Ordering::Acquire) {
             // SAFETY: the handler lives as long as the library and calls nothing that a child may not.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            WATCHED.store(true, Ordering::Release);
         }
         let table: &'static Self = Box::leak(Box::new(Self::make()?));
         TABLE.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
