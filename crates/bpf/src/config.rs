@@ -28,8 +28,8 @@ pub struct ScxConfig {
     pub slice: Nanos,
     /// CPUs without work take threads of other targets from queues longer than this; never, if absent.
     pub steal_above: Option<u32>,
-    /// Tell wakes, sleeps and moves, not only births, execs and ends.
-    pub tell_switches: bool,
+    /// Report wakes, sleeps and migrations, not only forks, execs and exits.
+    pub report_switches: bool,
     /// The kernel ejects the scheduler when a thread that could run has waited so long.
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
@@ -50,7 +50,7 @@ impl ScxConfig {
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
             steal_above: None,
-            tell_switches: true,
+            report_switches: true,
             watchdog: Duration::from_secs(5),
             lose_target: None,
             most_targets: None,

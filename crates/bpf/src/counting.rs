@@ -106,7 +106,7 @@ impl Counting {
     }
 }
 
-/// A set whose samples say how long threads ran, and nothing else.
+/// A set whose samples have the time that threads ran, and no counts.
 fn time_only(period: Nanos) -> Result<Counters, CounterError> {
     const CLOCK: &str = "task_clock";
     let pmus = Pmus::read(Path::new("/"))?;

@@ -21,8 +21,8 @@ use crate::counting::Counting;
 use crate::follow::Judging;
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
-use crate::roster::Roster;
 use crate::targets::Targets;
+use crate::task_table::TaskTable;
 
 /// The engine inside the kernel.
 pub struct ScxEngine {
@@ -30,7 +30,7 @@ pub struct ScxEngine {
     pub(super) kernel: Kernel,
     /// None where nothing can be counted.
     pub(super) counting: Option<Counting>,
-    pub(super) roster: Roster,
+    pub(super) tasks: TaskTable,
     targets: Targets,
     /// There was no room for a target, and that was said.
     crowded: bool,
@@ -49,7 +49,7 @@ pub(super) fn now_ns() -> u64 {
 }
 
 impl ScxEngine {
-    /// Loads the scheduler and starts it; it follows nobody yet.
+    /// Loads the scheduler and starts it; it follows no thread yet.
     ///
     /// # Errors
     /// The kernel refuses, or the machine is too big for the scheduler's tables.
@@ -68,7 +68,7 @@ impl ScxEngine {
         };
         fits("CPUs", have, shared::MAX_CPUS)?;
         let kernel = Kernel::load(&config, have, &os)?;
-        let roster = Roster::new(config.numbers.clone(), topology.cpus.len());
+        let tasks = TaskTable::new(config.numbers.clone(), topology.cpus.len());
         let most = config
             .most_targets
             .unwrap_or(shared::MAX_TARGETS)
@@ -79,7 +79,7 @@ impl ScxEngine {
             config,
             kernel,
             counting: None,
-            roster,
+            tasks,
             targets,
             crowded: false,
             complaint: None,
@@ -89,8 +89,8 @@ impl ScxEngine {
         };
         engine.count(counters)?;
         engine.kernel.attach()?;
-        // That it took a while to start is nobody's time.
-        engine.roster.begin(now_ns());
+        // Time begins when everything is ready.
+        engine.tasks.begin(now_ns());
         Ok(engine)
     }
 
@@ -110,13 +110,13 @@ impl ScxEngine {
     /// The metric of a thread by which the kernel admits it, when it was last looked at.
     #[must_use]
     pub fn metric(&self, thread: ThreadId) -> Option<f64> {
-        let metric_q16 = self.roster.threads.get(&thread.0)?.metric_q16;
+        let metric_q16 = self.tasks.threads.get(&thread.0)?.metric_q16;
         (metric_q16 > 0).then_some(metric_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
     }
 
     #[must_use]
     pub fn now(&self) -> Nanos {
-        self.roster.since(now_ns())
+        self.tasks.since(now_ns())
     }
 
     /// Has these events counted, or, where that cannot be done, how long threads run.
@@ -147,14 +147,14 @@ impl ScxEngine {
         let next = self.counters(Some(counters))?;
         let Self {
             counting,
-            roster,
+            tasks,
             config,
             ..
         } = self;
-        let pids = roster.processes();
+        let pids = tasks.processes();
         match counting {
             Some(counting) => counting.exchange(next, &pids, |counted| {
-                roster.count(counted, &config.topology);
+                tasks.count(counted, &config.topology);
             })?,
             None => {
                 let next = counting.insert(next);
@@ -162,7 +162,7 @@ impl ScxEngine {
             }
         }
         self.blind = None;
-        // Who computes its metric may have changed.
+        // The metric may be computed elsewhere from now on.
         match self.admission.as_ref().map(|(table, _)| table.clone()) {
             Some(table) => self.admit_by(&table),
             None => Ok(()),
@@ -173,29 +173,29 @@ impl ScxEngine {
     fn read_counts(&mut self) -> Result<(), ScxError> {
         let Self {
             counting,
-            roster,
+            tasks,
             config,
             ..
         } = self;
         if let Some(counting) = counting {
-            counting.read(|counted| roster.count(counted, &config.topology))?;
+            counting.read(|counted| tasks.count(counted, &config.topology))?;
         }
         Ok(())
     }
 
     /// Asks for every thread's whereabouts.
     fn collect(&mut self) -> Result<(), ScxError> {
-        let Self { kernel, roster, .. } = self;
+        let Self { kernel, tasks, .. } = self;
         let ask = |tid: &u32| types::command {
             tid: *tid,
             kind: shared::COMMAND_COLLECT,
             ..types::command::default()
         };
-        let commands: Vec<_> = roster.threads.keys().map(ask).collect();
+        let commands: Vec<_> = tasks.threads.keys().map(ask).collect();
         kernel.obey(&commands, |command| {
-            // The end of one that is gone was told and lost, or is still on its way.
+            // The exit of one that is gone was lost, or is still on its way.
             if command.result == 0 {
-                roster.look(command);
+                tasks.look(command);
             }
         })
     }
@@ -275,12 +275,12 @@ impl ScxEngine {
             let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
             Some(types::command {
                 tid: *tid,
-                kind: shared::COMMAND_JUDGE,
+                kind: shared::COMMAND_GIVE_METRIC,
                 metric_q16,
                 ..types::command::default()
             })
         };
-        let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();
+        let commands: Vec<_> = self.tasks.threads.keys().filter_map(command).collect();
         self.kernel.obey(&commands, |_| {})
     }
 }
@@ -314,25 +314,25 @@ impl ScxEngine {
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
-            if self.listen(journal)? {
+            if self.take_events(journal)? {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;
             if let Some(counting) = &mut self.counting {
                 counting.make_room();
             }
-            if woken || self.now() >= until || (watch.events && !self.roster.events.is_empty()) {
+            if woken || self.now() >= until || (watch.events && !self.tasks.events.is_empty()) {
                 break;
             }
         }
         self.collect()?;
         self.read_counts()?;
-        let samples = self.roster.take_samples();
-        let mut events = std::mem::take(&mut self.roster.events);
+        let samples = self.tasks.take_samples();
+        let mut events = std::mem::take(&mut self.tasks.events);
         events.sort_by_key(|e| e.at);
-        let threads = self.roster.infos(&self.targets);
+        let threads = self.tasks.infos(&self.targets);
         let at = self.now();
-        let ended = std::mem::take(&mut self.roster.ended);
+        let ended = std::mem::take(&mut self.tasks.ended);
         Ok(Observation {
             at,
             threads,

@@ -1,6 +1,6 @@
 //! The scheduler as loaded: its tables, its programs, its ring.
 //!
-//! Input: targets and commands. Output: their results, and what the kernel tells.
+//! Input: targets and commands. Output: their results, and events of threads.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ const SWITCH_PARTIAL: u64 = 8;
 pub(crate) struct Kernel {
     links: Vec<Link>,
     ring: RingBuffer<'static>,
-    told: Rc<RefCell<Vec<types::told>>>,
+    events: Rc<RefCell<Vec<types::event>>>,
     skel: EngineSkel<'static>,
 }
 
@@ -57,7 +57,7 @@ impl Kernel {
         if config.mode == Mode::Partial {
             operations.flags |= SWITCH_PARTIAL;
         }
-        if !config.tell_switches {
+        if !config.report_switches {
             (operations.runnable, operations.quiescent) =
                 (std::ptr::null_mut(), std::ptr::null_mut());
         }
@@ -65,16 +65,16 @@ impl Kernel {
             let settings = &mut rodata.settings;
             settings.slice_ns = config.slice.0;
             settings.nr_cpus = nr_cpus as u32;
-            settings.tell_switches = u32::from(config.tell_switches);
+            settings.report_switches = u32::from(config.report_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
         }
         let skel = open.load().map_err(at("loading the scheduler"))?;
-        let told = Rc::new(RefCell::new(Vec::new()));
-        let ring = ring(&skel, &told)?;
+        let events = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&skel, &events)?;
         let mut kernel = Self {
             links: Vec::new(),
             ring,
-            told,
+            events,
             skel,
         };
         kernel.steal_above(config.steal_above)?;
@@ -189,7 +189,7 @@ impl Kernel {
         self.answer("defining a target", libc::ENOSPC)
     }
 
-    /// Takes a target away; whether nobody has it, nor has had it lately.
+    /// Takes a target away; whether no thread has it, nor has had it lately.
     pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
         self.bss()?.definition.target = id;
         self.skel
@@ -218,7 +218,7 @@ impl Kernel {
             .collect())
     }
 
-    /// Sends on who waits in a target's queue and belongs elsewhere by now.
+    /// Sends threads on that wait in a target's queue and belong elsewhere by now.
     pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
         self.bss()?.definition.target = id;
         self.skel
@@ -235,7 +235,7 @@ impl Kernel {
         let table = &mut control.tables[next as usize];
         table.metric = metric;
         table.nr_rows = rows.len().min(table.rows.len()) as u32;
-        // The last row is for whoever fits no other: of too many rows, that one must stay.
+        // The last row is for threads that fit no other: of too many rows, that one must stay.
         let kept = rows
             .iter()
             .take(table.rows.len() - 1)
@@ -269,27 +269,27 @@ impl Kernel {
         Ok(())
     }
 
-    /// Where it can be seen that the kernel told something.
+    /// Becomes readable when there are events.
     pub fn ring(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the ring and lives as long.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Takes what the kernel told.
-    pub fn listen(&mut self) -> Vec<types::told> {
+    /// Events since the last call.
+    pub fn events(&mut self) -> Vec<types::event> {
         // Only a callback that fails could fail, and the one here does not.
         let _ = self.ring.consume();
-        std::mem::take(&mut *self.told.borrow_mut())
+        std::mem::take(&mut *self.events.borrow_mut())
     }
 }
 
 fn ring(
     skel: &EngineSkel<'_>,
-    told: &Rc<RefCell<Vec<types::told>>>,
+    events: &Rc<RefCell<Vec<types::event>>>,
 ) -> Result<RingBuffer<'static>, ScxError> {
-    let told = Rc::clone(told);
+    let events = Rc::clone(events);
     let take = move |bytes: &[u8]| {
-        told.borrow_mut().extend(read::<types::told>(bytes));
+        events.borrow_mut().extend(read::<types::event>(bytes));
         0
     };
     let mut builder = RingBufferBuilder::new();

@@ -1,7 +1,7 @@
 //! What runs inside the kernel: a sched_ext scheduler that enforces placements, and programs that count threads.
 //!
 //! The engine's input are placements of a policy, its output observations of the threads that are followed. The scheduler itself is
-//! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens. [`follow`] does the same with
+//! `bpf/engine.bpf.c`; this crate loads it, gives it commands and takes its events. [`follow`] does the same with
 //! `bpf/follow.bpf.c`, which only counts, beside any scheduler, and [`latency`] with `bpf/latency.bpf.c`, which measures how long
 //! threads wait for a CPU.
 
@@ -9,15 +9,15 @@ mod config;
 mod counting;
 mod engine;
 mod error;
+mod events;
 pub mod follow;
 mod kernel;
 pub mod latency;
-mod listening;
 mod placer;
 mod probe;
 mod processes;
-mod roster;
 mod targets;
+mod task_table;
 
 pub use config::{Mode, ScxConfig};
 pub use engine::{Figures, ScxEngine};

@@ -55,7 +55,7 @@ impl Placer for ScxEngine {
     }
 
     fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.threads.get(&thread.0).map(|k| k.pid)
+        self.tasks.threads.get(&thread.0).map(|k| k.pid)
     }
 
     fn recount(

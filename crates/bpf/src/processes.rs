@@ -12,8 +12,8 @@ use crate::config::Mode;
 use crate::engine::{ScxEngine, now_ns};
 use crate::generated::{shared, types};
 
-/// Rounds in which threads are looked for that were born while their process was let go.
-const DISMISSING_ROUNDS: usize = 10;
+/// Rounds in which threads are looked for that were forked while their process was detached.
+const DETACHING_ROUNDS: usize = 10;
 
 impl ScxEngine {
     /// Steers a process from now on, and what it starts.
@@ -22,19 +22,19 @@ impl ScxEngine {
     /// It is gone, or the scheduler is.
     pub fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
         if self
-            .roster
+            .tasks
             .threads
             .get(&root.pid)
             .is_some_and(|k| k.pid == root.pid)
         {
-            // It was born to one that is followed.
+            // It was forked by one that is followed.
             return Ok(());
         }
         let program = root.program.0;
-        self.roster.name(program, Arc::clone(&root.name));
+        self.tasks.name(program, Arc::clone(&root.name));
         let mut done = BTreeSet::new();
         loop {
-            // A thread that is born meanwhile is followed already if its parent was.
+            // A thread that is forked meanwhile is followed already if its parent was.
             let new: Vec<u32> = PROC
                 .threads(root.pid)
                 .into_iter()
@@ -48,14 +48,14 @@ impl ScxEngine {
             }
             let admit = |tid: &u32| types::command {
                 tid: *tid,
-                kind: shared::COMMAND_ADMIT,
+                kind: shared::COMMAND_ATTACH,
                 program,
                 ..types::command::default()
             };
             let commands: Vec<_> = new.iter().map(admit).collect();
             let Self {
                 kernel,
-                roster,
+                tasks,
                 config,
                 ..
             } = self;
@@ -65,7 +65,7 @@ impl ScxEngine {
                     if config.mode == Mode::Partial && journalled.is_ok() {
                         journalled = sched_ext::give(journal, root.pid, command.tid);
                     }
-                    roster.meet(now_ns(), command.tid, root.pid, program, command.cpu);
+                    tasks.add(now_ns(), command.tid, root.pid, program, command.cpu);
                 }
             })?;
             journalled?;
@@ -83,25 +83,25 @@ impl ScxEngine {
     /// # Errors
     /// The scheduler is gone.
     pub fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
-        // Threads that are forked meanwhile have been told of by the next round.
-        for _ in 0..DISMISSING_ROUNDS {
-            self.listen(journal)?;
-            let gone = self.roster.of(root.program, root.pid);
+        // Threads that are forked meanwhile were reported by the next round.
+        for _ in 0..DETACHING_ROUNDS {
+            self.take_events(journal)?;
+            let gone = self.tasks.of(root.program, root.pid);
             if gone.is_empty() {
                 break;
             }
-            let dismiss = |(tid, _): &(u32, u32)| types::command {
+            let detach = |(tid, _): &(u32, u32)| types::command {
                 tid: *tid,
-                kind: shared::COMMAND_DISMISS,
+                kind: shared::COMMAND_DETACH,
                 ..types::command::default()
             };
             self.kernel
-                .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_| {})?;
+                .obey(&gone.iter().map(detach).collect::<Vec<_>>(), |_| {})?;
             let pids: BTreeSet<u32> = gone.iter().map(|(_, pid)| *pid).collect();
             sched_ext::restore(journal, &|pid| pids.contains(&pid));
             for (tid, _) in gone {
                 journal.forget(tid);
-                self.roster.leave(now_ns(), tid);
+                self.tasks.leave(now_ns(), tid);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Targets: sets of CPUs that threads are placed on, by the scheduler's numbers.
 //!
-//! Input: sets of CPUs. Output: their numbers. Number 0 is all CPUs, for ever; of the others, those that nobody needs any more
+//! Input: sets of CPUs. Output: their numbers. Number 0 is all CPUs, for ever; of the others, those that no thread needs any more
 //! may become other sets.
 
 use std::collections::BTreeSet;

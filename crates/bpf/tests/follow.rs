@@ -38,7 +38,7 @@ fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
     }
 }
 
-/// By thread: its name, its counts, and whether its end was told.
+/// By thread: its name, its counts, and whether its exit was reported.
 type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
 /// What a session counts, unless that is not permitted here.
@@ -214,7 +214,7 @@ fn zombie() -> std::process::Child {
 }
 
 #[test]
-fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
+fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
     let request = request(shell("true"), "task_clock", None);
     let sets = &request.sets;
     let cpus = &request.cpus;
@@ -235,7 +235,10 @@ fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
     let mut child = zombie();
     follow.adopt(&[(child.id(), child.id())]).unwrap();
     let thread = (child.id(), child.id());
-    assert!(follow.living().contains(&thread), "nobody has seen it go");
+    assert!(
+        follow.living().contains(&thread),
+        "its exit was seen too early"
+    );
     child.wait().unwrap();
     // The kernel forgets it a little later. Were that missed, whoever has its place in memory next would be taken for it.
     let begun = std::time::Instant::now();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Ends slices in time. The kernel looks at slices when its clock ticks, every few milliseconds, and who waits would wait for
- * that; so a timer goes off at their end, but only while somebody waits, once a slice and CPU at most.
+ * Ends slices in time. The kernel looks at slices when its clock ticks, every few milliseconds, and threads would wait
+ * for that; so a timer goes off at their end, but only while one waits, once a slice and CPU at most.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 struct alarm {
 	struct bpf_timer timer;
-	u64 until_ns; /* when the slice ends of who runs on the CPU; 0 if nobody of ours does */
+	u64 until_ns; /* when the slice ends of the thread that runs on the CPU; 0 where none of ours does */
 	u32 set; /* will go off */
 	u32 favoured; /* how many threads have woken since and been let go first */
 };
@@ -60,7 +60,7 @@ static __always_inline void start_alarm(struct alarm *alarm, u64 now)
 }
 
 /*
- * Somebody is about to wait for this CPU. If the alarm goes off just before that thread is in its queue, nobody seems to wait, and
+ * A thread is about to wait for this CPU. If the alarm goes off just before it is in its queue, none seems to wait, and
  * the slice ends by the kernel's clock after all.
  */
 static __always_inline void set_alarm(s32 cpu)

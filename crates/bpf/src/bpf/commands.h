@@ -45,7 +45,7 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 }
 
 /* A thread belongs to no program any more: it runs where it likes. */
-static __always_inline void dismiss(struct task_struct *p, struct thread *t)
+static __always_inline void detach(struct task_struct *p, struct thread *t)
 {
 	if (t->followed)
 		__sync_fetch_and_add(&counters.followed, -1);
@@ -74,13 +74,13 @@ static __always_inline void obey(struct command *c)
 		c->nice = p->static_prio - DEFAULT_PRIO;
 		c->tgid = p->tgid;
 		c->nr_allowed = p->nr_cpus_allowed;
-		if (c->kind == COMMAND_ADMIT)
+		if (c->kind == COMMAND_ATTACH)
 			follow(t, c->program);
 		else if (c->kind == COMMAND_PLACE)
 			c->result = place(p, t, c);
-		else if (c->kind == COMMAND_DISMISS)
-			dismiss(p, t);
-		else if (c->kind == COMMAND_JUDGE)
+		else if (c->kind == COMMAND_DETACH)
+			detach(p, t);
+		else if (c->kind == COMMAND_GIVE_METRIC)
 			t->metric_q16 = c->metric_q16;
 		c->metric_q16 = factor_of(p);
 		if (!c->metric_q16)
@@ -148,7 +148,7 @@ int define_target(void *ctx)
 	return 0;
 }
 
-/* A CPU serves a queue no longer. The last one takes its place, so that whoever looks meanwhile misses none. */
+/* A CPU serves a queue no longer. The last one takes its place, so that a reader misses none meanwhile. */
 static __always_inline void stop_serving(struct served *served, u32 id)
 {
 	u32 i, last = served->count - 1;
@@ -184,7 +184,7 @@ int retire_target(void *ctx)
 	definition.result = -EBUSY;
 	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < control.period_ns)
 		return 0;
-	/* Whoever waits there still belongs elsewhere. */
+	/* Threads that still wait there belong elsewhere. */
 	sweep(QUEUE_OF_TARGET + id);
 	if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id))
 		return 0;

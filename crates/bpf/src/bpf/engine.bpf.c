@@ -21,7 +21,7 @@ char _license[] SEC("license") = "GPL";
 #include "admission.h"
 #include "commands.h"
 
-/* The kernel's own threads that are tied to a CPU go before all others: what they do is for everybody. */
+/* The kernel's own threads that are tied to a CPU go before all others: the whole machine depends on them. */
 static __always_inline bool is_tied(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
@@ -81,7 +81,7 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
-/* Takes a thread from a CPU's own queue, which is looked at only if somebody waits there: it hardly ever happens. */
+/* Takes a thread from a CPU's own queue, which is looked at only if a thread waits there, which is rare. */
 static __always_inline bool take_own(struct served *served, s32 cpu)
 {
 	if (!served->own)
@@ -96,9 +96,9 @@ static __always_inline bool take_own(struct served *served, s32 cpu)
 
 /*
  * Where a thread that wakes queues, from its queue's clock; `ahead` is how much of its share it has used in advance, of which two slices
- * are kept. The first of those that wake during a slice is let go a slice early, so that it waits for this slice to end and for nobody
- * who owes nothing. All others queue like who has just had a slice: were they all let go first, each would have its CPU for next to no
- * time, and everybody would change places all the time.
+ * are kept. The first of those that wake during a slice is let go a slice early, so that it waits for this slice to end and for no
+ * thread that owes nothing. All others queue like one that has just had a slice: were they all let go first, each would have its CPU
+ * for next to no time, and all would change places all the time.
  */
 static __always_inline s64 place_of_woken(struct task_struct *p, s64 *ahead)
 {
@@ -171,7 +171,7 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 	mask = target ? target->mask : NULL;
 	cpu = scx_bpf_task_cpu(p);
 	if (mask && bpf_cpumask_subset(cpus_of(mask), p->cpus_ptr)) {
-		/* Nobody else wants this CPU: it stays if it is where it belongs. */
+		/* No other thread wants this CPU: it stays if it is where it belongs. */
 		if ((flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, cpus_of(mask))) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
 			return;
@@ -247,8 +247,8 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	clock = clock_of(t->queue);
 	if (clock && (s64)(t->vtime - *clock) > 0)
 		*clock = t->vtime;
-	if (t->followed && t->cpu != cpu && settings.tell_switches)
-		tell(p, t, TOLD_MIGRATE, t->cpu, cpu);
+	if (t->followed && t->cpu != cpu && settings.report_switches)
+		report(p, t, EVENT_MIGRATE, t->cpu, cpu);
 	t->cpu = cpu;
 }
 
@@ -267,14 +267,14 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	note_slice(bpf_get_smp_processor_id(), 0);
 }
 
-/* These two are there only where switches are told. */
+/* These two are there only where switches are reported. */
 SEC("struct_ops/engine_runnable")
 void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 {
 	struct thread *t = flags & SCX_ENQ_WAKEUP ? followed_thread_of(p) : NULL;
 
 	if (t)
-		tell(p, t, TOLD_WAKE, 0, 0);
+		report(p, t, EVENT_WAKE, 0, 0);
 }
 
 SEC("struct_ops/engine_quiescent")
@@ -283,7 +283,7 @@ void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
 	struct thread *t = flags & SCX_DEQ_SLEEP ? followed_thread_of(p) : NULL;
 
 	if (t)
-		tell(p, t, TOLD_SLEEP, 0, 0);
+		report(p, t, EVENT_SLEEP, 0, 0);
 }
 
 /* A new thread belongs to its parent's program. */
@@ -310,14 +310,14 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 	return 0;
 }
 
-/* Only now has the thread its number for others too: user space that was told earlier would neither find it nor its program. */
+/* Only now can others find the thread by its number: an earlier report would be of no use to user space. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(engine_fork, struct task_struct *parent, struct task_struct *p)
 {
 	struct thread *t = followed_thread_of(p);
 
 	if (t)
-		tell(p, t, TOLD_NEW, 0, t->cpu);
+		report(p, t, EVENT_NEW, 0, t->cpu);
 	return 0;
 }
 
@@ -331,7 +331,7 @@ void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args
 	forget_factor(p);
 	if (!t || !t->followed)
 		return;
-	tell(p, t, TOLD_EXIT, 0, 0);
+	report(p, t, EVENT_EXIT, 0, 0);
 	t->followed = false;
 	__sync_fetch_and_add(&counters.followed, -1);
 }
@@ -342,7 +342,7 @@ int BPF_PROG(engine_exec, struct task_struct *p, s32 old_pid, struct linux_binpr
 	struct thread *t = followed_thread_of(p);
 
 	if (t)
-		tell(p, t, TOLD_EXEC, old_pid, 0);
+		report(p, t, EVENT_EXEC, old_pid, 0);
 	return 0;
 }
 
@@ -364,7 +364,7 @@ static __always_inline void set_online(s32 cpu, bool online)
 		if (!target || !is_on(target, cpu))
 			continue;
 		target->online += online ? 1 : -1;
-		/* Its last CPU: whoever waits goes where there are others. */
+		/* Its last CPU: threads that wait go where there are others. */
 		if (!target->online)
 			sweep(QUEUE_OF_TARGET + id);
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts of threads, told apart: counters run all the time on each CPU, and whenever threads take turns there, what they gained
+ * Counts by thread: counters run all the time on each CPU, and whenever threads take turns there, what they gained
  * is the former one's.
  *
  * The programs are attached to plain tracepoints and look into no structure of the kernel: threads are known by their addresses,
@@ -9,13 +9,13 @@
  *
  * Where a scheduler in the kernel places threads by speed-up factors, those are computed here as well (judge.h).
  *
- * What a thread has counted lies in memory that user space sees, in the rows of the seat that it took at its birth; they are written
- * only by the CPU that runs the thread. A seat is given back by user space, once it has read the last counts in it.
+ * What a thread has counted lies in memory that user space sees, in the rows of the slot that it took when it was forked; they are written
+ * only by the CPU that runs the thread. A slot is given back by user space, once it has read the last counts in it.
  */
 #include "kernel.h"
 #include "follow.h"
-#include "seats.h"
-#include "spare.h"
+#include "slots.h"
+#include "spare_slots.h"
 #include "metrics.h"
 
 /* The state of a thread that leaves its CPU for good. */
@@ -39,7 +39,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct here);
+	__type(value, struct cpu_state);
 } cpus SEC(".maps");
 
 /* Events by set, place and CPU. */
@@ -52,7 +52,7 @@ struct {
 
 #include "judge.h"
 
-static __always_inline struct here *here_at(u32 cpu)
+static __always_inline struct cpu_state *here_at(u32 cpu)
 {
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
@@ -70,7 +70,7 @@ static __always_inline u64 gain(u64 *last, u64 now)
  * Gives a row what counters of a kind have gained. Verifying is most of what loading takes, and grows with instructions, of which those
  * that settings rule out do not count: so this is in one place, and what a single event does not need is apart.
  */
-static __noinline void read_counters(struct here *here, struct row *row, u32 cpu, u32 kind)
+static __noinline void read_counters(struct cpu_state *here, struct row *row, u32 cpu, u32 kind)
 {
 	u32 place = 0, first = (cpu * settings.kinds + kind) * settings.events;
 	struct bpf_perf_event_value value;
@@ -100,28 +100,28 @@ static __noinline void read_counters(struct here *here, struct row *row, u32 cpu
 	}
 }
 
-static __always_inline u32 seat_of(u64 thread)
+static __always_inline u32 slot_of(u64 thread)
 {
-	u32 *seat = bpf_map_lookup_elem(&followed, &thread);
+	u32 *slot = bpf_map_lookup_elem(&followed, &thread);
 
-	return seat ? *seat : NONE;
+	return slot ? *slot : NONE;
 }
 
 /*
- * The same on a CPU that mostly met the thread before: looking it up among all takes longer than everything else at a switch. Who gets
- * a seat has it before it is counted here, and before it gets a CPU; so what was found is true until the next one does.
+ * The same on a CPU that mostly met the thread before: looking it up among all takes longer than everything else at a switch. A thread that gets
+ * a slot has it before it is counted here, and before it gets a CPU; so what was found is true until the next one does.
  */
-static __always_inline u32 recent_seat_of(struct here *here, u64 thread)
+static __always_inline u32 recent_slot_of(struct cpu_state *here, u64 thread)
 {
 	struct recent *recent = &here->recent[((u32)(thread >> 6) * 0x9e3779b1U) / (0x100000000ULL / MAX_RECENT) % MAX_RECENT];
 
 	if (recent->thread == thread && recent->generation == *(volatile u64 *)&control.generation)
-		return recent->seat;
-	/* Read before the seat is looked for, which only an atomic operation sees to. */
+		return recent->slot;
+	/* Read before the slot is looked for, which only an atomic operation sees to. */
 	recent->generation = __sync_fetch_and_add(&control.generation, 0);
 	recent->thread = thread;
-	recent->seat = seat_of(thread);
-	return recent->seat;
+	recent->slot = slot_of(thread);
+	return recent->slot;
 }
 
 static __always_inline void another_generation(void)
@@ -130,57 +130,57 @@ static __always_inline void another_generation(void)
 }
 
 /*
- * Marks a seat as being written, or as written. What was written before is seen before, which only an atomic operation sees to whose
- * result is wanted.
+ * Marks a slot as being written, or as written. What was written before is seen before, which takes an atomic operation
+ * whose result is used.
  */
-static __always_inline void mark(struct seat *seat, u64 by)
+static __always_inline void mark(struct slot *slot, u64 by)
 {
-	u64 before = __sync_fetch_and_add(&seat->changes, by);
+	u64 before = __sync_fetch_and_add(&slot->changes, by);
 
 	barrier_var(before);
 }
 
-static __always_inline void name_itself(struct seat *seat)
+static __always_inline void name_itself(struct slot *slot)
 {
 	u64 id = bpf_get_current_pid_tgid();
 
-	seat->tid = id;
-	seat->tgid = id >> 32;
+	slot->tid = id;
+	slot->tgid = id >> 32;
 }
 
 /* A thread that was not seen to get its CPU, because it was adopted meanwhile or before, is no more. Whether it runs here. */
 static __always_inline void leave_unseen(u64 thread, bool here)
 {
-	u32 nr = seat_of(thread);
-	struct seat *seat;
+	u32 nr = slot_of(thread);
+	struct slot *slot;
 
 	if (nr == NONE)
 		return;
 	bpf_map_delete_elem(&followed, &thread);
 	another_generation();
-	seat = nr < settings.seats ? seat_at(nr) : NULL;
-	if (!seat)
+	slot = nr < settings.slots ? slot_at(nr) : NULL;
+	if (!slot)
 		return;
-	if (here && !seat->tid)
-		name_itself(seat);
-	seat->state = SEAT_LEFT;
-	mark(seat, 2);
+	if (here && !slot->tid)
+		name_itself(slot);
+	slot->state = SLOT_EXITED;
+	mark(slot, 2);
 }
 
 /*
  * Some kernels do not trace every switch (seen in a small virtual machine, after each turn of one thread of its agent). A thread that
- * was not seen to come is counted from now on; what counters gained since the last switch that was seen is nobody's.
+ * was not seen to come is counted from now on; what counters gained since the last switch that was seen belongs to no thread.
  */
-static __noinline void catch_up(struct here *here, u64 thread, u32 cpu)
+static __noinline void catch_up(struct cpu_state *here, u64 thread, u32 cpu)
 {
-	u32 nr = seat_of(thread);
+	u32 nr = slot_of(thread);
 
-	here->seat = nr == STANDING ? settings.seats + cpu : nr;
+	here->slot = nr == SHARED_SLOT ? settings.slots + cpu : nr;
 	if (nr == NONE)
 		return;
 	here->since_ns = bpf_ktime_get_ns();
 	here->kind = here->wanted;
-	read_counters(here, &here->nobodys, cpu, here->kind);
+	read_counters(here, &here->rest, cpu, here->kind);
 }
 
 /*
@@ -192,9 +192,9 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 {
 	u32 cpu = bpf_get_smp_processor_id(), nr, old, row_nr;
 	u64 leaver = (u64)prev, thread = (u64)next, leaves = 1, now;
-	struct here *here = here_at(cpu);
+	struct cpu_state *here = here_at(cpu);
 	struct judgement *judged = NULL;
-	struct seat *seat;
+	struct slot *slot;
 	struct row *row;
 
 	if (!here)
@@ -207,100 +207,100 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 	if (here->thread != leaver)
 		catch_up(here, leaver, cpu);
 	here->thread = thread;
-	nr = recent_seat_of(here, thread);
-	old = here->seat;
+	nr = recent_slot_of(here, thread);
+	old = here->slot;
 	if (!settings.program && old == NONE && state & TASK_DEAD)
 		leave_unseen((u64)prev, true);
 	if (old == NONE && nr == NONE)
 		return 0;
-	if (nr == STANDING)
-		nr = settings.seats + cpu;
+	if (nr == SHARED_SLOT)
+		nr = settings.slots + cpu;
 	now = bpf_ktime_get_ns();
 	if (old != NONE) {
-		seat = seat_at(old);
+		slot = slot_at(old);
 		row_nr = old * settings.kinds + here->kind;
-		row = here->kind < settings.kinds ? bpf_map_lookup_elem(&rows, &row_nr) : &here->nobodys;
-		if (!seat || !row)
+		row = here->kind < settings.kinds ? bpf_map_lookup_elem(&rows, &row_nr) : &here->rest;
+		if (!slot || !row)
 			return 0;
-		if (settings.judging && old < settings.seats && here->kind < settings.kinds) {
-			judged = judgement_of(old, seat);
+		if (settings.judging && old < settings.slots && here->kind < settings.kinds) {
+			judged = judgement_of(old, slot);
 			if (judged)
 				judge_turn(leaver, judged, old, here->kind, row, here->since_ns);
 		}
-		mark(seat, 1);
+		mark(slot, 1);
 		row->time_ns += now - here->since_ns;
 		row->switches += leaves;
-		if (seat->cpu != cpu) {
-			row->migrations += seat->cpu != NONE;
-			seat->cpu = cpu;
+		if (slot->cpu != cpu) {
+			row->migrations += slot->cpu != NONE;
+			slot->cpu = cpu;
 		}
 		row->cpu = cpu;
 		read_counters(here, row, cpu, here->kind);
-		seat->at_ns = now;
-		if (!seat->tid)
-			name_itself(seat);
+		slot->at_ns = now;
+		if (!slot->tid)
+			name_itself(slot);
 		if (state & TASK_DEAD) {
 			bpf_map_delete_elem(&followed, &leaver);
 			another_generation();
-			seat->state = SEAT_LEFT;
+			slot->state = SLOT_EXITED;
 		}
-		mark(seat, 1);
+		mark(slot, 1);
 		if (judged)
 			judge(leaver, judged, old, here->kind, row, now);
 	}
 	here->since_ns = now;
-	here->seat = nr;
+	here->slot = nr;
 	if (nr != NONE && (old == NONE || here->kind != here->wanted)) {
 		here->kind = here->wanted;
-		read_counters(here, &here->nobodys, cpu, here->kind);
+		read_counters(here, &here->rest, cpu, here->kind);
 	}
 	return 0;
 }
 
-/* A seat, if one is left. */
-static __always_inline u32 take_seat(void)
+/* A slot, if one is left. */
+static __always_inline u32 take_slot(void)
 {
 	u64 fresh;
 	u32 nr;
 
 	if (bpf_map_pop_elem(&spare, &nr)) {
 		fresh = __sync_fetch_and_add(&control.fresh, 1);
-		if (fresh >= settings.seats)
-			return STANDING;
+		if (fresh >= settings.slots)
+			return SHARED_SLOT;
 		nr = fresh;
 	}
 	__sync_fetch_and_add(&control.taken, 1);
 	return nr;
 }
 
-/* The thread that runs here has given birth. The name is its own until the child gets one. */
+/* The thread that runs here has forked. The name is its own until the child gets one. */
 SEC("raw_tp/sched_wakeup_new")
-int BPF_PROG(on_birth, void *child)
+int BPF_PROG(on_fork, void *child)
 {
-	struct here *here = here_at(bpf_get_smp_processor_id());
+	struct cpu_state *here = here_at(bpf_get_smp_processor_id());
 	u64 thread = (u64)child;
-	struct seat *seat;
+	struct slot *slot;
 	long failed;
 	u32 nr;
 
-	/* Who has just begun to be followed may not have been seen to run yet. */
-	if (!here || seat_of(bpf_get_current_task()) == NONE)
+	/* A thread that has just begun to be followed may not have been seen to run yet. */
+	if (!here || slot_of(bpf_get_current_task()) == NONE)
 		return 0;
-	nr = take_seat();
-	seat = nr == STANDING ? NULL : seat_at(nr);
+	nr = take_slot();
+	slot = nr == SHARED_SLOT ? NULL : slot_at(nr);
 	failed = bpf_map_update_elem(&followed, &thread, &nr, 0);
 	another_generation();
-	if (failed || !seat) {
+	if (failed || !slot) {
 		__sync_fetch_and_add(&control.missed, 1);
 		return 0;
 	}
-	seat->born_ns = bpf_ktime_get_ns();
-	seat->at_ns = seat->born_ns;
-	seat->parent = bpf_get_current_pid_tgid();
-	seat->cpu = NONE;
-	bpf_get_current_comm(seat->name, sizeof(seat->name));
-	seat->state = SEAT_TAKEN;
-	mark(seat, 2);
+	slot->forked_ns = bpf_ktime_get_ns();
+	slot->at_ns = slot->forked_ns;
+	slot->parent = bpf_get_current_pid_tgid();
+	slot->cpu = NONE;
+	bpf_get_current_comm(slot->name, sizeof(slot->name));
+	slot->state = SLOT_TAKEN;
+	mark(slot, 2);
 	return 0;
 }
 
@@ -311,10 +311,10 @@ int BPF_PROG(on_birth, void *child)
 SEC("raw_tp/task_rename")
 int BPF_PROG(on_name, void *thread, const char *name)
 {
-	u32 cpu = bpf_get_smp_processor_id(), nr = seat_of((u64)thread);
+	u32 cpu = bpf_get_smp_processor_id(), nr = slot_of((u64)thread);
 	u64 key = (u64)thread;
-	struct here *here;
-	struct seat *seat;
+	struct cpu_state *here;
+	struct slot *slot;
 
 	if (settings.program && nr == NONE && !control.started && (u32)bpf_get_current_pid_tgid() == settings.program) {
 		here = here_at(cpu);
@@ -326,19 +326,19 @@ int BPF_PROG(on_name, void *thread, const char *name)
 		another_generation();
 		here->kind = here->wanted;
 		here->since_ns = bpf_ktime_get_ns();
-		read_counters(here, &here->nobodys, cpu, here->kind);
-		here->seat = nr;
+		read_counters(here, &here->rest, cpu, here->kind);
+		here->slot = nr;
 		here->thread = key;
 	}
-	seat = nr < settings.seats ? seat_at(nr) : NULL;
-	if (!seat)
+	slot = nr < settings.slots ? slot_at(nr) : NULL;
+	if (!slot)
 		return 0;
 	/* Its counts may be written meanwhile, elsewhere: they are to look changed, not unfinished. */
-	bpf_probe_read_kernel_str(seat->name, sizeof(seat->name), name);
-	if (key == bpf_get_current_task() && seat->tid && seat->tid != (u32)bpf_get_current_pid_tgid())
-		seat->renumbered_ns = bpf_ktime_get_ns();
-	seat->named++;
-	mark(seat, 2);
+	bpf_probe_read_kernel_str(slot->name, sizeof(slot->name), name);
+	if (key == bpf_get_current_task() && slot->tid && slot->tid != (u32)bpf_get_current_pid_tgid())
+		slot->renumbered_ns = bpf_ktime_get_ns();
+	slot->named++;
+	mark(slot, 2);
 	return 0;
 }
 
@@ -346,17 +346,17 @@ int BPF_PROG(on_name, void *thread, const char *name)
 SEC("raw_tp/sched_process_exec")
 int BPF_PROG(on_exec, void *thread)
 {
-	u32 nr = seat_of((u64)thread);
-	struct seat *seat = nr < settings.seats ? seat_at(nr) : NULL;
+	u32 nr = slot_of((u64)thread);
+	struct slot *slot = nr < settings.slots ? slot_at(nr) : NULL;
 
-	if (!seat)
+	if (!slot)
 		return 0;
-	seat->exec_ns = bpf_ktime_get_ns();
-	mark(seat, 2);
+	slot->exec_ns = bpf_ktime_get_ns();
+	mark(slot, 2);
 	return 0;
 }
 
-/* A thread is forgotten. One that was adopted and had ended before leaves its seat now. */
+/* A thread is forgotten. One that was adopted and had ended before leaves its slot now. */
 SEC("raw_tp/sched_process_free")
 int BPF_PROG(on_free, void *thread)
 {

@@ -24,34 +24,34 @@
 
 /* No thread, no CPU. */
 #define NONE 0xffffffff
-/* Instead of a seat: this thread found none, and counts with all others that found none on its CPU. */
-#define STANDING 0xfffffffe
+/* Instead of a slot: this thread found none, and counts with all others that found none on its CPU. */
+#define SHARED_SLOT 0xfffffffe
 
-/* What a seat is. */
-#define SEAT_FREE 0
-#define SEAT_TAKEN 1
-/* Its thread has ended, and nothing will be written any more until user space gives the seat back. */
-#define SEAT_LEFT 2
+/* What a slot is. */
+#define SLOT_FREE 0
+#define SLOT_TAKEN 1
+/* Its thread has ended, and nothing will be written any more until user space gives the slot back. */
+#define SLOT_EXITED 2
 
 /* Set once, before the programs are loaded. */
 struct follow_settings {
-	u32 seats; /* that threads can take; after them comes one per CPU, for those that stand */
+	u32 slots; /* that threads can take; after them comes one per CPU, for those that stand */
 	u32 kinds; /* of counts, by class of CPUs and set; beyond them, nothing is counted */
 	u32 sets; /* that take turns; class of a kind and set are quotient and remainder */
 	u32 events; /* events that need a counter, at most in a set */
 	u32 timed; /* the first of them knows how long it counted, in some set */
-	u32 program; /* the thread that is followed from its `exec` on, in the first seat; 0 for none */
+	u32 program; /* the thread that is followed from its `exec` on, in the first slot; 0 for none */
 	u32 judging; /* speed-up factors are computed */
 };
 
 /* Changed by either side at any time. */
 struct follow_control {
-	u64 fresh; /* seats that were ever taken, without those given back; may grow beyond their number */
-	u64 taken; /* seats taken so far, those given back too */
-	u64 given; /* seats given back so far; written by user space */
-	u64 missed; /* threads that found no seat, or were not noticed at all */
+	u64 fresh; /* slots that were ever taken, without those given back; may grow beyond their number */
+	u64 taken; /* slots taken so far, those given back too */
+	u64 given; /* slots given back so far; written by user space */
+	u64 missed; /* threads that found no slot, or were not noticed at all */
 	u64 started; /* the program has begun */
-	u64 generation; /* how often somebody got a seat, or had one no longer */
+	u64 generation; /* how often a thread got a slot, or had one no longer */
 	u64 period_ns; /* sampling period: how often speed-up factors are computed */
 };
 
@@ -88,7 +88,7 @@ struct round {
 
 /* What a thread is judged by. */
 struct judgement {
-	u64 born_ns; /* of the thread that this is about */
+	u64 forked_ns; /* of the thread that this is about */
 	u64 judged_ns; /* when it was judged last; 0 for never */
 	u32 kind; /* of counts that it is judged by */
 	u32 unused;
@@ -106,35 +106,35 @@ struct row {
 	u64 cpu; /* where last */
 };
 
-/* Whom a CPU met lately. */
+/* A thread that a CPU met lately. */
 struct recent {
 	u64 thread; /* its address in the kernel */
 	u64 generation; /* as of then */
-	u64 seat;
+	u64 slot;
 };
 
-/* Who runs on a CPU, and where its counters stood when he came. */
-struct here {
-	u64 thread; /* who was seen to come last: its address in the kernel */
+/* The thread that runs on a CPU, and where the CPU's counters stood when it came. */
+struct cpu_state {
+	u64 thread; /* the one that was seen to come last: its address in the kernel */
 	u64 since_ns;
 	u64 running_ns;
 	u64 last[MAX_EVENTS];
 	u32 wanted; /* of what is to be counted; written by user space */
 	u32 kind; /* of what is counted now; from the number of kinds on, nothing is */
-	u32 seat; /* NONE for nobody who is followed */
+	u32 slot; /* NONE where no thread that is followed runs */
 	u32 unused;
-	struct row nobodys; /* what is nobody's goes there */
+	struct row rest; /* what belongs to no thread */
 	struct recent recent[MAX_RECENT];
 };
 
 /* A thread. */
-struct seat {
+struct slot {
 	u64 changes; /* odd while it and its rows are being written */
-	u64 born_ns; /* when it was born, or found */
+	u64 forked_ns; /* when it was forked, or found */
 	u64 at_ns; /* when its rows were written last */
 	u64 renumbered_ns; /* when it took its process's number, having started a program; 0 if never */
 	u64 exec_ns; /* when it started a program last; 0 if never */
-	u32 state; /* SEAT_... */
+	u32 state; /* SLOT_... */
 	u32 tid; /* 0 before it has run */
 	u32 tgid; /* its process */
 	u32 parent; /* its parent; 0 for one that was there first */

@@ -4,14 +4,14 @@
  * another set, or on another class of CPUs, than before. metric/steps.rs and metric/round.rs of the model have the same arithmetic and
  * the same rule of rounds for user space.
  *
- * Only who needs the factors in the kernel has this done (`settings.judging`).
+ * This is done only where a scheduler in the kernel needs the factors (`settings.judging`).
  */
 #pragma once
 
 /* By class of CPUs. */
 struct model models[MAX_JUDGED];
 
-/* What threads were judged by, by seat. */
+/* What threads were judged by, by slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -114,14 +114,14 @@ static __always_inline void judge_from(struct judgement *j, u32 kind, const stru
 	j->judged_ns = at_ns;
 }
 
-/* What is known of the thread in a seat; nothing of one that has just got it. */
-static __always_inline struct judgement *judgement_of(u32 nr, const struct seat *seat)
+/* What is known of the thread in a slot; nothing of one that has just got it. */
+static __always_inline struct judgement *judgement_of(u32 nr, const struct slot *slot)
 {
 	struct judgement *j = bpf_map_lookup_elem(&judgements, &nr);
 
-	if (j && j->born_ns != seat->born_ns) {
+	if (j && j->forked_ns != slot->forked_ns) {
 		__builtin_memset(j, 0, sizeof(*j));
-		j->born_ns = seat->born_ns;
+		j->forked_ns = slot->forked_ns;
 	}
 	return j;
 }

@@ -11,7 +11,7 @@ static __always_inline s32 pick_idle(u32 id)
 	return mask ? scx_bpf_pick_idle_cpu(cpus_of(mask), 0) : -1;
 }
 
-/* Somebody waits in a CPU's own queue, said after that is so. */
+/* A thread waits in a CPU's own queue, said after that is so. */
 static __always_inline void expect_own(s32 cpu)
 {
 	struct served *served = served_by(cpu);

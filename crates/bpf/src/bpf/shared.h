@@ -22,20 +22,20 @@
 #define QUEUE_OF_TARGET 0x10000
 #define QUEUE_OF_CPU 0x20000
 
-/* What befell a thread. */
-#define TOLD_NEW 1
-#define TOLD_EXEC 2
-#define TOLD_EXIT 3
-#define TOLD_WAKE 4
-#define TOLD_SLEEP 5
-#define TOLD_MIGRATE 6
+/* Events of threads. */
+#define EVENT_NEW 1
+#define EVENT_EXEC 2
+#define EVENT_EXIT 3
+#define EVENT_WAKE 4
+#define EVENT_SLEEP 5
+#define EVENT_MIGRATE 6
 
 /* What a command asks for. */
-#define COMMAND_ADMIT 1
+#define COMMAND_ATTACH 1
 #define COMMAND_PLACE 2
 #define COMMAND_COLLECT 3
-#define COMMAND_JUDGE 4
-#define COMMAND_DISMISS 5
+#define COMMAND_GIVE_METRIC 4
+#define COMMAND_DETACH 5
 
 /* What the admission table compares. */
 /* Values that user space gives, one period late at most. */
@@ -47,7 +47,7 @@
 struct settings {
 	u64 slice_ns; /* time on a CPU before others get their turn */
 	u32 nr_cpus; /* one more than the highest CPU of the kernel */
-	u32 tell_switches; /* tell wakes, sleeps and moves too */
+	u32 report_switches; /* report wakes, sleeps and migrations too */
 	u32 drop_target; /* fault injection: threads of this target are lost; NONE in earnest */
 	u32 unused;
 };
@@ -79,7 +79,7 @@ struct control {
 struct thread {
 	u64 vtime; /* time used, divided by weight, on the clock of its queue */
 	u64 started_ns; /* when it got its CPU; 0 while it waits or sleeps */
-	u64 slice_ns; /* its own slice; 0 for everybody's */
+	u64 slice_ns; /* its own slice; 0 for the usual one */
 	u32 queue; /* whose clock vtime follows */
 	u32 target; /* where it may run */
 	u32 weight; /* 1024 is nice 0; 0 for its own */
@@ -91,12 +91,12 @@ struct thread {
 
 /* What user space asks about a thread, and the answer. */
 struct command {
-	u32 tid; /* who */
+	u32 tid; /* the thread */
 	u32 kind; /* COMMAND_... */
 	u32 target; /* to place: where to */
 	u32 weight; /* to place: 1024 is nice 0; 0 leaves it */
 	u64 slice_ns; /* to place: 0 leaves it */
-	u32 program; /* to admit: whose */
+	u32 program; /* to attach: the program of the workload */
 	s32 result; /* 0, or an error number */
 	u32 old_target; /* where it was */
 	u32 cpu; /* where it last ran */
@@ -119,22 +119,22 @@ struct definition {
 /* The queues that a CPU serves besides its own. */
 struct served {
 	u32 count; /* how many */
-	u32 next; /* whose turn it is */
+	u32 next; /* the one that is served first */
 	u64 clock; /* virtual time of the CPU's own queue */
 	u32 online; /* threads can run here */
-	u32 own; /* somebody may wait in the CPU's own queue */
-	u32 targets[MAX_CPU_QUEUES]; /* whose queues */
+	u32 own; /* a thread may wait in the CPU's own queue */
+	u32 targets[MAX_CPU_QUEUES]; /* their targets */
 };
 
 /* A record of the ring. */
-struct told {
+struct event {
 	u64 at_ns; /* monotonic clock */
-	u32 kind; /* TOLD_... */
-	u32 tid; /* who */
+	u32 kind; /* EVENT_... */
+	u32 tid; /* the thread */
 	u32 tgid; /* of which process */
 	u32 program; /* of the workload */
-	u32 from; /* TOLD_MIGRATE: CPU; TOLD_EXEC: its number before */
-	u32 to; /* TOLD_MIGRATE: CPU; TOLD_NEW: CPU */
+	u32 from; /* EVENT_MIGRATE: CPU; EVENT_EXEC: its number before */
+	u32 to; /* EVENT_MIGRATE: CPU; EVENT_NEW: CPU */
 };
 
 /* Written by the kernel, read by user space. */

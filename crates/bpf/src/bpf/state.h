@@ -11,12 +11,12 @@ struct definition definition;
 char exit_reason[128];
 char exit_message[256];
 /* Never written: makes the type known to user space. */
-struct told told_record;
+struct event event_record;
 
 /* A set of CPUs with a queue of its own. */
 struct target {
 	struct bpf_cpumask __kptr *mask;
-	u64 clock; /* virtual time of the queue; goes on when it becomes another target, so that nobody's is ahead of it */
+	u64 clock; /* virtual time of the queue; goes on when it becomes another target, so that no thread's is ahead of it */
 	u64 used_ns; /* when a thread came or left last */
 	u32 users; /* threads whose target it is; not kept for TARGET_ANYWHERE */
 	u32 online; /* how many of its CPUs are */
@@ -126,21 +126,21 @@ static __always_inline u64 slice_of(const struct thread *t)
 	return t->slice_ns ? t->slice_ns : settings.slice_ns;
 }
 
-/* Tells user space that something befell a thread; only births, execs and ends wake it. */
-static __always_inline void tell(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to)
+/* Reports an event of a thread to user space; only forks, execs and exits wake it. */
+static __always_inline void report(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to)
 {
-	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
+	struct event *event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 
-	if (!told) {
+	if (!event) {
 		__sync_fetch_and_add(&counters.lost, 1);
 		return;
 	}
-	told->at_ns = bpf_ktime_get_ns();
-	told->kind = kind;
-	told->tid = p->pid;
-	told->tgid = p->tgid;
-	told->program = t->program;
-	told->from = from;
-	told->to = to;
-	bpf_ringbuf_submit(told, kind == TOLD_NEW || kind == TOLD_EXEC || kind == TOLD_EXIT ? 0 : BPF_RB_NO_WAKEUP);
+	event->at_ns = bpf_ktime_get_ns();
+	event->kind = kind;
+	event->tid = p->pid;
+	event->tgid = p->tgid;
+	event->program = t->program;
+	event->from = from;
+	event->to = to;
+	bpf_ringbuf_submit(event, kind == EVENT_NEW || kind == EVENT_EXEC || kind == EVENT_EXIT ? 0 : BPF_RB_NO_WAKEUP);
 }

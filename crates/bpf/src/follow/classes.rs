@@ -9,7 +9,7 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 use countersteer_sysfs::files;
 
-/// Classes, and whose they are.
+/// Classes, and the CPUs of each.
 pub(super) struct Classes {
     /// By CPU; none where nothing is counted.
     pub of: Vec<Option<u32>>,

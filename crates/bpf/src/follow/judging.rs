@@ -84,7 +84,7 @@ impl InKernel {
     }
 }
 
-/// Writes a model down, with the place of each event in each set. Features that no set can tell are left out.
+/// Writes a model down, with the place of each event in each set. Features that no set counts are left out.
 fn fill(
     into: &mut types::model,
     model: &FixedModel,

@@ -11,7 +11,7 @@ use crate::generated::follow::{shared, types};
 /// Where an event's count is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// Whoever switches threads knows it.
+    /// The context switch itself: no counter is needed.
     Scheduler(OfScheduler),
     /// A counter: which of those that the set needs.
     Counter(u32),

@@ -20,44 +20,44 @@ use super::table::Table;
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
 use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
 
-/// Fewest seats: of threads that live, and of those that ended since somebody last looked.
-const LEAST_SEATS: usize = 4096;
-/// Seats per CPU, if that is more: each gives birth to threads of its own.
-const SEATS_PER_CPU: usize = 128;
+/// Fewest slots: of threads that live, and of those that have exited since the last look.
+const LEAST_SLOTS: usize = 4096;
+/// Slots per CPU, if that is more: each forks threads of its own.
+const SLOTS_PER_CPU: usize = 128;
 
 /// Rows of the tables.
 struct Sizes {
     cpus: usize,
-    seats: usize,
-    /// Sets of events by class of CPUs: rows of counts that each seat has.
-    per_seat: usize,
+    slots: usize,
+    /// Sets of events by class of CPUs: rows of counts that each slot has.
+    per_slot: usize,
 }
 
 impl Sizes {
     fn of(errand: &Errand<'_>, layout: &Layout, classes: &Classes) -> Result<Self, String> {
-        let per_seat = classes.first.len() * layout.sets.len();
-        if per_seat > shared::MAX_KINDS as usize {
+        let per_slot = classes.first.len() * layout.sets.len();
+        if per_slot > shared::MAX_KINDS as usize {
             return Err(format!(
-                "{per_seat} sets of events by class of CPUs, of {} at most",
+                "{per_slot} sets of events by class of CPUs, of {} at most",
                 shared::MAX_KINDS
             ));
         }
         // Room for so many threads that are there already, and for those that will be created on so many CPUs.
-        let created = LEAST_SEATS.max(SEATS_PER_CPU * errand.cpus.len());
+        let created = LEAST_SLOTS.max(SLOTS_PER_CPU * errand.cpus.len());
         Ok(Self {
             cpus: classes.of.len(),
-            seats: created.max(2 * errand.threads),
-            per_seat,
+            slots: created.max(2 * errand.threads),
+            per_slot,
         })
     }
 
-    /// A seat for each CPU, too, where what nobody has is counted.
-    const fn all_seats(&self) -> usize {
-        self.seats + self.cpus
+    /// A slot for each CPU, too, for threads that found none.
+    const fn all_slots(&self) -> usize {
+        self.slots + self.cpus
     }
 
     const fn rows(&self) -> usize {
-        self.all_seats() * self.per_seat
+        self.all_slots() * self.per_slot
     }
 }
 
@@ -97,19 +97,19 @@ fn skeleton(
         .map_err(at("reading programs"))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         let settings = &mut rodata.settings;
-        settings.seats = sizes.seats as u32;
-        settings.kinds = sizes.per_seat as u32;
+        settings.slots = sizes.slots as u32;
+        settings.kinds = sizes.per_slot as u32;
         settings.sets = layout.sets.len() as u32;
         settings.events = layout.places() as u32;
         settings.timed = u32::from(Layout::is_timed(errand.sets));
         settings.program = errand.program.unwrap_or(0);
         settings.judging = u32::from(judging.is_some());
     }
-    // Nobody is adopted, so everybody is seen to end.
+    // No thread is adopted, so each is seen to exit.
     open.progs.on_free.set_autoload(errand.program.is_none());
-    let events = layout.places() * sizes.per_seat * sizes.cpus;
+    let events = layout.places() * sizes.per_slot * sizes.cpus;
     let maps = &mut open.maps;
-    let judged = judging.map_or(1, |_| sizes.seats as u32);
+    let judged = judging.map_or(1, |_| sizes.slots as u32);
     let shared = match judging {
         Some(judging) => maps.metrics.reuse_fd(judging.metrics()),
         None => maps.metrics.set_max_entries(1),
@@ -117,11 +117,11 @@ fn skeleton(
     let made = [
         shared,
         maps.judgements.set_max_entries(judged),
-        maps.followed.set_max_entries(2 * sizes.seats as u32),
-        maps.seats.set_max_entries(sizes.all_seats() as u32),
+        maps.followed.set_max_entries(2 * sizes.slots as u32),
+        maps.slots.set_max_entries(sizes.all_slots() as u32),
         maps.rows.set_max_entries(sizes.rows() as u32),
         maps.cpus.set_max_entries(sizes.cpus as u32),
-        maps.spare.set_max_entries(sizes.seats as u32),
+        maps.spare.set_max_entries(sizes.slots as u32),
         maps.events.set_max_entries(events.max(1) as u32),
     ];
     let made: Result<(), _> = made.into_iter().collect();
@@ -131,14 +131,14 @@ fn skeleton(
 
 impl InKernel {
     pub(super) fn load(errand: &Errand<'_>, judging: Option<&Judging>) -> Result<Self, String> {
-        // Most who may not are told without trying, which takes time.
+        // Trying takes time: most users who lack the privilege get the answer without.
         if !countersteer_counters::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
         let layout = Layout::of(errand.sets)?;
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
         let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types, most);
-        // What the library would print is an error of its own only where somebody insists.
+        // What the library would print is an error only where BPF was asked for.
         quietly(|| Self::load_for(errand, layout, classes, judging))
     }
 
@@ -154,18 +154,18 @@ impl InKernel {
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
             links: Vec::new(),
-            seats: Table::map(&skel.maps.seats, sizes.all_seats()).map_err(mapped)?,
+            slots: Table::map(&skel.maps.slots, sizes.all_slots()).map_err(mapped)?,
             rows: Table::map(&skel.maps.rows, sizes.rows()).map_err(mapped)?,
             cpus: Table::map(&skel.maps.cpus, sizes.cpus).map_err(mapped)?,
             counters: CpuCounters::default(),
             layout,
             classes,
-            room: sizes.seats,
+            room: sizes.slots,
             known: Vec::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             before: FxHashMap::default(),
             sparing: errand.sparing,
-            parted: Vec::new(),
+            exited: Vec::new(),
             unseen: 0,
             living: 0,
             adopting: None,
@@ -180,7 +180,7 @@ impl InKernel {
         inside.prepare_cpus(&sizes);
         inside.want(errand.program.and(Some(0)));
         match errand.program {
-            Some(program) => inside.seat_program(program)?,
+            Some(program) => inside.slot_program(program)?,
             // Found out now, while there is another way.
             None => inside.adopter().map(drop).map_err(|e| e.to_string())?,
         }
@@ -191,33 +191,33 @@ impl InKernel {
     /// No thread that is followed runs on any CPU yet.
     fn prepare_cpus(&self, sizes: &Sizes) {
         for cpu in 0..sizes.cpus {
-            let here = types::here {
-                seat: shared::NONE,
-                kind: sizes.per_seat as u32,
-                ..types::here::default()
+            let here = types::cpu_state {
+                slot: shared::NONE,
+                kind: sizes.per_slot as u32,
+                ..types::cpu_state::default()
             };
             self.cpus.write(cpu, here);
-            // Who stands there has neither a number nor a way.
-            let seat = types::seat {
+            // The threads that share it have no number, and no migrations.
+            let slot = types::slot {
                 tid: shared::NONE,
                 cpu: cpu as u32,
-                ..types::seat::default()
+                ..types::slot::default()
             };
-            self.seats.write(sizes.seats + cpu, seat);
+            self.slots.write(sizes.slots + cpu, slot);
         }
     }
 
-    /// Gives the program that is about to start the first seat, and switches its counters on.
-    fn seat_program(&mut self, program: u32) -> Result<(), String> {
-        self.take_seats(1).map_err(|e| e.to_string())?;
-        let seat = types::seat {
+    /// Gives the program that is about to start the first slot, and switches its counters on.
+    fn slot_program(&mut self, program: u32) -> Result<(), String> {
+        self.take_slots(1).map_err(|e| e.to_string())?;
+        let slot = types::slot {
             tid: program,
             tgid: program,
             cpu: shared::NONE,
-            state: shared::SEAT_TAKEN,
-            ..types::seat::default()
+            state: shared::SLOT_TAKEN,
+            ..types::slot::default()
         };
-        self.seats.write(0, seat);
+        self.slots.write(0, slot);
         if self.layout.sets.is_empty() {
             return Ok(());
         }
@@ -279,8 +279,8 @@ impl InKernel {
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
         let programs = &mut self.skel.progs;
-        // Nobody is followed before the last one.
-        self.links = vec![programs.on_switch.attach()?, programs.on_birth.attach()?];
+        // No thread is followed before the last one is attached.
+        self.links = vec![programs.on_switch.attach()?, programs.on_fork.attach()?];
         if programs.on_free.autoload() {
             self.links.push(programs.on_free.attach()?);
         }
@@ -300,8 +300,8 @@ impl InKernel {
                 .reuse_fd(self.skel.maps.followed.as_fd())
                 .map_err(failed("sharing tables"))?;
             open.maps
-                .seats
-                .reuse_fd(self.skel.maps.seats.as_fd())
+                .slots
+                .reuse_fd(self.skel.maps.slots.as_fd())
                 .map_err(failed("sharing tables"))?;
             self.adopting = Some(open.load().map_err(failed("loading a program"))?);
         }

@@ -6,7 +6,7 @@ mod classes;
 mod judging;
 mod layout;
 mod load;
-mod seats;
+mod slots;
 mod table;
 
 use std::io;
@@ -24,17 +24,17 @@ pub use judging::Judging;
 use layout::Layout;
 use load::failed;
 pub(crate) use load::quietly;
-use seats::Known;
+use slots::Known;
 use table::{Entry, Plain, Table};
 
 // SAFETY: structures of integers, as `follow.h` declares them.
-unsafe impl Plain for types::seat {}
+unsafe impl Plain for types::slot {}
 // SAFETY: likewise.
 unsafe impl Plain for types::row {}
 // SAFETY: likewise.
-unsafe impl Plain for types::here {}
+unsafe impl Plain for types::cpu_state {}
 
-/// What the program of switches is told: four words, all zero for who is only to be read.
+/// Arguments of the program of context switches: four words, all zero where the running thread is only to be read.
 const SWITCH_BYTES: usize = 4 * size_of::<u64>();
 /// Runs a program on the CPU that is named.
 const ON_CPU: u32 = 1;
@@ -42,25 +42,25 @@ const ON_CPU: u32 = 1;
 /// Programs inside the kernel that follow threads; dropping it takes them out.
 pub struct InKernel {
     links: Vec<Link>,
-    seats: Table<types::seat>,
+    slots: Table<types::slot>,
     rows: Table<types::row>,
-    cpus: Table<types::here>,
+    cpus: Table<types::cpu_state>,
     counters: CpuCounters,
     layout: Layout,
     classes: Classes,
     room: usize,
     /// Of those that were ever taken, as far as that was noticed.
     known: Vec<Known>,
-    /// By seat: its counts as they were told last, and as they were when its thread got another number.
-    told: Vec<u64>,
+    /// By slot: its counts as they were reported last, and as they were when its thread got another number.
+    reported: Vec<u64>,
     before: FxHashMap<usize, Vec<u64>>,
-    /// Whoever has had a CPU for less is not interrupted.
+    /// A thread that has had a CPU for less is not interrupted.
     sparing: Nanos,
-    /// Threads whose ends were told at the last look, perhaps later than others took their numbers.
-    parted: Vec<u32>,
+    /// Threads whose exits were reported at the last look, perhaps later than others took their numbers.
+    exited: Vec<u32>,
     /// Threads that ended without having been seen to run.
     unseen: u64,
-    /// Seats in use when they were last looked at.
+    /// Slots in use when they were last looked at.
     living: u64,
     adopting: Option<AdoptSkel<'static>>,
     counts: Vec<u64>,
@@ -72,7 +72,7 @@ unsafe impl Send for InKernel {}
 
 impl Drop for InKernel {
     fn drop(&mut self) {
-        // Nobody writes any more when memory is unmapped.
+        // Programs are gone before their memory is unmapped.
         self.links.clear();
     }
 }
@@ -94,9 +94,9 @@ pub(crate) fn load_judging(
     InKernel::load(errand, Some(judging)).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
-/// Whether somebody runs there who is followed.
-fn is_busy(here: &Entry<'_, types::here>) -> bool {
-    here.half(offset_of!(types::here, seat)) != shared::NONE
+/// Whether a thread that is followed runs there.
+fn is_busy(here: &Entry<'_, types::cpu_state>) -> bool {
+    here.half(offset_of!(types::cpu_state, slot)) != shared::NONE
 }
 
 impl InKernel {
@@ -111,32 +111,33 @@ impl InKernel {
     /// It is this set's turn, or none's.
     fn want(&self, set: Option<u32>) {
         let sets = self.layout.sets.len() as u32;
-        let kinds = self.kinds_per_seat() as u32;
+        let kinds = self.kinds_per_slot() as u32;
         for (cpu, class) in self.classes.of.iter().enumerate() {
             let kind = class
                 .zip(set)
                 .map_or(kinds, |(class, set)| class * sets + set);
-            self.cpus.store(cpu, offset_of!(types::here, wanted), kind);
+            self.cpus
+                .store(cpu, offset_of!(types::cpu_state, wanted), kind);
         }
     }
 
     /// Puts down what threads that run at this moment have counted so far, on CPUs of which that is to be done.
-    fn read_running(&self, wanted: impl Fn(&Entry<'_, types::here>) -> bool) {
-        let mut nobody = [0; SWITCH_BYTES];
+    fn read_running(&self, wanted: impl Fn(&Entry<'_, types::cpu_state>) -> bool) {
+        let mut no_thread = [0; SWITCH_BYTES];
         for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.entry(*cpu))) {
             let input = ProgramInput {
-                context_in: Some(&mut nobody),
+                context_in: Some(&mut no_thread),
                 cpu: cpu as u32,
                 flags: ON_CPU,
                 ..ProgramInput::default()
             };
-            // A CPU that is offline runs nobody.
+            // A CPU that is offline runs no thread.
             let _ = self.skel.progs.on_switch.test_run(input);
         }
     }
 
     /// Kinds of counts that each thread has.
-    fn kinds_per_seat(&self) -> usize {
+    fn kinds_per_slot(&self) -> usize {
         self.classes.first.len() * self.layout.sets.len()
     }
 }
@@ -161,14 +162,14 @@ impl Follow for InKernel {
     }
 
     fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()> {
-        let mut seat = self.take_seats(threads.len())?;
+        let mut slot = self.take_slots(threads.len())?;
         for some in threads.chunks(shared::MAX_ADOPTED as usize) {
             let adopter = self.adopter()?;
             let Some(bss) = adopter.maps.bss_data.as_deref_mut() else {
                 break;
             };
             for (nth, (into, (pid, tid))) in bss.adoptions.iter_mut().zip(some).enumerate() {
-                (into.tgid, into.tid, into.seat) = (*pid, *tid, (seat + nth) as u32);
+                (into.tgid, into.tid, into.slot) = (*pid, *tid, (slot + nth) as u32);
             }
             bss.nr_adoptions = some.len() as u32;
             adopter
@@ -179,13 +180,13 @@ impl Follow for InKernel {
             let Some(bss) = adopter.maps.bss_data.as_deref() else {
                 break;
             };
-            let needless = |nth: &usize| bss.adoptions[*nth].seat == shared::NONE;
+            let needless = |nth: &usize| bss.adoptions[*nth].slot == shared::NONE;
             let needless: Vec<usize> = (0..some.len())
                 .filter(needless)
-                .map(|nth| seat + nth)
+                .map(|nth| slot + nth)
                 .collect();
             needless.into_iter().for_each(|nr| self.give_back(nr));
-            seat += some.len();
+            slot += some.len();
         }
         self.control(|control| {
             // SAFETY: an aligned integer that the kernel changes atomically, too.
@@ -206,9 +207,10 @@ impl Follow for InKernel {
         self.want(on.then_some(set));
         // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
         for _ in 0..2 {
-            let kind = |here: &Entry<'_, types::here>| here.half(offset_of!(types::here, kind));
+            let kind =
+                |here: &Entry<'_, types::cpu_state>| here.half(offset_of!(types::cpu_state, kind));
             self.read_running(|here| {
-                is_busy(here) && kind(here) != here.half(offset_of!(types::here, wanted))
+                is_busy(here) && kind(here) != here.half(offset_of!(types::cpu_state, wanted))
             });
         }
         if !on {
@@ -227,11 +229,11 @@ impl Follow for InKernel {
         let sparing = self.sparing.0;
         self.read_running(|here| {
             is_busy(here)
-                && now.saturating_sub(here.field(offset_of!(types::here, since_ns))) >= sparing
+                && now.saturating_sub(here.field(offset_of!(types::cpu_state, since_ns))) >= sparing
         });
-        self.parted.clear();
+        self.exited.clear();
         for nr in 0..self.taken() {
-            if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
+            if self.slots.changes(nr) != self.known[nr].changes && self.report(nr, hear) {
                 self.give_back(nr);
             }
         }
@@ -243,24 +245,24 @@ impl Follow for InKernel {
 
     fn living(&mut self) -> Vec<(u32, u32)> {
         let taken = self.taken();
-        let seats = (0..taken).map(|nr| self.seats.read(nr));
-        seats
-            .filter(|seat| seat.state == shared::SEAT_TAKEN && seat.tid != 0)
-            .map(|seat| match seat.renumbered_ns {
-                0 => (seat.tgid, seat.tid),
-                _ => (seat.tgid, seat.tgid),
+        let slots = (0..taken).map(|nr| self.slots.read(nr));
+        slots
+            .filter(|slot| slot.state == shared::SLOT_TAKEN && slot.tid != 0)
+            .map(|slot| match slot.renumbered_ns {
+                0 => (slot.tgid, slot.tid),
+                _ => (slot.tgid, slot.tgid),
             })
             .collect()
     }
 
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
-        let seats = self.room;
-        let kinds = self.kinds_per_seat();
+        let slots = self.room;
+        let kinds = self.kinds_per_slot();
         let mut sums: Vec<(usize, Vec<u64>)> = Vec::new();
         for cpu in 0..self.classes.of.len() {
             for kind in 0..kinds {
                 let mut counts = vec![0; self.layout.span(kind).len()];
-                let row = (seats + cpu) * kinds + kind;
+                let row = (slots + cpu) * kinds + kind;
                 self.layout
                     .counts(kind, |field| self.rows.entry(row).field(field), &mut counts);
                 if counts[0] == 0 {

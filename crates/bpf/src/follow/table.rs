@@ -81,7 +81,7 @@ impl<T: Plain> Table<T> {
     }
 
     pub fn write(&self, nr: usize, entry: T) {
-        // SAFETY: as for reading; who else writes it is for the caller to know.
+        // SAFETY: as for reading; the caller knows what else writes it.
         unsafe { self.at(nr).write_volatile(entry) }
     }
 

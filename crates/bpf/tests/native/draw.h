@@ -57,7 +57,7 @@ static void user_space(void)
 		if (!command.result)
 			CALL(SYSCALL, draw(CPUS), NULL, sweep_target(NULL));
 	} else if (what == 6) {
-		command.kind = COMMAND_ADMIT;
+		command.kind = COMMAND_ATTACH;
 		command.program = draw(4);
 		obeyed(command);
 	} else if (what == 7) {
@@ -65,10 +65,10 @@ static void user_space(void)
 		command = obeyed(command);
 		must(command.result || !t || !t->factor || command.metric_q16 == t->factor, "a factor is not reported");
 	} else if (what == 8 && chance(4)) {
-		command.kind = COMMAND_DISMISS;
+		command.kind = COMMAND_DETACH;
 		obeyed(command);
 	} else if (what == 9) {
-		command.kind = COMMAND_JUDGE;
+		command.kind = COMMAND_GIVE_METRIC;
 		command.metric_q16 = draw(4 << 16);
 		obeyed(command);
 	} else if (what == 10) {
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 		check_threads();
 	}
 	finish();
-	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen\n", told_counts[TOLD_EXIT],
+	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen\n", event_counts[EVENT_EXIT],
 	       calls[DISPATCH], calls[TIMER], counters.moved, counters.stolen);
 	return 0;
 }

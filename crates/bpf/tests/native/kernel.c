@@ -31,7 +31,7 @@
 const volatile struct settings settings = {
 	.slice_ns = SLICE_NS,
 	.nr_cpus = CPUS,
-	.tell_switches = 1,
+	.report_switches = 1,
 	.drop_target = DROP,
 };
 
@@ -85,7 +85,7 @@ static bool may_fail;
 /* Threads at most. */
 static u32 crowd;
 static u64 step, seed, random_state;
-static u64 told_counts[16], calls[16];
+static u64 event_counts[16], calls[16];
 static struct target stored_targets[MAX_TARGETS];
 static struct served stored_serving[MAX_CPUS];
 static struct alarm stored_alarms[MAX_CPUS];
@@ -283,13 +283,13 @@ void *bpf_ringbuf_reserve(void *map, u64 size, u64 flags)
 
 void bpf_ringbuf_submit(void *data, u64 flags)
 {
-	struct told *told = data;
+	struct event *event = data;
 
-	must(told->kind >= TOLD_NEW && told->kind <= TOLD_MIGRATE, "a record of kind %u", told->kind);
-	must(told->tid >= 1 && told->tid <= TASKS, "a record of thread %u", told->tid);
-	must(told->kind != TOLD_NEW || tasks[told->tid - 1].state != DEAD,
-	     "the fork of thread %u is told before its number is known", told->tid);
-	told_counts[told->kind]++;
+	must(event->kind >= EVENT_NEW && event->kind <= EVENT_MIGRATE, "a record of kind %u", event->kind);
+	must(event->tid >= 1 && event->tid <= TASKS, "a record of thread %u", event->tid);
+	must(event->kind != EVENT_NEW || tasks[event->tid - 1].state != DEAD,
+	     "the fork of thread %u is reported before its number is known", event->tid);
+	event_counts[event->kind]++;
 	reserved--;
 	free(data);
 }

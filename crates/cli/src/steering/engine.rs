@@ -71,7 +71,7 @@ fn in_kernel(
         mode,
         period: config.period,
         steal_above,
-        tell_switches: events,
+        report_switches: events,
         lose_target: number_of("COUNTERSTEER_LOSE_TARGET"),
         most_targets: number_of("COUNTERSTEER_MOST_TARGETS"),
         ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())

@@ -1,4 +1,4 @@
-//! What the kernel tells: waiting for it, taking it in, and finding out whether the scheduler is still there.
+//! Events of threads that the scheduler reports: waiting for them, taking them in, and finding out whether the scheduler is still there.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl ScxEngine {
         self.kernel.ejected()
     }
 
-    /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
+    /// Waits for at most so long; whether one of the files ended it. With `events`, any event of a thread does.
     pub(super) fn wait(&mut self, at_most: Duration, events: bool) -> bool {
         use nix::poll::{PollFd, PollFlags, poll};
         let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
@@ -49,20 +49,20 @@ impl ScxEngine {
         self.wakers.len() < before
     }
 
-    /// Takes in what the kernel told; whether a thread ended.
-    pub(super) fn listen(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
-        let told = self.kernel.listen();
+    /// Takes in events; whether a thread exited.
+    pub(super) fn take_events(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
+        let events = self.kernel.events();
         let mut ended = false;
-        for head in &told {
-            if head.kind == shared::TOLD_EXIT {
+        for event in &events {
+            if event.kind == shared::EVENT_EXIT {
                 ended = true;
-                if let Some(known) = self.roster.threads.get(&head.tid) {
-                    sched_ext::exited(journal, known.pid, head.tid);
+                if let Some(known) = self.tasks.threads.get(&event.tid) {
+                    sched_ext::exited(journal, known.pid, event.tid);
                 }
             }
-            self.roster.hear(head);
-            if head.kind == shared::TOLD_NEW && head.tid == head.tgid {
-                sched_ext::forked(journal, head.tgid)?;
+            self.tasks.take(event);
+            if event.kind == shared::EVENT_NEW && event.tid == event.tgid {
+                sched_ext::forked(journal, event.tgid)?;
             }
         }
         Ok(ended)

@@ -1,4 +1,4 @@
-//! The roster: threads that are followed.
+//! The tasks: threads that are followed.
 //!
 //! Input: what the scheduler reports, what was counted. Output: thread events, samples, [`ThreadInfo`]s.
 
@@ -32,7 +32,7 @@ pub(crate) struct Known {
     pub metric_q16: u64,
 }
 
-pub(crate) struct Roster {
+pub(crate) struct TaskTable {
     pub threads: BTreeMap<u32, Known>,
     pub events: Vec<ThreadEvent>,
     /// Threads that have ended, by program, since they were taken last.
@@ -47,7 +47,7 @@ pub(crate) struct Roster {
     start_ns: u64,
 }
 
-impl Roster {
+impl TaskTable {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
         Self {
             threads: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl Roster {
     }
 
     /// A thread is followed from now on.
-    pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
+    pub fn add(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
         let known = Known {
             pid,
             program,
@@ -90,7 +90,7 @@ impl Roster {
             narrow: None,
             metric_q16: 0,
         };
-        // Its birth may have been told meanwhile.
+        // Its fork may have been reported meanwhile.
         if self.threads.insert(tid, known).is_none() {
             self.event(at_ns, tid, ThreadEventKind::New);
         }
@@ -132,48 +132,48 @@ impl Roster {
     }
 
     /// Takes in what the scheduler reports.
-    pub fn hear(&mut self, head: &types::told) {
-        let kind = match head.kind {
-            shared::TOLD_NEW => {
-                return self.meet(head.at_ns, head.tid, head.tgid, head.program, head.to);
+    pub fn take(&mut self, event: &types::event) {
+        let kind = match event.kind {
+            shared::EVENT_NEW => {
+                return self.add(event.at_ns, event.tid, event.tgid, event.program, event.to);
             }
-            shared::TOLD_EXEC => {
-                // The program's other threads are gone, and who called has the number of its process now.
-                if let Some(known) = self.threads.remove(&head.from) {
-                    self.threads.insert(head.tid, known);
+            shared::EVENT_EXEC => {
+                // The program's other threads are gone, and the caller has the number of its process now.
+                if let Some(known) = self.threads.remove(&event.from) {
+                    self.threads.insert(event.tid, known);
                 }
                 ThreadEventKind::Exec
             }
-            shared::TOLD_EXIT => {
-                self.end(head.tid);
-                self.departed[0].insert(head.tid);
+            shared::EVENT_EXIT => {
+                self.end(event.tid);
+                self.departed[0].insert(event.tid);
                 ThreadEventKind::Exit
             }
-            shared::TOLD_WAKE => ThreadEventKind::Wake,
-            shared::TOLD_SLEEP => ThreadEventKind::Sleep,
-            shared::TOLD_MIGRATE => ThreadEventKind::Migrate {
-                from: self.own(head.from),
-                to: self.own(head.to),
+            shared::EVENT_WAKE => ThreadEventKind::Wake,
+            shared::EVENT_SLEEP => ThreadEventKind::Sleep,
+            shared::EVENT_MIGRATE => ThreadEventKind::Migrate {
+                from: self.own(event.from),
+                to: self.own(event.to),
             },
             _ => return,
         };
-        self.event(head.at_ns, head.tid, kind);
+        self.event(event.at_ns, event.tid, kind);
     }
 
     /// Takes in a thread's whereabouts.
-    pub fn look(&mut self, told: &types::command) {
-        let cpu = self.own(told.cpu);
-        let Some(known) = self.threads.get_mut(&told.tid) else {
+    pub fn look(&mut self, seen: &types::command) {
+        let cpu = self.own(seen.cpu);
+        let Some(known) = self.threads.get_mut(&seen.tid) else {
             return;
         };
         known.cpu = cpu;
-        known.runnable = told.runnable != 0;
-        known.target = told.old_target;
-        known.nice = told.nice.clamp(-20, 19) as i8;
-        known.metric_q16 = told.metric_q16;
+        known.runnable = seen.runnable != 0;
+        known.target = seen.old_target;
+        known.nice = seen.nice.clamp(-20, 19) as i8;
+        known.metric_q16 = seen.metric_q16;
         known.narrow = None;
-        if told.nr_allowed < self.cpus {
-            known.narrow = affinity::mask(told.tid)
+        if seen.nr_allowed < self.cpus {
+            known.narrow = affinity::mask(seen.tid)
                 .ok()
                 .map(|mask| Arc::new(self.numbers.own_set(&mask)));
         }

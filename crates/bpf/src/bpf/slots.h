@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Seats of threads: who has which, and how one is taken. */
+/* Slots of threads, by thread. */
 #pragma once
 
-/* By the address of a thread in the kernel: its seat. */
+/* By the address of a thread in the kernel: its slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -15,10 +15,10 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct seat);
-} seats SEC(".maps");
+	__type(value, struct slot);
+} slots SEC(".maps");
 
-static __always_inline struct seat *seat_at(u32 seat)
+static __always_inline struct slot *slot_at(u32 slot)
 {
-	return bpf_map_lookup_elem(&seats, &seat);
+	return bpf_map_lookup_elem(&slots, &slot);
 }

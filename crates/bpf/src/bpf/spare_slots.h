@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Seats that were given back, for programs that give them out. */
+/* Slots that were given back, for programs that give them out. */
 #pragma once
 
 struct {
