@@ -66,7 +66,7 @@ pub struct cs_advice {
 impl From<PageError> for Failure {
     fn from(error: PageError) -> Self {
         let code = match &error {
-            PageError::System { .. } => CS_ERROR_SYSTEM,
+            PageError::System { .. } | PageError::Proc(_) => CS_ERROR_SYSTEM,
             PageError::Descriptor | PageError::Full => CS_ERROR_REFUSED,
             PageError::Ending => CS_ERROR_STATE,
         };

@@ -13,6 +13,8 @@ use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
 use countersteer_counters::Probe;
+use countersteer_sysfs::procfs::Procfs;
+use countersteer_sysfs::{cgroup, files, sched_ext};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -168,12 +170,6 @@ impl Finding {
     }
 }
 
-fn text(root: &Path, file: &str) -> Option<String> {
-    std::fs::read_to_string(root.join(file))
-        .ok()
-        .map(|t| t.trim().to_owned())
-}
-
 fn machine(root: &Path) -> Finding {
     match topology::detect(root) {
         Ok(machine) => {
@@ -215,8 +211,9 @@ fn probed(name: &str) -> Probe {
 }
 
 fn counting(root: &Path) -> Finding {
-    let paranoid =
-        text(root, "proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|| "unknown".into());
+    let paranoid = Procfs::below(root)
+        .setting("perf_event_paranoid")
+        .unwrap_or_else(|| "unknown".into());
     let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
     match probed("task_clock") {
         Probe::Counts => Finding::works(found("user and kernel mode")),
@@ -251,7 +248,7 @@ fn hardware_counters(root: &Path) -> Finding {
         .iter()
         .partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
     if has.is_empty() {
-        let virtual_machine = text(root, "proc/cpuinfo").is_some_and(|t| t.contains("hypervisor"));
+        let virtual_machine = Procfs::below(root).cpuinfo().contains("hypervisor");
         let mend = if virtual_machine {
             "have the host give the virtual machine a PMU (QEMU: `-cpu host,pmu=on`)"
         } else {
@@ -271,7 +268,7 @@ fn hardware_counters(root: &Path) -> Finding {
 }
 
 fn nmi_watchdog(root: &Path) -> Finding {
-    match text(root, "proc/sys/kernel/nmi_watchdog").as_deref() {
+    match Procfs::below(root).setting("nmi_watchdog").as_deref() {
         Some("1") => Finding::limited(
             "the NMI watchdog holds a counter of every core",
             "`sysctl kernel.nmi_watchdog=0`",
@@ -318,9 +315,7 @@ fn affinity(root: &Path) -> Finding {
     let allowed = (0..nix::sched::CpuSet::count())
         .filter(|cpu| allowed.is_set(*cpu).unwrap_or(false))
         .count();
-    let online = text(root, "sys/devices/system/cpu/online")
-        .and_then(|list| list.parse::<countersteer_model::cpuset::CpuSet>().ok())
-        .map_or(allowed, |cpus| cpus.len());
+    let online = files::online(root).map_or(allowed, |cpus| cpus.len());
     if allowed < online {
         return Finding::limited(
             format!("{allowed} of {online} CPUs"),
@@ -331,7 +326,7 @@ fn affinity(root: &Path) -> Finding {
 }
 
 fn control_groups(root: &Path) -> Finding {
-    let Some(controllers) = text(root, "sys/fs/cgroup/cgroup.controllers") else {
+    let Some(controllers) = cgroup::controllers(&root.join("sys/fs/cgroup")) else {
         return Finding::missing(
             "no cgroup v2 at /sys/fs/cgroup",
             "boot with `systemd.unified_cgroup_hierarchy=1`, or mount it",
@@ -371,10 +366,10 @@ fn counting_by_bpf(root: &Path) -> Finding {
 }
 
 fn sched_ext(root: &Path) -> Finding {
-    let folder = root.join("sys/kernel/sched_ext");
-    let Some(state) = text(&folder, "state") else {
-        let release =
-            text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "this kernel".into());
+    let Some(state) = sched_ext::state(root) else {
+        let release = Procfs::below(root)
+            .setting("osrelease")
+            .unwrap_or_else(|| "this kernel".into());
         let mend =
             "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
         return Finding::missing(format!("{release} has none"), mend);
@@ -385,7 +380,7 @@ fn sched_ext(root: &Path) -> Finding {
             "a kernel with CONFIG_DEBUG_INFO_BTF is needed",
         );
     }
-    let taken = text(&folder, "root/ops").filter(|_| state != "disabled");
+    let taken = sched_ext::loaded(root).filter(|_| state != "disabled");
     if let Some(other) = taken {
         return Finding::limited(
             format!("`{other}` is loaded"),

@@ -18,7 +18,7 @@ pub fn remedy_without_counters(path: &Path) -> String {
         .last()
         .unwrap_or(&path);
     let file = top.join("cgroup.subtree_control");
-    let controllers = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+    let controllers = controllers(top).unwrap_or_default();
     let known = || controllers.split_whitespace();
     // The one that costs least.
     match known()
@@ -36,6 +36,13 @@ pub fn remedy_without_counters(path: &Path) -> String {
             file.display()
         ),
     }
+}
+
+/// The controllers that a control group has, with blanks between; nothing where the folder is none of version 2.
+#[must_use]
+pub fn controllers(folder: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// The processes in a control group and in those below it.
@@ -66,6 +73,9 @@ mod tests {
         );
         assert_eq!(members(root.path()), [7, 8, 9]);
         assert!(members(&root.path().join("c")).is_empty());
+        assert_eq!(controllers(root.path()), None);
+        write(root.path(), &[("cgroup.controllers", "cpu io\n")]);
+        assert_eq!(controllers(root.path()).as_deref(), Some("cpu io"));
     }
 
     #[test]

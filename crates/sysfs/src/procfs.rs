@@ -278,6 +278,12 @@ impl Procfs {
         self.path(pid, &format!("fd/{number}"))
     }
 
+    /// The same of this process.
+    #[must_use]
+    pub fn own_descriptor(&self, number: RawFd) -> PathBuf {
+        PathBuf::from(format!("{}/self/fd/{number}", self.0))
+    }
+
     /// On which mount an open file of this process lies.
     #[must_use]
     pub fn mount_of(&self, file: RawFd) -> Option<u64> {
@@ -312,6 +318,15 @@ impl Procfs {
     /// The file cannot be read or understood.
     pub fn own_stat(&self) -> Result<Stat, ProcError> {
         self.line(format_args!("thread-self/stat"))
+    }
+
+    /// The number by which a thread knows itself, and when it was started: what it is to programs of its own container.
+    #[must_use]
+    pub fn identity(&self, tid: u32) -> Option<(u32, u64)> {
+        Some((
+            self.status(tid)?.own_number?,
+            self.process_stat(tid)?.started,
+        ))
     }
 
     fn line(&self, file: std::fmt::Arguments<'_>) -> Result<Stat, ProcError> {

@@ -100,11 +100,3 @@ pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError
     }
     Ok(None)
 }
-
-/// The signature of what a process executes, if there is one.
-///
-/// # Errors
-/// As [`of_binary`].
-pub fn of_process(pid: u32) -> Result<Option<(Carried, Found)>, SignatureError> {
-    of_binary(Path::new(&format!("/proc/{pid}/exe")))
-}

@@ -9,6 +9,7 @@ use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, st
 use countersteer_cache::trace::{Blocks, MAGIC};
 use countersteer_model::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
+use countersteer_sysfs::procfs::PROC;
 
 use super::{print, print_json};
 use crate::error::{Kind, told};
@@ -293,7 +294,7 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
 
 fn read(what: &str, json: bool) -> anyhow::Result<()> {
     let found = match what.parse::<u32>() {
-        Ok(pid) if !Path::new(what).exists() => store::of_process(pid)?,
+        Ok(pid) if !Path::new(what).exists() => store::of_binary(&PROC.executable_link(pid))?,
         _ => store::of_binary(Path::new(what))?,
     };
     let Some((carried, place)) = found else {

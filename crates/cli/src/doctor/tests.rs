@@ -44,7 +44,8 @@ fn only_files_are_asked_of_another_root() {
 fn counting_by_bpf_takes_a_kernel_that_does_it_its_own_numbers_and_permission() {
     let knob = ("proc/sys/kernel/unprivileged_bpf_disabled", "2");
     let found = |bits: &str, namespace: &str| {
-        let root = root(&[knob, ("proc/self/status", bits)]);
+        let status = format!("Tgid:\t7\nPPid:\t1\n{bits}");
+        let root = root(&[knob, ("proc/self/status", &status)]);
         std::fs::create_dir_all(root.path().join("proc/self/ns")).unwrap();
         std::os::unix::fs::symlink(namespace, root.path().join("proc/self/ns/pid")).unwrap();
         counting_by_bpf(root.path()).found
@@ -78,12 +79,12 @@ fn sched_ext_tells_absent_taken_and_forbidden_apart() {
     let taken = finding(&[state, btf, (&ops, "scx_rusty")]);
     assert!(taken.found.contains("scx_rusty") && taken.state == State::Limited);
     let off = ("sys/kernel/sched_ext/state", "disabled");
-    let caps = |bits: &'static str| finding(&[off, btf, ("proc/self/status", bits)]).state;
-    assert_eq!(
-        caps("Name:\tx\nCapEff:\t0000000000000000\n"),
-        State::Limited
-    );
-    assert_eq!(caps("CapEff:\t000001ffffffffff\n"), State::Works);
+    let caps = |bits: &str| {
+        let status = format!("Name:\tx\nTgid:\t7\nPPid:\t1\nCapEff:\t{bits}\n");
+        finding(&[off, btf, ("proc/self/status", &status)]).state
+    };
+    assert_eq!(caps("0000000000000000"), State::Limited);
+    assert_eq!(caps("000001ffffffffff"), State::Works);
 }
 
 #[test]

@@ -95,11 +95,8 @@ const CAP_BPF: u64 = 1 << 39;
 /// Whether this process may load BPF programs that look at threads.
 #[must_use]
 pub fn may_load_programs(root: &Path) -> bool {
-    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
-    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let capabilities = capabilities
-        .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
-        .unwrap_or(0);
+    let own = Procfs::below(root).own_status();
+    let capabilities = own.map_or(0, |status| status.capabilities);
     let has = |all: u64| capabilities & all == all;
     has(CAP_SYS_ADMIN) || has(CAP_BPF | CAP_PERFMON)
 }

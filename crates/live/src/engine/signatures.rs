@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use countersteer_cache::signature::{SignatureError, store};
 use countersteer_model::signature::Signature;
+use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
 /// Binaries that are remembered; beyond, all are forgotten.
@@ -28,7 +29,7 @@ pub struct Signatures(FxHashMap<Version, Option<Signature>>);
 impl Signatures {
     /// The signature of what a process executes now.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
-        let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        let file = PROC.executable_metadata(pid)?;
         let version = Version {
             device: file.dev(),
             inode: file.ino(),
@@ -41,7 +42,7 @@ impl Signatures {
         if self.0.len() >= MOST {
             self.0.clear();
         }
-        let found = store::of_process(pid).unwrap_or_else(|error| {
+        let found = store::of_binary(&PROC.executable_link(pid)).unwrap_or_else(|error| {
             if let SignatureError::Foreign { .. } | SignatureError::Elf { .. } = error {
                 eprintln!("steer: {error}; it counts as a program without a signature");
             }

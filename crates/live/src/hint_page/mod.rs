@@ -19,7 +19,6 @@
 //! # Ok::<(), countersteer_live::hint_page::PageError>(())
 //! ```
 
-pub(crate) mod identity;
 pub(crate) mod layout;
 mod table;
 
@@ -28,6 +27,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use countersteer_model::told::{Phase, Told};
+use countersteer_sysfs::procfs::{PROC, ProcError};
 
 use layout::Slot;
 use table::Table;
@@ -44,6 +44,9 @@ pub enum PageError {
         what: &'static str,
         source: std::io::Error,
     },
+    /// The thread cannot find out when it was started.
+    #[error(transparent)]
+    Proc(#[from] ProcError),
     /// Engines would not find it.
     #[error(
         "none of the descriptors {} to {} is free, under which engines look for pages: open the first page earlier, or \
@@ -102,13 +105,7 @@ impl Page {
             if let Some(slot) = own.slot() {
                 return Ok(Self(slot));
             }
-            let failed = |source| PageError::System {
-                what: "reading /proc/thread-self/stat",
-                source,
-            };
-            let stat = std::fs::read_to_string("/proc/thread-self/stat").map_err(failed)?;
-            let started = identity::born(&stat)
-                .ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+            let started = PROC.own_stat()?.started;
             let tid = nix::unistd::gettid().as_raw() as u32;
             let slot = Table::of_process()?.take(tid, started)?;
             own.slot.set(Some(slot));

@@ -24,7 +24,7 @@ fn found() -> std::fs::File {
 fn row(page: Page) -> usize {
     let mut all = vec![0; LENGTH];
     found().read_exact_at(&mut all, 0).unwrap();
-    let (_, started) = identity::of(std::process::id(), tid()).unwrap();
+    let started = PROC.own_stat().unwrap().started;
     let own = (tid(), started);
     assert_eq!(page.0.program.tid.load(Ordering::Relaxed), tid());
     all[HEAD..]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use countersteer_model::placement::Clamp;
+use countersteer_sysfs::files;
 
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
@@ -32,20 +33,15 @@ pub(super) struct Preferences {
 
 /// The file of a CPU.
 fn file(root: &Path, cpu: u32) -> PathBuf {
-    root.join(format!(
-        "sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference"
-    ))
-}
-
-fn read(path: &Path) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
+    files::cpu(root, cpu).join("cpufreq/energy_performance_preference")
 }
 
 impl Cpu {
     fn find(root: &Path, cpu: u32) -> Option<Self> {
         let file = file(root, cpu);
-        let before = read(&file)?;
-        let offered = read(&file.with_file_name("energy_performance_available_preferences"))?;
+        let before = files::text(&file)?;
+        let offered =
+            files::text(&file.with_file_name("energy_performance_available_preferences"))?;
         let choose = |words: &[&str]| {
             words
                 .iter()

@@ -11,6 +11,7 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, CacheShare, Members};
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
+use countersteer_sysfs::files;
 use countersteer_sysfs::resctrl::{Allocation, Bandwidth, Groups, Line, Resctrl};
 use countersteer_sysfs::unavailable::Unavailable;
 
@@ -258,20 +259,8 @@ fn refuse(refused: &mut Refused, why: impl ToString) {
 
 /// The number of the last-level cache of a CPU.
 fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
-    let folder = root.join(format!("sys/devices/system/cpu/cpu{}/cache", cpu.0));
-    let number = |path: PathBuf| {
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u32>()
-            .ok()
-    };
-    let mut last = None;
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let level = number(entry.path().join("level"));
-        if let (Some(3), Some(id)) = (level, number(entry.path().join("id"))) {
-            last = Some(id);
-        }
-    }
-    last
+    let indices = files::folders(&files::cpu(root, cpu.0).join("cache"));
+    let is_last = |index: &&PathBuf| files::value(&index.join("level")) == Some(3);
+    let mut last = indices.iter().filter(is_last);
+    last.find_map(|index| files::value(&index.join("id")))
 }

@@ -129,5 +129,5 @@ fn a_thread_finds_itself() {
         PROC.stat(pid, tid).map(|stat| stat.started)
     );
     assert_eq!(PROC.own_status().unwrap().own_number, Some(pid));
-    assert_eq!(PROC.status(tid).unwrap().own_number, Some(tid));
+    assert_eq!(PROC.identity(tid), Some((tid, own.started)));
 }

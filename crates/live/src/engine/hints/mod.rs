@@ -20,8 +20,9 @@ use countersteer_model::sample::{Event, Samples};
 use countersteer_model::told::Told;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_sysfs::procfs::PROC;
 
-use crate::hint_page::{Advice, identity};
+use crate::hint_page::Advice;
 use outlook::{Outlook, Seen, is_near};
 use shared::Shared;
 
@@ -334,7 +335,7 @@ impl Known {
             return self.forget();
         };
         if self.who.is_none() {
-            self.who = identity::of(self.pid, tid);
+            self.who = PROC.identity(tid);
         }
         let row = self.who.and_then(|who| process.rows.get(&who)).copied();
         if row != self.row {

@@ -17,22 +17,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 use countersteer_model::told::Told;
+use countersteer_sysfs::procfs::PROC;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 use nix::sys::stat::lstat;
 
-use crate::hint_page::identity;
 use crate::hint_page::layout::{
     self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES,
 };
 
 /// On which mount an open file of this process lies.
 fn mount_of(file: &File) -> Option<u64> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    info.lines()
-        .find_map(|l| l.strip_prefix("mnt_id:"))?
-        .trim()
-        .parse()
-        .ok()
+    PROC.mount_of(file.as_raw_fd())
 }
 
 /// The mount of all files without a name, which the kernel keeps to itself.
@@ -71,11 +66,10 @@ impl Shared {
     pub(super) fn find(pid: u32, anywhere: bool) -> Option<Self> {
         let tries = if anywhere { TRIES } else { 1 };
         (FIRST..FIRST + tries).find_map(|n| {
-            let path = format!("/proc/{pid}/fd/{n}");
+            let path = PROC.descriptor(pid, n);
             // All programs are asked again and again, and hardly any has pages: that has to cost little.
-            lstat(path.as_str()).ok()?;
-            let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-            Self::open(pid, owner, path.into())
+            lstat(path.as_path()).ok()?;
+            Self::open(pid, PROC.owner(pid)?, path)
         })
     }
 
@@ -90,7 +84,7 @@ impl Shared {
             return None;
         }
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let same = PROC.own_descriptor(handle.as_raw_fd());
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -102,7 +96,7 @@ impl Shared {
         if !sealed.contains(seals) || sealed.contains(SealFlag::F_SEAL_WRITE) {
             return None;
         }
-        let (pid, _) = identity::of(pid, pid)?;
+        let (pid, _) = PROC.identity(pid)?;
         let identity = (found.dev(), found.ino());
         let mut shared = Self {
             path,

@@ -171,7 +171,7 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
         }
     });
     let pid = std::process::id();
-    let owner = identity::of(pid, receive.recv().unwrap()).unwrap();
+    let owner = PROC.identity(receive.recv().unwrap()).unwrap();
     let mut shared = Shared::find(pid, false).unwrap();
     let mut heard = 0;
     for _ in 0..2000 {
