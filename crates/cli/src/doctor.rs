@@ -344,10 +344,8 @@ fn control_groups(root: &Path) -> Finding {
 
 fn counting_by_bpf(root: &Path) -> Finding {
     let without = "until then threads have counters of their own";
-    if !root
-        .join("proc/sys/kernel/unprivileged_bpf_disabled")
-        .exists()
-    {
+    let has_bpf = Procfs::below(root).setting("unprivileged_bpf_disabled");
+    if has_bpf.is_none() {
         let mend = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
         return Finding::limited("this kernel takes no programs", mend);
     }
@@ -397,7 +395,9 @@ fn sched_ext(root: &Path) -> Finding {
 }
 
 fn frequency_hints(root: &Path) -> Finding {
-    let clamp = root.join("proc/sys/kernel/sched_util_clamp_min").exists();
+    let clamp = Procfs::below(root)
+        .setting("sched_util_clamp_min")
+        .is_some();
     let preference: PathBuf =
         root.join("sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference");
     match (clamp, preference.exists()) {

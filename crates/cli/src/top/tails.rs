@@ -3,9 +3,9 @@
 //! Input: a source of waits, owners of rows. Output: milliseconds.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 
 use countersteer_model::counters::Owner;
+use countersteer_sysfs::procfs::{PROC, Status};
 use countersteer_sysfs::waits::{Source, Waits, Whose};
 
 use crate::error::{Kind, told};
@@ -61,8 +61,8 @@ pub fn silent(bpf: Bpf) -> Option<String> {
             "this `steer` was built without BPF programs; build it with --features scx".into(),
         );
     }
-    // The folder of a process belongs to who it runs as.
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let effective_user = |own: Status| own.users.get(1).copied();
+    let root = PROC.own_status().ok().and_then(effective_user) == Some(0);
     (!root).then(|| "each wait is measured by BPF programs, which only root may load".into())
 }
 
