@@ -81,7 +81,7 @@ impl Counting {
     pub fn read(&mut self, take: impl FnMut(&Samples)) -> Result<(), CounterError> {
         self.session.listen();
         // The scheduler reports forks, execs and exits.
-        drop(self.session.fates());
+        drop(self.session.task_events());
         self.session.turn(take)
     }
 

@@ -1,13 +1,13 @@
 //! Virtual counters, for C: energy, cache occupancy, sensors, pressure.
 //!
-//! Input: calls from C. Output: those of [`countersteer_sysfs::sensors::Meters`].
+//! Input: calls from C. Output: those of [`countersteer_sysfs::sensors::SensorSet`].
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use countersteer_sysfs::sensors::{Meters, Place, Value};
+use countersteer_sysfs::sensors::{Place, SensorSet, Value};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE, Failure};
 use crate::{guarded, missing};
@@ -19,7 +19,7 @@ pub struct cs_meters {
 }
 
 struct State {
-    meters: Meters,
+    meters: SensorSet,
     /// Strings of the last reading: name, unit, place.
     texts: Vec<[CString; 3]>,
 }
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_
         let names = unsafe { CStr::from_ptr(names) }.to_str();
         let names = names.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the names are no UTF-8"))?;
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
-        let meters = Meters::open(Path::new("/"), &names);
+        let meters = SensorSet::open(Path::new("/"), &names);
         let meters = meters.map_err(|why| Failure::new(CS_ERROR_EVENTS, why.to_string()))?;
         let opened = cs_meters {
             state: Mutex::new(State {

@@ -148,12 +148,12 @@ fn round(number: u64, own: &str) -> Outcome {
     std::thread::sleep(Duration::from_secs_f64(rng.random::<f64>() * 0.7));
     let were = confined();
     let lived = begun.elapsed();
-    let guardian = processes()
+    let cleanup = processes()
         .into_iter()
-        .find(|p| p.parent == victim_pid && p.name == "steer-guardian");
+        .find(|p| p.parent == victim_pid && p.name == "steer-cleanup");
     let both = rng.random::<bool>();
-    if let Some(guardian) = guardian.filter(|_| both) {
-        kill(&guardian.pid.to_string());
+    if let Some(cleanup) = cleanup.filter(|_| both) {
+        kill(&cleanup.pid.to_string());
     }
     drop(victim);
     if both {

@@ -11,7 +11,7 @@ use countersteer_model::machine::Machine;
 use countersteer_model::models::{ModelFile, Target};
 use countersteer_model::profile::Profile;
 use countersteer_report::record::Record;
-use countersteer_train::sample::samples;
+use countersteer_train::rows::rows;
 
 const MACHINE: &str = "i9-12900k-8p8e";
 /// Where models are that were trained without saying where.
@@ -90,7 +90,7 @@ fn directly() -> Vec<(String, f64)> {
     let profiles = shipped.map(|t| Profile::parse(&t.path, &t.text).unwrap());
     let wanted = profiles.filter(|p| PROGRAMS.contains(&p.name()));
     let programs: Vec<_> = wanted.map(|p| (p.name().to_owned(), Arc::new(p))).collect();
-    let all = samples(&topology, &programs).unwrap();
+    let all = rows(&topology, &programs).unwrap();
     PROGRAMS
         .iter()
         .map(|name| {

@@ -16,7 +16,7 @@ mod perf;
 pub mod region;
 
 pub use counting::bpf::{may_load_programs, sees_all_threads};
-pub use counting::follow::Fate;
+pub use counting::follow::TaskEvent;
 pub use counting::present::PresentProcesses;
 pub use counting::request::{Request, Target};
 pub use counting::run::{Stopper, Summary, Tick};

@@ -14,5 +14,5 @@ mod resources;
 pub mod undo;
 mod workload;
 
-pub use engine::{DecisionRequest, Gauges, LiveConfig, LiveEngine, Stealing};
-pub use workload::{Crew, Find, Member, Start};
+pub use engine::{DecisionRequest, LiveConfig, LiveEngine, Stealing, VirtualCounters};
+pub use workload::{Find, LiveProgram, LiveWorkload, Start};

@@ -1,4 +1,4 @@
-//! The crew: programs that are started at their times, and processes that were there before.
+//! The workload: programs that are started at their times, and processes that were there before.
 //!
 //! Input: what to start when. Output: which roots an engine must admit now, and how everything ended.
 use std::collections::BTreeSet;
@@ -28,9 +28,9 @@ pub struct Start {
     pub start: Nanos,
 }
 
-/// A program of the crew.
+/// A program of the workload.
 #[derive(Debug)]
-pub struct Member {
+pub struct LiveProgram {
     /// Its name, unique in the workload.
     pub name: Arc<str>,
     pub started: Option<Nanos>,
@@ -46,21 +46,21 @@ enum Kind {
     Found(Root, OwnedFd),
 }
 
-/// Finds all processes that belong to the crew now; those that are known already are among them, or have left it.
+/// Finds all processes that belong to the workload now; those that are known already are among them, or have left it.
 pub type Find = Box<dyn FnMut() -> Vec<Root>>;
 
 /// Programs that are run or followed until they exit.
 #[derive(Default)]
-pub struct Crew {
-    members: Vec<Member>,
-    /// Looks for more from time to time; the crew then never ends by itself.
+pub struct LiveWorkload {
+    programs: Vec<LiveProgram>,
+    /// Looks for more from time to time; the workload then never ends by itself.
     find: Option<Find>,
 }
 
 /// What a look for processes has found.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Those that belong to the crew from now on.
+    /// Those that belong to the workload from now on.
     pub(super) new: Vec<Root>,
     /// Those that do not any more.
     pub(super) left: Vec<Root>,
@@ -73,7 +73,7 @@ pub(super) struct Started {
     pub(super) launch_on: Option<Arc<CpuSet>>,
 }
 
-impl Member {
+impl LiveProgram {
     /// A process that was there before.
     const fn found(&self) -> Option<&Root> {
         match &self.kind {
@@ -83,8 +83,8 @@ impl Member {
     }
 }
 
-impl Crew {
-    /// A crew of programs that are to be started.
+impl LiveWorkload {
+    /// A workload of programs that are to be started.
     ///
     /// # Errors
     /// One of them is not there.
@@ -92,35 +92,35 @@ impl Crew {
         for start in &starts {
             find_program(&start.command)?;
         }
-        let member = |start: Start| Member {
+        let program = |start: Start| LiveProgram {
             name: Arc::clone(&start.name),
             started: None,
             ended: None,
             kind: Kind::Waiting(start),
         };
         Ok(Self {
-            members: starts.into_iter().map(member).collect(),
+            programs: starts.into_iter().map(program).collect(),
             find: None,
         })
     }
 
-    /// A crew of processes that run already.
+    /// A workload of processes that run already.
     ///
     /// # Errors
     /// One of them has ended.
     pub fn found(roots: Vec<Root>) -> Result<Self, CounterError> {
-        let mut crew = Self::default();
+        let mut workload = Self::default();
         for root in roots {
-            crew.take_in(root, Nanos::ZERO)?;
+            workload.take_in(root, Nanos::ZERO)?;
         }
-        Ok(crew)
+        Ok(workload)
     }
 
-    /// A crew that looks for its processes itself, all the time.
+    /// A workload that looks for its processes itself, all the time.
     #[must_use]
     pub fn finding(find: Find) -> Self {
         Self {
-            members: Vec::new(),
+            programs: Vec::new(),
             find: Some(find),
         }
     }
@@ -131,7 +131,7 @@ impl Crew {
             id: root.pid,
         })?;
         let name = Arc::clone(&root.name);
-        self.members.push(Member {
+        self.programs.push(LiveProgram {
             name,
             started: Some(now),
             ended: None,
@@ -148,7 +148,7 @@ impl Crew {
         let mut new = find();
         let found: BTreeSet<u32> = new.iter().map(|root| root.pid).collect();
         let mut left = Vec::new();
-        self.members.retain(|member| match &member.kind {
+        self.programs.retain(|member| match &member.kind {
             Kind::Found(root, file)
                 if member.ended.is_none() && !found.contains(&root.pid) && !has_ended(file) =>
             {
@@ -157,38 +157,38 @@ impl Crew {
             }
             _ => true,
         });
-        let living = self.members.iter().filter(|m| m.ended.is_none());
+        let living = self.programs.iter().filter(|m| m.ended.is_none());
         let known: BTreeSet<u32> = living
             .filter_map(|m| m.found().map(|root| root.pid))
             .collect();
         new.retain(|root| !known.contains(&root.pid));
-        self.members.retain(|m| m.ended.is_none());
+        self.programs.retain(|m| m.ended.is_none());
         new.retain(|root| self.take_in(root.clone(), now).is_ok());
         Found { new, left }
     }
 
     #[must_use]
-    pub fn members(&self) -> &[Member] {
-        &self.members
+    pub fn programs(&self) -> &[LiveProgram] {
+        &self.programs
     }
 
     /// When the next program is to be started.
     #[must_use]
     pub fn next_start(&self) -> Nanos {
-        let waiting = self.members.iter().filter_map(|m| match &m.kind {
+        let waiting = self.programs.iter().filter_map(|m| match &m.kind {
             Kind::Waiting(start) => Some(start.start),
             _ => None,
         });
         waiting.min().unwrap_or(Nanos::NEVER)
     }
 
-    /// Starts what is due up to its `exec`; it waits there for [`Crew::release`].
+    /// Starts what is due up to its `exec`; it waits there for [`LiveWorkload::release`].
     ///
     /// # Errors
     /// It cannot be started.
     pub(super) fn start(&mut self, now: Nanos) -> Result<Vec<Started>, CounterError> {
         let mut roots = Vec::new();
-        for (row, member) in self.members.iter_mut().enumerate() {
+        for (row, member) in self.programs.iter_mut().enumerate() {
             let Kind::Waiting(start) = &member.kind else {
                 continue;
             };
@@ -218,7 +218,7 @@ impl Crew {
 
     /// Roots that were there before.
     pub(super) fn roots(&self) -> Vec<Root> {
-        self.members
+        self.programs
             .iter()
             .filter_map(|m| m.found().cloned())
             .collect()
@@ -229,7 +229,7 @@ impl Crew {
     /// # Errors
     /// It cannot be executed.
     pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
-        match &mut self.members[row].kind {
+        match &mut self.programs[row].kind {
             Kind::Started(held) => Ok(held.release()?),
             _ => Ok(()),
         }
@@ -237,19 +237,19 @@ impl Crew {
 
     /// Finds out who has ended; whether everybody has.
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
-        for member in self.members.iter_mut().filter(|m| m.ended.is_none()) {
+        for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {
                 Kind::Waiting(_) => None,
                 Kind::Started(held) => held.ended().map(|ending| (now, Some(ending))),
                 Kind::Found(_, file) => has_ended(file).then_some((now, None)),
             };
         }
-        self.find.is_none() && self.members.iter().all(|m| m.ended.is_some())
+        self.find.is_none() && self.programs.iter().all(|m| m.ended.is_some())
     }
 
     /// Passes a signal on to what was started and still runs; whether there was any.
     pub(super) fn signal(&self, signal: i32) -> bool {
-        let running = self.members.iter().filter(|m| m.ended.is_none());
+        let running = self.programs.iter().filter(|m| m.ended.is_none());
         let held: Vec<&Held> = running
             .filter_map(|m| match &m.kind {
                 Kind::Started(held) => Some(held),
@@ -264,7 +264,7 @@ impl Crew {
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         let codes = self
-            .members
+            .programs
             .iter()
             .filter_map(|m| m.ended?.1)
             .map(Ending::code);

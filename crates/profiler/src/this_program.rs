@@ -1,4 +1,4 @@
-//! The command that starts this program again: recorders, guardians and runs of a trial are processes of their own.
+//! The command that starts this program again: recorders, cleanup processes and runs of a trial are processes of their own.
 //!
 //! Usually it is the file of this process. Where this program is a library in another (an interpreter, say), that one says here
 //! how it is started.

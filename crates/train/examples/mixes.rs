@@ -24,7 +24,7 @@ use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
 use countersteer_train::model::model;
-use countersteer_train::sample::{crossed, samples};
+use countersteer_train::rows::{crossed, rows};
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
@@ -112,7 +112,7 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
         .cloned()
         .partition(|(family, _)| held.contains(&family));
     let machine = Arc::new(topology.clone());
-    let mut all = samples(&machine, &seen)?;
+    let mut all = rows(&machine, &seen)?;
     all.extend(crossed(&machine, &seen, 6, 1)?);
     let files = (0..topology.core_types.len())
         .map(|row| model(topology, row, &all, Target::Sf, String::new()))

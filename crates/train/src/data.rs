@@ -7,7 +7,7 @@ use countersteer_model::events::Event;
 use countersteer_model::machine::CoreType;
 use countersteer_model::models::Target;
 
-use crate::sample::{EVENTS, Sample};
+use crate::rows::{EVENTS, TrainingRow};
 
 /// Columns of a feature: the logarithm, and what it exceeds each knot by.
 pub const BASIS: usize = KNOTS + 1;
@@ -102,13 +102,13 @@ impl Data {
     /// The table of a core type. The first feature is cycles per instruction. Samples of which no factor is known, or that lack
     /// an event that most others have, are left out.
     #[must_use]
-    pub fn new(samples: &[Sample], core_type: usize, of: &CoreType, target: Target) -> Self {
-        let truth = |s: &Sample| match target {
+    pub fn new(samples: &[TrainingRow], core_type: usize, of: &CoreType, target: Target) -> Self {
+        let truth = |s: &TrainingRow| match target {
             Target::Sf => s.speed_up(),
             Target::Ef => s.energy_factor(),
         };
         let candidates = candidates(samples, core_type, of);
-        let complete = |s: &Sample| {
+        let complete = |s: &TrainingRow| {
             let has = |event: &Event| s.counts[core_type].get(*event).is_some();
             let always = [Event::Instructions, Event::Cycles];
             truth(s).is_finite() && always.iter().chain(&candidates).all(has)
@@ -121,7 +121,8 @@ impl Data {
         families.sort();
         families.dedup();
         let logarithms = |above, below| -> Option<Vec<f64>> {
-            let of = |s: &Sample| Some(s.ratio(core_type, above, below)?.max(LEAST_RATIO).ln());
+            let of =
+                |s: &TrainingRow| Some(s.ratio(core_type, above, below)?.max(LEAST_RATIO).ln());
             own().map(of).collect()
         };
         let per = |event| [(event, Event::Instructions), (event, Event::Cycles)];
@@ -190,16 +191,16 @@ impl Data {
 
 /// Events that the core type could count and that too few samples have.
 #[must_use]
-pub fn missing(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event> {
+pub fn missing(samples: &[TrainingRow], core_type: usize, of: &CoreType) -> Vec<Event> {
     let candidates = candidates(samples, core_type, of);
     let could = EVENTS.into_iter().filter(|event| of.counts(*event));
     could.filter(|event| !candidates.contains(event)).collect()
 }
 
 /// Events that the core type counts and that samples have.
-fn candidates(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event> {
+fn candidates(samples: &[TrainingRow], core_type: usize, of: &CoreType) -> Vec<Event> {
     let common = |event: &Event| {
-        let has = |s: &&Sample| s.counts[core_type].get(*event).is_some();
+        let has = |s: &&TrainingRow| s.counts[core_type].get(*event).is_some();
         let number = samples.iter().filter(has).count();
         number > 0 && number as f64 >= COMMON * samples.len() as f64
     };

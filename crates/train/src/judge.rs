@@ -6,7 +6,7 @@
 
 use countersteer_model::metric::Round;
 use countersteer_model::models::{Judged, Model, Prediction, abstains};
-use countersteer_model::sample::{Sample as Head, Samples};
+use countersteer_model::sample::{Sample, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ use smartcore::xgboost::xgb_regressor::{XGRegressor, XGRegressorParameters};
 
 use crate::data::{Data, Row};
 use crate::export;
-use crate::sample::Sample;
+use crate::rows::TrainingRow;
 use crate::train::train;
 
 /// Groups of families.
@@ -71,7 +71,7 @@ pub const NAMES: [&str; 5] = [
 pub fn judge(
     topology: &Topology,
     core_type: usize,
-    samples: &[Sample],
+    samples: &[TrainingRow],
     data: &Data,
     most_events: usize,
     with_yardsticks: bool,
@@ -138,7 +138,7 @@ pub fn judge(
 fn predict(
     topology: &Topology,
     core_type: usize,
-    samples: &[Sample],
+    samples: &[TrainingRow],
     data: &Data,
     fold: &[usize],
     most_events: usize,
@@ -215,19 +215,19 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
 }
 
 /// What a file's tables say of a sample, as policies would be told.
-fn by_file(model: &Model, sample: &Sample, core_type: usize) -> Option<Prediction> {
+fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
     let counted = counted(sample, core_type, model);
     model.predict(&Round::of(&counted)?)
 }
 
 /// A sample as an engine would give it.
-fn counted(sample: &Sample, core_type: usize, model: &Model) -> Samples {
+fn counted(sample: &TrainingRow, core_type: usize, model: &Model) -> Samples {
     let of = &sample.counts[core_type];
     let counted = |event| Some((event, of.get(event)?));
     let counts: Vec<_> = model.events().into_iter().filter_map(counted).collect();
     let ran = Nanos(of.run_ns as u64);
     let core_type = CoreTypeId::from_index(core_type);
-    let head = Head::of_thread(ThreadId(0), CpuId(0), core_type, ran, ran);
+    let head = Sample::of_thread(ThreadId(0), CpuId(0), core_type, ran, ran);
     Samples::of(head, 1, &counts)
 }
 

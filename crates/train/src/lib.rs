@@ -6,5 +6,5 @@ pub mod judge;
 pub mod model;
 pub mod prim;
 pub mod records;
-pub mod sample;
+pub mod rows;
 pub mod train;

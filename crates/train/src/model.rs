@@ -7,7 +7,7 @@ use countersteer_model::topology::Topology;
 use crate::data::{Data, most_events};
 use crate::export::file;
 use crate::judge::judge;
-use crate::sample::Sample;
+use crate::rows::TrainingRow;
 use crate::train::train;
 
 /// The model of a core type, trained on all samples and judged on families that it has not seen. One that errs no less than the
@@ -16,7 +16,7 @@ use crate::train::train;
 pub fn model(
     topology: &Topology,
     core_type: usize,
-    samples: &[Sample],
+    samples: &[TrainingRow],
     target: Target,
     trained_on: String,
 ) -> Option<ModelFile> {

@@ -22,7 +22,7 @@ use countersteer_model::models::swaps::{
 use countersteer_model::topology::Topology;
 use rand::{RngExt, SeedableRng};
 
-use crate::sample::Sample;
+use crate::rows::TrainingRow;
 
 /// Part of a box that a cut takes away.
 const ALPHA: f64 = 0.05;
@@ -51,9 +51,9 @@ const ALL: Bounds = [(f64::NEG_INFINITY, f64::INFINITY); COLUMNS];
 
 /// Induces the rules of a machine from samples of programs; none if it has one core type, or fewer than six families.
 #[must_use]
-pub fn induce(topology: &Topology, samples: &[Sample], programs: &str) -> Option<SwapFile> {
+pub fn induce(topology: &Topology, samples: &[TrainingRow], programs: &str) -> Option<SwapFile> {
     let (fast, slow) = topology.extremes();
-    let usable: Vec<&Sample> = samples
+    let usable: Vec<&TrainingRow> = samples
         .iter()
         .filter(|s| s.families.len() == 1 && features(s, 0, &counted(topology)).is_some())
         .collect();
@@ -107,7 +107,7 @@ fn counted(topology: &Topology) -> [bool; FEATURES.len()] {
 
 /// The features of a sample on a core type; those that are not counted are 0 everywhere, so that no cut uses them.
 fn features(
-    sample: &Sample,
+    sample: &TrainingRow,
     core_type: usize,
     counted: &[bool; FEATURES.len()],
 ) -> Option<[f64; FEATURES.len()]> {
@@ -129,13 +129,13 @@ fn features(
 }
 
 fn pairs(
-    samples: &[&Sample],
+    samples: &[&TrainingRow],
     families: &[&String],
     counted: &[bool; FEATURES.len()],
     count: usize,
     rng: &mut rand_pcg::Pcg64,
 ) -> Vec<Pair> {
-    let of_family: Vec<Vec<&Sample>> = families
+    let of_family: Vec<Vec<&TrainingRow>> = families
         .iter()
         .map(|family| {
             let inside = samples.iter().filter(|s| s.families[0] == **family);
@@ -147,7 +147,7 @@ fn pairs(
         let first = rng.random_range(0..families.len());
         let other = (first + rng.random_range(1..families.len())) % families.len();
         let mut one = |family: usize| {
-            let inside: &[&Sample] = &of_family[family];
+            let inside: &[&TrainingRow] = &of_family[family];
             inside[rng.random_range(0..inside.len())]
         };
         let (big, small) = (one(first), one(other));
@@ -156,9 +156,9 @@ fn pairs(
     all
 }
 
-fn pair(big: &Sample, small: &Sample, counted: &[bool; FEATURES.len()]) -> Option<Pair> {
+fn pair(big: &TrainingRow, small: &TrainingRow, counted: &[bool; FEATURES.len()]) -> Option<Pair> {
     let slow = small.counts.len() - 1;
-    let energy = |s: &Sample, core_type: usize| {
+    let energy = |s: &TrainingRow, core_type: usize| {
         let energy = s.ratio(core_type, Event::EnergyNj, Event::Instructions);
         energy.unwrap_or(f64::NAN)
     };

@@ -1,6 +1,6 @@
 //! Samples out of records: what counters showed of programs that ran alone on each core type, paired by instruction.
 //!
-//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`Sample`]s, one per phase. Passes of
+//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`TrainingRow`]s, one per phase. Passes of
 //! one program on one core type may count different events; the number of the window aligns them (PMCTrack, section 4.1.2).
 //! Samples come by time, so a window's share of one that reaches beyond it is taken to be even.
 
@@ -11,7 +11,7 @@ use countersteer_model::sample::{Row, Samples};
 use countersteer_model::topology::Topology;
 use thiserror::Error;
 
-use crate::sample::{ALWAYS, Counted, EVENTS, Sample, WINDOW, phases};
+use crate::rows::{ALWAYS, Counted, EVENTS, TrainingRow, WINDOW, phases};
 
 /// A last window shorter than this part of the others is left out.
 const LEAST_WINDOW: f64 = 0.5;
@@ -54,7 +54,7 @@ fn listed(programs: &[String]) -> String {
 /// What came of passes.
 #[derive(Clone, Debug, Default)]
 pub struct Paired {
-    pub samples: Vec<Sample>,
+    pub samples: Vec<TrainingRow>,
     /// Windows that were paired, and those left out since their counts drifted.
     pub windows: usize,
     pub drifted: usize,
@@ -91,7 +91,7 @@ pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
             Ok((whole, drifted)) => {
                 paired.windows += whole.len();
                 paired.drifted += drifted;
-                let sample = |counts| Sample {
+                let sample = |counts| TrainingRow {
                     program: program.to_owned(),
                     families: vec![family.to_owned()],
                     counts,

@@ -9,4 +9,4 @@ assert lines["journals"] == "1", lines
 assert '"50ms"' in lines['  "period"'], lines
 for when in ("let go", "killed"):
     assert lines[when].split() == ["4", "0", "1024", "f"], lines
-assert lines["left"] == "0 guardians: 0", lines
+assert lines["left"] == "0 cleanups: 0", lines

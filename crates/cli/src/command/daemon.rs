@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use countersteer_live::Crew;
+use countersteer_live::LiveWorkload;
 use countersteer_model::policy::Policy;
 use countersteer_model::printable::printable;
 use countersteer_model::rules::Rules;
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         control,
     };
     let mut host = Host::new(rules);
-    let crew = Crew::finding(Box::new(move || host.find()));
+    let workload = LiveWorkload::finding(Box::new(move || host.find()));
     let name = Path::display(&args.rules).to_string();
     // Without a service manager nobody listens, which is no failure.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         policy,
         &here,
         Programs {
-            crew,
+            workload,
             name,
             text: text.text,
         },

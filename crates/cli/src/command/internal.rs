@@ -17,7 +17,7 @@ pub enum Args {
     },
 }
 
-/// Whether this process was started as a guardian, which waits for the end of an engine and restores what it has left behind:
+/// Whether this process was started as a cleanup process, which waits for the end of an engine and restores what it has left behind:
 /// `steer internal guard FOLDER ENGINE`. What this needs is found without the help of a parser, whose tables would stay in memory
 /// for as long as the engine runs.
 pub fn guarded(words: &[OsString]) -> bool {
@@ -30,7 +30,7 @@ pub fn guarded(words: &[OsString]) -> bool {
         .next()
         .and_then(|engine| engine.to_str()?.parse().ok());
     if let (Some(folder), Some(engine)) = (folder, engine) {
-        cleanup_process::settle_in("steer-guardian");
+        cleanup_process::settle_in("steer-cleanup");
         cleanup_process::wait_for_end(engine, stdin());
         restore_after(folder, engine);
     }

@@ -24,13 +24,13 @@ use countersteer_model::units::{CpuId, Nanos};
 use countersteer_profiler::this_program;
 use countersteer_report::{table, write_atomically};
 use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::sensors::Meters;
+use countersteer_sysfs::sensors::SensorSet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Kind, told};
 use crate::output::print_json;
 use crate::progress;
-use crate::steering::guardian;
+use crate::steering::cleanup;
 use curve::{Summary, tabulated, whole_kib};
 
 /// By what cache is taken from a program.
@@ -175,7 +175,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     // What a killed run has left.
     restore(&journal_folder())?;
     // The first to come and the last to go.
-    let _guardian = guardian::start();
+    let _cleanup = cleanup::start();
     let mut undo = Temporary::begin(&journal_folder())?;
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -369,7 +369,7 @@ fn duty(
     topology: &Topology,
     events: &str,
 ) -> anyhow::Result<Duty<OfProcess>> {
-    let mut held = Meters::open(Path::new("/"), &["llc_occupancy_bytes"]).ok();
+    let mut held = SensorSet::open(Path::new("/"), &["llc_occupancy_bytes"]).ok();
     if let Some(meters) = &mut held {
         program
             .threads()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use countersteer_counters::resolve;
 use countersteer_counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe};
-use countersteer_live::Gauges;
+use countersteer_live::VirtualCounters;
 use countersteer_live::placer::{Counters, Recount};
 use countersteer_model::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
@@ -185,7 +185,9 @@ fn counters(
     for event in wanted.copied() {
         let found = match event.def().source {
             Source::Kernel { .. } | Source::Processor(_) => find(pmus, event.def().name),
-            Source::Virtual { .. } if Gauges::offers(Path::new("/"), event).is_ok() => continue,
+            Source::Virtual { .. } if VirtualCounters::offers(Path::new("/"), event).is_ok() => {
+                continue;
+            }
             Source::Virtual { .. } | Source::Program | Source::Simulator => None,
         };
         match found {

@@ -96,7 +96,7 @@ impl Host {
         // Threads of the kernel have no memory of their own.
         let status = PROC.status(pid).filter(|status| status.has_memory)?;
         let uid = status.users.get(1).copied()?;
-        // Its guardian.
+        // Its cleanup process.
         if status.parent == std::process::id() {
             return None;
         }

@@ -9,17 +9,17 @@ use countersteer_counters::permission;
 use countersteer_lab::experiment::policy_rng;
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::undo::{self, journal_folder};
-use countersteer_live::{Crew, Gauges, LiveConfig, LiveEngine};
+use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, VirtualCounters};
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::Policy;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 use countersteer_sysfs::waits::{Source, Whose};
 
+use super::cleanup;
 use super::contest::Contest;
 use super::engine::{EngineName, scheduler};
 use super::executables::Executables;
-use super::guardian;
 use super::here::Here;
 use super::programs::Programs;
 use super::serving::{Door, Server};
@@ -109,9 +109,9 @@ pub fn conduct(
     job.control.lock().stealing.set_above(job.steal_above);
     let measuring = job.latency.then(measuring).transpose()?;
     // The first to come and the last to go.
-    let _guardian = if job.dry { None } else { guardian::start() };
-    let crew = std::mem::take(&mut programs.crew);
-    let mut engine = engine(&job, here, policy.as_ref(), crew)?;
+    let _cleanup = if job.dry { None } else { cleanup::start() };
+    let workload = std::mem::take(&mut programs.workload);
+    let mut engine = engine(&job, here, policy.as_ref(), workload)?;
     let manifest = manifest(&job, here, &programs, engine.placers());
     let collector = job.record.map(|dir| collector(dir, manifest)).transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
@@ -131,12 +131,12 @@ pub fn conduct(
         period,
         give_up,
     );
-    let gauges = Gauges::new(
+    let counters = VirtualCounters::new(
         Path::new("/"),
         here.numbers.clone(),
         &policy.needs().metrics,
     );
-    engine = engine.reading(gauges);
+    engine = engine.reading(counters);
     job.control.lock().decision_request = Some(engine.decision_request()?);
     let mut executables = Executables::new(job.record.is_some());
     let mut waits = Waits::new(measuring, job.contest.clone());
@@ -159,9 +159,9 @@ pub fn conduct(
             "steer: {lost} records of births, wakes and ends did not fit between two looks and are missing"
         );
     }
-    let (mut summary, outcome, collector) = tally.finish(engine.crew().members(), elapsed);
+    let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);
     summary.take_waits(&waits.found());
-    let exit_code = engine.crew().exit_code() as u8;
+    let exit_code = engine.workload().exit_code() as u8;
     // Everything is restored before anything else can fail.
     drop(engine);
     if let (Some(collector), Some(dir)) = (collector, job.record) {
@@ -216,7 +216,7 @@ fn engine(
     job: &Job<'_>,
     here: &Here,
     policy: &dyn Policy,
-    crew: Crew,
+    workload: LiveWorkload,
 ) -> anyhow::Result<LiveEngine> {
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
@@ -244,7 +244,7 @@ fn engine(
         stealing: job.control.lock().stealing.clone(),
         say: |what| eprintln!("steer: {what}"),
     };
-    Ok(LiveEngine::open(config, scheduler, crew)?)
+    Ok(LiveEngine::open(config, scheduler, workload)?)
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {

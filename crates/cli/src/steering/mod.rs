@@ -1,10 +1,10 @@
 //! Steering threads of this machine: what an engine is made from, and what came of it.
 
+pub mod cleanup;
 pub mod contest;
 pub mod engine;
 pub mod executables;
 pub mod exposition;
-pub mod guardian;
 pub mod here;
 pub mod host;
 pub mod job;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use countersteer_lab::plan;
 use countersteer_live::placer::Root;
-use countersteer_live::{Crew, Start};
+use countersteer_live::{LiveWorkload, Start};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_model::workload::{Workload, WorkloadProgram};
@@ -77,7 +77,7 @@ impl Whom {
 /// Programs with a name and a text that a record keeps.
 pub struct Programs {
     /// Who.
-    pub crew: Crew,
+    pub workload: LiveWorkload,
     /// A workload's name.
     pub name: String,
     /// A workload file.
@@ -106,7 +106,7 @@ fn command(command: &[String]) -> anyhow::Result<Programs> {
         start: Nanos::ZERO,
     };
     Ok(Programs {
-        crew: Crew::of(vec![start])?,
+        workload: LiveWorkload::of(vec![start])?,
         name,
         text,
     })
@@ -144,7 +144,7 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
         workload.name
     };
     Ok(Programs {
-        crew: Crew::of(starts)?,
+        workload: LiveWorkload::of(starts)?,
         name,
         text: text.text,
     })
@@ -203,7 +203,7 @@ fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     let name = format!("process {numbers}");
     let text = format!("# processes {numbers}\n");
     Ok(Programs {
-        crew: Crew::found(roots)?,
+        workload: LiveWorkload::found(roots)?,
         name,
         text,
     })
@@ -253,7 +253,7 @@ fn in_cgroup(folder: &Path) -> anyhow::Result<Programs> {
     };
     let text = format!("# control group {shown}\n");
     Ok(Programs {
-        crew: Crew::finding(Box::new(find)),
+        workload: LiveWorkload::finding(Box::new(find)),
         name: shown,
         text,
     })

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use countersteer_live::Member;
+use countersteer_live::LiveProgram;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ThreadEventKind};
 use countersteer_model::metric::MetricBank;
@@ -108,10 +108,10 @@ impl Tally {
         self
     }
 
-    /// The summary, with how the crew ended.
+    /// The summary, with how the workload ended.
     pub fn finish(
         self,
-        members: &[Member],
+        members: &[LiveProgram],
         elapsed: Nanos,
     ) -> (Summary, Outcome, Option<LiveCollector>) {
         let mut summary = self.summary;

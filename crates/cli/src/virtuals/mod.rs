@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::counters::{Outside, Owner, Sample, Samples};
 use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{Column, Meters, PROVIDERS, Place, Value, column_of};
+use countersteer_sysfs::sensors::{Column, PROVIDERS, Place, SensorSet, Value, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
 use self::belongs::Belongings;
@@ -43,7 +43,7 @@ pub struct Named {
 pub struct Bank {
     root: PathBuf,
     names: Vec<&'static str>,
-    meters: Meters,
+    meters: SensorSet,
     derived: Option<Derived>,
     values: Vec<Named>,
     of_rows: Vec<OfRow>,
@@ -104,7 +104,7 @@ impl Bank {
         let names: Vec<&'static str> = names.collect();
         let read: Vec<&str> = columns().chain(counted.outside.iter().copied()).collect();
         let meters =
-            Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
+            SensorSet::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted
             .derived
             .iter()
@@ -129,10 +129,10 @@ impl Bank {
     pub fn turn_to(&mut self, names: &[&'static str]) -> Result<(), Unavailable> {
         if self.names != names {
             // What is read now is given back first: it may be needed.
-            self.meters = Meters::open(&self.root, &[])?;
+            self.meters = SensorSet::open(&self.root, &[])?;
             self.belongings = Belongings::default();
             names.clone_into(&mut self.names);
-            self.meters = Meters::open(&self.root, names)?;
+            self.meters = SensorSet::open(&self.root, names)?;
         }
         Ok(())
     }

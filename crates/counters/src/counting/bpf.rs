@@ -1,6 +1,6 @@
 //! Threads that are followed and counted inside the kernel: a backend over whatever does that.
 //!
-//! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: notes, as the rings of counters
+//! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: events, as the rings of counters
 //! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
 //! costs less than counters of threads do, but needs more privileges.
 use std::os::fd::OwnedFd;
@@ -174,7 +174,7 @@ impl TaskCounters for BpfCounters {
         }
     }
 
-    fn poll(&mut self, notes: &mut EventSorter, ledger: &mut Ledger) {
+    fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger) {
         let Self { follow, infos, .. } = self;
         follow.collect(&mut |at, tid, heard| match heard {
             // That is most of all, and when it comes is all the same.
@@ -203,9 +203,9 @@ impl TaskCounters for BpfCounters {
                     &told,
                 );
             }
-            _ => notes.heard(at, tid, &heard),
+            _ => sorter.heard(at, tid, &heard),
         });
-        notes.lost = follow.lost();
+        sorter.lost = follow.lost();
     }
 
     fn groups(&self) -> &[GroupInfo] {

@@ -1,9 +1,9 @@
-//! EventSorter: what rings tell, in the order in which it happened.
+//! The event sorter: a reorder buffer for what rings and BPF programs report, which comes out in the order in which it happened.
 //!
-//! Input: records of all rings. Output: notes by time. A birth may lie in one CPU's ring and the death in another's, so rings
-//! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
-//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it; on a
-//! busy machine a thread may wait for a CPU between the two, so its end waits for as many final counts as are to come.
+//! Input: records of all rings. Output: events by time. The fork of a thread may lie in one CPU's ring and its exit in another's, so rings
+//! are read one after the other and sorted; what is very recent waits for the next time, since an earlier event of another
+//! ring may still be on its way. An exit gets a time a little later than it had, behind the final counts that come with it; on a
+//! busy machine a thread may wait for a CPU between the two, so its exit waits for as many final counts as are to come.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use rustc_hash::FxHashMap;
 use super::task_counting::Heard;
 use crate::perf::record::{Counts, Record, parse};
 
+/// What has happened to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// It was born, to this thread.
-    Born { pid: u32, parent: u32 },
+pub(super) enum KernelEventKind {
+    /// It was created, by this thread.
+    Forked { pid: u32, parent: u32 },
     /// It had this number before, and now has its process's.
     Renumbered { pid: u32, before: u32 },
     /// It got a name, perhaps with a new program.
@@ -32,44 +33,46 @@ pub(super) enum What {
         events: usize,
         cpu: Option<CpuId>,
     },
-    /// It ended; of which process it was, where that is known.
-    Ended { pid: Option<u32> },
+    /// It exited; of which process it was, where that is known.
+    Exited { pid: Option<u32> },
 }
 
-/// What befell a thread, and when.
+/// Something that the kernel reports of a thread, and when it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Note {
+pub(super) struct KernelEvent {
     pub(super) at: u64,
     pub(super) tid: u32,
-    pub(super) what: What,
+    pub(super) kind: KernelEventKind,
 }
 
-impl Note {
+impl KernelEvent {
     /// Whether ends may be over when this happens, whatever is still to be told.
     const fn ends_others(&self) -> bool {
         matches!(
-            self.what,
-            What::Born { .. } | What::Named { exec: true, .. }
+            self.kind,
+            KernelEventKind::Forked { .. } | KernelEventKind::Named { exec: true, .. }
         )
     }
 
     /// Whether that end is: the number is another thread's now, or all of the process but one thread has ended for its new program.
     fn follows_end(&self, end: &Self) -> bool {
-        match (self.what, end.what) {
-            (What::Born { .. }, _) => end.tid == self.tid,
-            (What::Named { exec: true, .. }, What::Ended { pid }) => pid == Some(self.tid),
+        match (self.kind, end.kind) {
+            (KernelEventKind::Forked { .. }, _) => end.tid == self.tid,
+            (KernelEventKind::Named { exec: true, .. }, KernelEventKind::Exited { pid }) => {
+                pid == Some(self.tid)
+            }
             _ => false,
         }
     }
 }
 
-/// EventSorter that wait to be taken.
+/// Events that wait until nothing earlier can come any more.
 #[derive(Debug, Default)]
 pub(super) struct EventSorter {
-    waiting: Vec<Note>,
+    waiting: Vec<KernelEvent>,
     values: Vec<u64>,
     /// Emptied vectors of the last round.
-    spare: (Vec<Note>, Vec<u64>),
+    spare: (Vec<KernelEvent>, Vec<u64>),
     /// Something else than counts waits.
     eventful: bool,
     /// Records that did not fit into a ring.
@@ -91,7 +94,7 @@ const SETTLING_NS: u64 = 100_000;
 /// How long after a thread's end its final counts may come.
 const FINAL_COUNTS_NS: u64 = 1_000_000;
 
-/// After so long it is taken in what befell threads, their ends as well.
+/// After so long it is taken in what happened to threads, their ends as well.
 pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
 
 /// How long an end waits for final counts that do not come.
@@ -105,10 +108,14 @@ impl EventSorter {
                 tid,
                 parent,
                 at,
-            } => self.note(at, tid, What::Born { pid, parent }),
+            } => self.push(at, tid, KernelEventKind::Forked { pid, parent }),
             Record::Exit { pid, tid, at } => {
                 self.ended += 1;
-                self.note(at + FINAL_COUNTS_NS, tid, What::Ended { pid: Some(pid) });
+                self.push(
+                    at + FINAL_COUNTS_NS,
+                    tid,
+                    KernelEventKind::Exited { pid: Some(pid) },
+                );
             }
             Record::Comm {
                 tid,
@@ -118,7 +125,7 @@ impl EventSorter {
             } => {
                 let mut kept = [0; 16];
                 kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-                self.note(at, tid, What::Named { name: kept, exec });
+                self.push(at, tid, KernelEventKind::Named { name: kept, exec });
             }
             Record::Last {
                 pid,
@@ -141,11 +148,11 @@ impl EventSorter {
 
     /// Takes in what was heard inside the kernel.
     pub(super) fn heard(&mut self, at: Nanos, tid: u32, heard: &Heard<'_>) {
-        let what = match *heard {
-            Heard::Born { pid, parent } => What::Born { pid, parent },
-            Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
-            Heard::Named(name) => What::Named { name, exec: false },
-            Heard::Starts(name) => What::Named { name, exec: true },
+        let kind = match *heard {
+            Heard::Born { pid, parent } => KernelEventKind::Forked { pid, parent },
+            Heard::Renumbered { pid, before } => KernelEventKind::Renumbered { pid, before },
+            Heard::Named(name) => KernelEventKind::Named { name, exec: false },
+            Heard::Starts(name) => KernelEventKind::Named { name, exec: true },
             Heard::Counted {
                 pid,
                 kind,
@@ -161,7 +168,7 @@ impl EventSorter {
                 let last = false;
                 let events = values.len();
                 let cpu = Some(cpu);
-                What::Counted {
+                KernelEventKind::Counted {
                     pid,
                     id,
                     last,
@@ -174,16 +181,16 @@ impl EventSorter {
             }
             Heard::Ended => {
                 self.ended += 1;
-                What::Ended { pid: None }
+                KernelEventKind::Exited { pid: None }
             }
         };
-        self.note(at.0, tid, what);
+        self.push(at.0, tid, kind);
     }
 
     #[inline]
-    fn note(&mut self, at: u64, tid: u32, what: What) {
-        self.eventful |= !matches!(what, What::Counted { last: false, .. });
-        self.waiting.push(Note { at, tid, what });
+    fn push(&mut self, at: u64, tid: u32, kind: KernelEventKind) {
+        self.eventful |= !matches!(kind, KernelEventKind::Counted { last: false, .. });
+        self.waiting.push(KernelEvent { at, tid, kind });
     }
 
     /// Nobody waits for final counts of this thread.
@@ -197,22 +204,24 @@ impl EventSorter {
     }
 
     /// Whether this is the end of a thread whose final counts are still to come.
-    fn waits(&self, note: &Note, now: u64) -> bool {
-        let ends = matches!(note.what, What::Ended { .. });
-        ends && !self.over && now < note.at + PATIENCE_NS && self.owed.contains_key(&note.tid)
+    fn waits(&self, event: &KernelEvent, now: u64) -> bool {
+        let ends = matches!(event.kind, KernelEventKind::Exited { .. });
+        ends && !self.over && now < event.at + PATIENCE_NS && self.owed.contains_key(&event.tid)
     }
 
     /// Keeps account of final counts; whether these were the thread's last ones.
-    fn account(&mut self, note: &Note) -> bool {
-        match note.what {
-            What::Born { .. } if self.final_counts > 0 => {
-                _ = self.owed.insert(note.tid, self.final_counts)
+    fn account(&mut self, event: &KernelEvent) -> bool {
+        match event.kind {
+            KernelEventKind::Forked { .. } if self.final_counts > 0 => {
+                _ = self.owed.insert(event.tid, self.final_counts)
             }
-            What::Ended { .. } => self.unheard += u64::from(self.owed.remove(&note.tid).is_some()),
-            What::Counted { last: true, .. } => {
-                if let Some(owed) = self.owed.get_mut(&note.tid) {
+            KernelEventKind::Exited { .. } => {
+                self.unheard += u64::from(self.owed.remove(&event.tid).is_some())
+            }
+            KernelEventKind::Counted { last: true, .. } => {
+                if let Some(owed) = self.owed.get_mut(&event.tid) {
                     *owed -= 1;
-                    return *owed == 0 && self.owed.remove(&note.tid).is_some();
+                    return *owed == 0 && self.owed.remove(&event.tid).is_some();
                 }
             }
             _ => {}
@@ -234,10 +243,10 @@ impl EventSorter {
         let enabled = counts.enabled;
         let running = counts.running;
         let cpu = None;
-        self.note(
+        self.push(
             at,
             tid,
-            What::Counted {
+            KernelEventKind::Counted {
                 pid,
                 id,
                 last,
@@ -251,20 +260,25 @@ impl EventSorter {
     }
 
     /// Hands over what there is: each thread has told once of each kind of counts, and nothing earlier is still to come.
-    pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&Note, &[u64])) {
+    pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&KernelEvent, &[u64])) {
         if self.eventful {
             return self.settled(now, true, take);
         }
         // Of counts alone the order is all the same.
         self.waiting
             .iter()
-            .for_each(|note| take(note, self.values_of(note)));
+            .for_each(|event| take(event, self.values_of(event)));
         self.waiting.clear();
         self.values.clear();
     }
 
     /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
-    pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
+    pub(super) fn settled(
+        &mut self,
+        now: u64,
+        all: bool,
+        mut take: impl FnMut(&KernelEvent, &[u64]),
+    ) {
         self.waiting.sort_by_key(|n| n.at);
         self.silence_the_dead();
         self.let_go_before_programs();
@@ -278,30 +292,30 @@ impl EventSorter {
         later.clear();
         values.clear();
         let all = std::mem::take(&mut self.waiting);
-        for note in &all[..ready] {
-            if self.waits(note, now) {
-                later.push(*note);
+        for event in &all[..ready] {
+            if self.waits(event, now) {
+                later.push(*event);
                 continue;
             }
-            if note.ends_others() {
-                for end in later.extract_if(.., |end| note.follows_end(end)) {
+            if event.ends_others() {
+                for end in later.extract_if(.., |end| event.follows_end(end)) {
                     self.account(&end);
                     take(&end, &[]);
                 }
             }
-            take(note, self.values_of(note));
-            if self.account(note) {
+            take(event, self.values_of(event));
+            if self.account(event) {
                 later
-                    .extract_if(.., |end| end.tid == note.tid)
+                    .extract_if(.., |end| end.tid == event.tid)
                     .for_each(|end| take(&end, &[]));
             }
         }
-        for note in &all[ready..] {
-            let mut kept = *note;
-            if let What::Counted { first, .. } = &mut kept.what {
+        for event in &all[ready..] {
+            let mut kept = *event;
+            if let KernelEventKind::Counted { first, .. } = &mut kept.kind {
                 *first = values.len();
             }
-            values.extend_from_slice(self.values_of(note));
+            values.extend_from_slice(self.values_of(event));
             later.push(kept);
         }
         self.eventful = !later.is_empty();
@@ -311,9 +325,9 @@ impl EventSorter {
 
     /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
     fn let_go_before_programs(&mut self) {
-        let starts = |(place, note): (usize, &Note)| {
-            matches!(note.what, What::Named { exec: true, .. })
-                .then_some((place, note.tid, note.at))
+        let starts = |(place, event): (usize, &KernelEvent)| {
+            matches!(event.kind, KernelEventKind::Named { exec: true, .. })
+                .then_some((place, event.tid, event.at))
         };
         let started: Vec<(usize, u32, u64)> =
             self.waiting.iter().enumerate().filter_map(starts).collect();
@@ -322,17 +336,17 @@ impl EventSorter {
             let later = &mut self.waiting[place..];
             let window = later.partition_point(|n| n.at < at + FINAL_COUNTS_NS);
             let later = &mut later[..window];
-            let goes =
-                |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
+            let goes = |n: &KernelEvent| matches!(n.kind, KernelEventKind::Exited { pid: Some(pid) } if pid == process);
             if !later.iter().any(goes) {
                 continue;
             }
-            let (gone, left): (Vec<Note>, Vec<Note>) = later.iter().partition(|n| goes(n));
-            let gone = gone.into_iter().map(|note| Note { at, ..note });
+            let (gone, left): (Vec<KernelEvent>, Vec<KernelEvent>) =
+                later.iter().partition(|n| goes(n));
+            let gone = gone.into_iter().map(|event| KernelEvent { at, ..event });
             later
                 .iter_mut()
                 .zip(gone.chain(left))
-                .for_each(|(to, note)| *to = note);
+                .for_each(|(to, event)| *to = event);
         }
     }
 
@@ -340,21 +354,22 @@ impl EventSorter {
     /// another one that has the number by now. It will tell again when its program has begun.
     fn silence_the_dead(&mut self) {
         let mut silent = Vec::new();
-        for (place, note) in self.waiting.iter().enumerate() {
-            let What::Ended { pid: Some(pid) } = note.what else {
+        for (place, event) in self.waiting.iter().enumerate() {
+            let KernelEventKind::Exited { pid: Some(pid) } = event.kind else {
                 continue;
             };
-            if pid != note.tid {
+            if pid != event.tid {
                 continue;
             }
-            let since = note.at.saturating_sub(FINAL_COUNTS_NS);
+            let since = event.at.saturating_sub(FINAL_COUNTS_NS);
             let after = self.waiting[..place]
                 .iter()
                 .enumerate()
                 .rev()
                 .take_while(|(_, n)| n.at > since);
-            let speaks =
-                |n: &Note| n.tid == pid && matches!(n.what, What::Counted { last: false, .. });
+            let speaks = |n: &KernelEvent| {
+                n.tid == pid && matches!(n.kind, KernelEventKind::Counted { last: false, .. })
+            };
             silent.extend(after.filter(|(_, n)| speaks(n)).map(|(place, _)| place));
         }
         silent.sort_unstable();
@@ -364,9 +379,9 @@ impl EventSorter {
         }
     }
 
-    fn values_of(&self, note: &Note) -> &[u64] {
-        match note.what {
-            What::Counted { first, events, .. } => {
+    fn values_of(&self, event: &KernelEvent) -> &[u64] {
+        match event.kind {
+            KernelEventKind::Counted { first, events, .. } => {
                 self.values.get(first..first + events).unwrap_or_default()
             }
             _ => &[],
@@ -381,23 +396,23 @@ mod tests {
 
     #[test]
     fn who_takes_a_number_over_starts_its_program_after_the_former_ones_end() {
-        let mut notes = EventSorter::default();
-        notes.record(&testing::exit(1, 3, 3_000_000));
-        notes.record(&testing::exit(1, 1, 3_100_000));
-        notes.record(&testing::exit(4, 4, 3_150_000));
-        notes.record(&testing::starts(1, 3_200_000));
+        let mut sorter = EventSorter::default();
+        sorter.record(&testing::exit(1, 3, 3_000_000));
+        sorter.record(&testing::exit(1, 1, 3_100_000));
+        sorter.record(&testing::exit(4, 4, 3_150_000));
+        sorter.record(&testing::starts(1, 3_200_000));
         // The second thread has that number before its program begins.
-        notes.record(&testing::sample(1, 1, 7, 3_120_000, 3, &[30]));
-        notes.record(&testing::last(1, 1, 7, 3_110_000, 3, &[8]));
-        notes.record(&testing::sample(1, 1, 7, 3_050_000, 3, &[7]));
+        sorter.record(&testing::sample(1, 1, 7, 3_120_000, 3, &[30]));
+        sorter.record(&testing::last(1, 1, 7, 3_110_000, 3, &[8]));
+        sorter.record(&testing::sample(1, 1, 7, 3_050_000, 3, &[7]));
         // It ends later than it started a program, and its process has no other threads.
-        notes.record(&testing::starts(5, 3_300_000));
-        notes.record(&testing::exit(5, 5, 3_400_000));
+        sorter.record(&testing::starts(5, 3_300_000));
+        sorter.record(&testing::exit(5, 5, 3_400_000));
         let mut seen = Vec::new();
         let mut counted = Vec::new();
-        notes.settled(0, true, |n, values| match n.what {
-            What::Counted { .. } => counted.push((n.at, values[0])),
-            what => seen.push((n.tid, matches!(what, What::Ended { .. }))),
+        sorter.settled(0, true, |n, values| match n.kind {
+            KernelEventKind::Counted { .. } => counted.push((n.at, values[0])),
+            kind => seen.push((n.tid, matches!(kind, KernelEventKind::Exited { .. }))),
         });
         assert_eq!(
             seen,
@@ -415,72 +430,72 @@ mod tests {
 
     #[test]
     fn what_is_recent_waits_for_earlier_notes_of_other_rings() {
-        let mut notes = EventSorter::default();
-        notes.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
-        notes.record(&testing::exit(1, 2, 3_500_000));
+        let mut sorter = EventSorter::default();
+        sorter.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
+        sorter.record(&testing::exit(1, 2, 3_500_000));
         let mut seen = Vec::new();
-        notes.settled(5_050_000, false, |n, v| seen.push((n.at, v.to_vec())));
+        sorter.settled(5_050_000, false, |n, v| seen.push((n.at, v.to_vec())));
         assert_eq!(seen, [(4_500_000, vec![])]);
-        notes.record(&testing::fork(1, 3, 1, 4_900_000));
-        notes.record(&testing::lost(2));
+        sorter.record(&testing::fork(1, 3, 1, 4_900_000));
+        sorter.record(&testing::lost(2));
         seen.clear();
-        notes.settled(0, true, |n, v| seen.push((n.at, v.to_vec())));
+        sorter.settled(0, true, |n, v| seen.push((n.at, v.to_vec())));
         assert_eq!(seen, [(4_900_000, vec![]), (5_000_000, vec![30, 31])]);
-        assert_eq!(notes.lost, 2);
+        assert_eq!(sorter.lost, 2);
     }
 
     #[test]
     fn an_end_waits_for_as_many_final_counts_as_there_are_groups() {
-        let mut notes = EventSorter {
+        let mut sorter = EventSorter {
             final_counts: 2,
             ..EventSorter::default()
         };
-        let hear = |notes: &mut EventSorter, now, records: &[Vec<u8>]| {
-            records.iter().for_each(|record| notes.record(record));
+        let hear = |sorter: &mut EventSorter, now, records: &[Vec<u8>]| {
+            records.iter().for_each(|record| sorter.record(record));
             let mut told = Vec::new();
-            notes.settled(now, false, |n, _| {
-                told.push((n.tid, matches!(n.what, What::Ended { .. })))
+            sorter.settled(now, false, |n, _| {
+                told.push((n.tid, matches!(n.kind, KernelEventKind::Exited { .. })))
             });
             told
         };
         let ms = |ms: u64| ms * 1_000_000;
         let [last, more] = [30, 31].map(|at| testing::last(1, 2, 7, ms(at), 3, &[8]));
         let records = [testing::fork(1, 2, 1, ms(10)), testing::exit(1, 2, ms(20))];
-        assert_eq!(hear(&mut notes, ms(23), &records), [(2, false)]);
-        assert_eq!(hear(&mut notes, ms(32), &[last]), [(2, false)]);
+        assert_eq!(hear(&mut sorter, ms(23), &records), [(2, false)]);
+        assert_eq!(hear(&mut sorter, ms(32), &[last]), [(2, false)]);
         // Nobody waits for who was there first, and owes nothing.
         assert_eq!(
-            hear(&mut notes, ms(35), &[testing::exit(1, 1, ms(30))]),
+            hear(&mut sorter, ms(35), &[testing::exit(1, 1, ms(30))]),
             [(1, true)]
         );
-        assert_eq!(hear(&mut notes, ms(36), &[more]), [(2, false), (2, true)]);
-        assert!(notes.owed.is_empty());
+        assert_eq!(hear(&mut sorter, ms(36), &[more]), [(2, false), (2, true)]);
+        assert!(sorter.owed.is_empty());
         // A number that comes back, a program of another thread, a second without a word, the end of counting.
-        let dead = |notes: &mut EventSorter| {
+        let dead = |sorter: &mut EventSorter| {
             let records = [testing::fork(5, 6, 5, ms(40)), testing::exit(5, 6, ms(41))];
-            assert_eq!(hear(notes, ms(45), &records), [(6, false)]);
+            assert_eq!(hear(sorter, ms(45), &records), [(6, false)]);
         };
-        dead(&mut notes);
+        dead(&mut sorter);
         assert_eq!(
-            hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
+            hear(&mut sorter, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
             [(6, true), (6, false)]
         );
-        notes.forgive(6);
-        dead(&mut notes);
+        sorter.forgive(6);
+        dead(&mut sorter);
         assert_eq!(
-            hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]),
+            hear(&mut sorter, ms(47), &[testing::starts(5, ms(46))]),
             [(6, true), (5, false)]
         );
-        dead(&mut notes);
-        notes.forgive(6);
-        assert_eq!(hear(&mut notes, ms(46), &[]), [(6, true)]);
-        assert_eq!(notes.unheard, 2);
-        dead(&mut notes);
-        assert_eq!(hear(&mut notes, ms(1041), &[]), []);
-        assert_eq!(hear(&mut notes, ms(1043), &[]), [(6, true)]);
-        dead(&mut notes);
-        notes.no_more();
-        assert_eq!(hear(&mut notes, ms(47), &[]), [(6, true)]);
-        assert!(notes.owed.is_empty());
+        dead(&mut sorter);
+        sorter.forgive(6);
+        assert_eq!(hear(&mut sorter, ms(46), &[]), [(6, true)]);
+        assert_eq!(sorter.unheard, 2);
+        dead(&mut sorter);
+        assert_eq!(hear(&mut sorter, ms(1041), &[]), []);
+        assert_eq!(hear(&mut sorter, ms(1043), &[]), [(6, true)]);
+        dead(&mut sorter);
+        sorter.no_more();
+        assert_eq!(hear(&mut sorter, ms(47), &[]), [(6, true)]);
+        assert!(sorter.owed.is_empty());
     }
 }

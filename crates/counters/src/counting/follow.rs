@@ -1,6 +1,6 @@
-//! Following threads: notes become births, names, counts and ends.
+//! Following threads: events of the kernel become task events, names and counts.
 //!
-//! Input: notes in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
+//! Input: events in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
 use std::sync::Arc;
 
 use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
@@ -8,7 +8,7 @@ use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
-use super::event_sorter::{EventSorter, Note, What};
+use super::event_sorter::{EventSorter, KernelEvent, KernelEventKind};
 use super::task_counters::TaskCounters;
 use super::trees::Trees;
 use crate::CounterError;
@@ -19,7 +19,7 @@ use crate::perf::open::{GroupInfo, Says};
 pub(super) struct Follower {
     pub(super) ledger: Ledger,
     names: FxHashMap<u32, Arc<str>>,
-    notes: EventSorter,
+    sorter: EventSorter,
     /// What was read and not told yet.
     pub(super) readings: Samples,
     /// Every sample is a reading of its own.
@@ -36,21 +36,22 @@ pub(super) struct Follower {
     pub(super) partial: u64,
     /// Final counts of threads that were not known, or not any more.
     late: u64,
-    /// What befell threads, by time, for who asked to be told.
-    pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
+    /// What happened to threads, by time, for who asked to be told.
+    pub(super) task_events: Option<Vec<(Nanos, u32, TaskEvent)>>,
     pub(super) trees: Trees,
 }
 
-/// What may befall a thread.
+/// Something that happens to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Born {
+pub enum TaskEvent {
+    /// It was created, in this process and by this thread.
+    Forked {
         pid: u32,
         parent: u32,
     },
     /// It runs another program from now on.
     Exec,
-    Ended,
+    Exited,
 }
 
 impl Follower {
@@ -58,7 +59,7 @@ impl Follower {
         let mut follower = Self {
             ledger: Ledger::new(core_types.to_vec()),
             names: FxHashMap::default(),
-            notes: EventSorter::default(),
+            sorter: EventSorter::default(),
             readings: Samples::by_sets(plan.event_sets()),
             each_sample: false,
             scratch: Vec::new(),
@@ -68,14 +69,14 @@ impl Follower {
             final_counts: 0,
             partial: 0,
             late: 0,
-            fates: None,
+            task_events: None,
             trees: Trees::default(),
         };
         follower.groups(groups);
         follower
     }
 
-    /// Takes note of what groups count, all those of a thread together.
+    /// Takes event of what groups count, all those of a thread together.
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
         let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
@@ -88,7 +89,7 @@ impl Follower {
 
     /// A thread that was there first.
     pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
-        self.notes.forgive(tid);
+        self.sorter.forgive(tid);
         let tree = self.ledger.root(pid, tid, at);
         self.trees.root(tid, tree);
         self.names.insert(tid, name_of(tid));
@@ -101,78 +102,78 @@ impl Follower {
 
     /// Records that did not fit into a ring.
     pub(super) const fn lost(&self) -> u64 {
-        self.notes.lost
+        self.sorter.lost
     }
 
     /// Takes in all that rings hold: nothing more comes.
     pub(super) fn hear_the_last(&mut self, counters: &mut dyn TaskCounters) {
         // Twice: who has another's number is told of only after that one's end.
         self.listen(counters, true);
-        self.notes.no_more();
+        self.sorter.no_more();
         self.listen(counters, true);
     }
 
     /// Takes in what rings hold: what has settled, or all.
     pub(super) fn listen(&mut self, counters: &mut dyn TaskCounters, all: bool) {
         let now = counters.now();
-        let mut notes = std::mem::take(&mut self.notes);
-        counters.poll(&mut notes, &mut self.ledger);
-        let take = |note: &Note, values: &[u64]| self.note(counters, note, values);
+        let mut sorter = std::mem::take(&mut self.sorter);
+        counters.poll(&mut sorter, &mut self.ledger);
+        let take = |event: &KernelEvent, values: &[u64]| self.push(counters, event, values);
         if counters.is_prompt() {
-            notes.told_once(now.0, take);
+            sorter.told_once(now.0, take);
         } else {
-            notes.settled(now.0, all, take);
+            sorter.settled(now.0, all, take);
         }
-        self.notes = notes;
+        self.sorter = sorter;
     }
 
-    fn note(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
-        let tid = note.tid;
-        match note.what {
-            What::Born { pid, parent } => {
+    fn push(&mut self, counters: &dyn TaskCounters, event: &KernelEvent, values: &[u64]) {
+        let tid = event.tid;
+        match event.kind {
+            KernelEventKind::Forked { pid, parent } => {
                 self.born += 1;
                 self.trees.born(tid, parent);
                 self.ledger
-                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                    .birth(Owner::Thread { pid, tid }, Nanos(event.at));
                 let name = self
                     .names
                     .get(&parent)
                     .cloned()
                     .unwrap_or_else(|| name_of(tid));
                 self.names.insert(tid, name);
-                self.befell(note, Fate::Born { pid, parent });
+                self.report(event, TaskEvent::Forked { pid, parent });
             }
-            What::Renumbered { pid, before } => {
+            KernelEventKind::Renumbered { pid, before } => {
                 self.ledger.exit(before);
                 self.ledger
-                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
-                self.took_number(note, before);
+                    .birth(Owner::Thread { pid, tid }, Nanos(event.at));
+                self.took_number(event, before);
             }
-            What::Named { name, exec } => {
+            KernelEventKind::Named { name, exec } => {
                 if exec && !self.ledger.is_alive(tid) {
-                    self.renumber(note);
+                    self.renumber(event);
                 }
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
                 self.names
                     .insert(tid, String::from_utf8_lossy(&name[..end]).into());
                 if exec {
-                    self.befell(note, Fate::Exec);
+                    self.report(event, TaskEvent::Exec);
                 }
             }
-            What::Ended { .. } => {
+            KernelEventKind::Exited { .. } => {
                 self.ledger.exit(tid);
                 self.trees.ended(tid);
-                self.befell(note, Fate::Ended);
+                self.report(event, TaskEvent::Exited);
                 self.ended.push(tid);
             }
-            What::Counted { .. } => self.counted(counters, note, values),
+            KernelEventKind::Counted { .. } => self.counted(counters, event, values),
         }
     }
 
     /// Takes in what a thread has counted.
-    fn counted(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
-        let tid = note.tid;
-        let What::Counted {
+    fn counted(&mut self, counters: &dyn TaskCounters, event: &KernelEvent, values: &[u64]) {
+        let tid = event.tid;
+        let KernelEventKind::Counted {
             pid,
             id,
             last,
@@ -180,7 +181,7 @@ impl Follower {
             running,
             cpu,
             ..
-        } = note.what
+        } = event.kind
         else {
             return;
         };
@@ -201,7 +202,7 @@ impl Follower {
             return;
         }
         let owner = Owner::Thread { pid, tid };
-        let at = Nanos(note.at);
+        let at = Nanos(event.at);
         // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
         let enabled = cpu.map_or(running, |_| enabled);
         let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
@@ -223,41 +224,41 @@ impl Follower {
 
     /// A program that is started by another thread than its process's first one ends all others, and takes the number of the first.
     /// The kernel says so of nobody else: the one that is left has it.
-    fn renumber(&mut self, note: &Note) {
-        let pid = note.tid;
-        let at = Nanos(note.at);
+    fn renumber(&mut self, event: &KernelEvent) {
+        let pid = event.tid;
+        let at = Nanos(event.at);
         let Some(before) = self.ledger.survivor(pid) else {
             return;
         };
         self.ledger
             .renumber(before, Owner::Thread { pid, tid: pid }, at);
-        self.took_number(note, before);
+        self.took_number(event, before);
     }
 
     /// A thread has its process's number now.
-    fn took_number(&mut self, note: &Note, before: u32) {
-        self.trees.born(note.tid, before);
+    fn took_number(&mut self, event: &KernelEvent, before: u32) {
+        self.trees.born(event.tid, before);
         self.trees.ended(before);
         self.ended.push(before);
-        self.befell(
-            note,
-            Fate::Born {
-                pid: note.tid,
+        self.report(
+            event,
+            TaskEvent::Forked {
+                pid: event.tid,
                 parent: before,
             },
         );
-        self.befell(
-            &Note {
+        self.report(
+            &KernelEvent {
                 tid: before,
-                ..*note
+                ..*event
             },
-            Fate::Ended,
+            TaskEvent::Exited,
         );
     }
 
-    fn befell(&mut self, note: &Note, fate: Fate) {
-        if let Some(fates) = &mut self.fates {
-            fates.push((Nanos(note.at), note.tid, fate));
+    fn report(&mut self, event: &KernelEvent, of_task: TaskEvent) {
+        if let Some(events) = &mut self.task_events {
+            events.push((Nanos(event.at), event.tid, of_task));
         }
     }
 
@@ -310,7 +311,7 @@ impl Follower {
         // a little after they reported it, or reported nothing.
         let all_told = self.ledger.alive() == 0
             && self.lost() == 0
-            && self.partial + self.late + self.notes.unheard == 0;
+            && self.partial + self.late + self.sorter.unheard == 0;
         let final_counts = self.final_counts >= self.born;
         let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();

@@ -107,19 +107,19 @@ impl TaskCounters for PerThread {
         Ok(wake)
     }
 
-    fn poll(&mut self, notes: &mut EventSorter, _: &mut Ledger) {
+    fn poll(&mut self, sorter: &mut EventSorter, _: &mut Ledger) {
         let now = sys::now();
-        let ended = notes.ended;
-        notes.final_counts = self.opened.final_counts_each;
+        let ended = sorter.ended;
+        sorter.final_counts = self.opened.final_counts_each;
         for (ring, _) in self
             .opened
             .rings
             .iter_mut()
             .chain(&mut self.opened.final_counts)
         {
-            ring.drain(&mut self.bytes, |record| notes.record(record));
+            ring.drain(&mut self.bytes, |record| sorter.record(record));
         }
-        self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
+        self.hectic = (sorter.ended - ended) * LOOK_NS > now - self.drained;
         self.drained = now;
     }
 

@@ -11,7 +11,7 @@ use countersteer_sysfs::launch::{self, Held};
 
 use super::bpf::{self, BpfCounters};
 use super::event_sorter::TAKEN_IN;
-use super::follow::{Fate, Follower};
+use super::follow::{Follower, TaskEvent};
 use super::per_thread::PerThread;
 use super::request::{Request, SPARING_NS, Target};
 use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
@@ -311,10 +311,14 @@ impl Session {
     }
 
     /// Forks, execs and exits since the last call, by time.
-    pub fn fates(&mut self) -> Vec<(Nanos, u32, Fate)> {
-        let mut fates = self.follower.fates.replace(Vec::new()).unwrap_or_default();
-        fates.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));
-        fates
+    pub fn task_events(&mut self) -> Vec<(Nanos, u32, TaskEvent)> {
+        let mut events = self
+            .follower
+            .task_events
+            .replace(Vec::new())
+            .unwrap_or_default();
+        events.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));
+        events
     }
 
     /// Ends a period: the samples of the time since the last end, by thread, then time, and the next set's turn.

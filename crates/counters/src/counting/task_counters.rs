@@ -47,7 +47,7 @@ pub(super) trait TaskCounters {
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
 
     /// Takes what has happened by now. Counts of threads that just go on may be put down right away.
-    fn poll(&mut self, notes: &mut EventSorter, ledger: &mut Ledger);
+    fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger);
 
     fn groups(&self) -> &[GroupInfo];
 

@@ -4,7 +4,7 @@
 //! counted on, since counters are inherited from birth to birth; what is read of them is passed over.
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_counters::Fate;
+use countersteer_counters::TaskEvent;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_model::units::ThreadId;
 use countersteer_sysfs::procfs::PROC;
@@ -21,13 +21,13 @@ use crate::undo::{Journal, Restored};
 pub(super) struct Ignored(BTreeMap<u32, u32>);
 
 impl Ignored {
-    /// Whether what befell a thread is nobody's business here. Those that it gives birth to are none either.
-    pub(super) fn passes_over(&mut self, tid: u32, fate: &Fate) -> bool {
+    /// Whether what happened to a thread is nobody's business here. Those that it gives birth to are none either.
+    pub(super) fn passes_over(&mut self, tid: u32, event: &TaskEvent) -> bool {
         if self.0.is_empty() {
             return false;
         }
-        match fate {
-            Fate::Born { pid, parent } => {
+        match event {
+            TaskEvent::Forked { pid, parent } => {
                 let related = self.0.contains_key(parent)
                     || self.has_process(*pid)
                     || self.has_process(*parent);
@@ -36,8 +36,8 @@ impl Ignored {
                 }
                 related
             }
-            Fate::Exec => self.0.contains_key(&tid),
-            Fate::Ended => self.0.remove(&tid).is_some(),
+            TaskEvent::Exec => self.0.contains_key(&tid),
+            TaskEvent::Exited => self.0.remove(&tid).is_some(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Ignored {
 impl AffinityEngine {
     /// Lets a process go, and its program with it.
     pub(super) fn let_go(&mut self, root: &Root, journal: &mut Journal) {
-        let members = self.roster.members.iter();
+        let members = self.tasks.members.iter();
         let gone: BTreeMap<u32, u32> = members
             .filter(|(_, m)| m.program == root.program || m.before.pid == root.pid)
             .map(|(tid, m)| (*tid, m.before.pid))
@@ -92,7 +92,7 @@ impl AffinityEngine {
     }
 
     fn forget(&mut self, pid: u32, tid: u32, journal: &mut Journal) {
-        self.roster.remove(tid);
+        self.tasks.remove(tid);
         journal.forget(tid);
         self.ignored.0.insert(tid, pid);
     }
@@ -105,12 +105,14 @@ mod tests {
     #[test]
     fn who_was_let_go_is_passed_over_with_its_children_until_it_comes_back() {
         let mut ignored = Ignored::default();
-        assert!(!ignored.passes_over(5, &Fate::Ended));
+        assert!(!ignored.passes_over(5, &TaskEvent::Exited));
         ignored.0.insert(7, 7);
-        let born = |pid, parent| Fate::Born { pid, parent };
+        let born = |pid, parent| TaskEvent::Forked { pid, parent };
         assert!(ignored.passes_over(8, &born(7, 7)) && ignored.passes_over(20, &born(20, 8)));
-        assert!(!ignored.passes_over(30, &born(30, 29)) && !ignored.passes_over(30, &Fate::Exec));
-        assert!(ignored.passes_over(8, &Fate::Ended) && !ignored.has(8) && ignored.has(20));
+        assert!(
+            !ignored.passes_over(30, &born(30, 29)) && !ignored.passes_over(30, &TaskEvent::Exec)
+        );
+        assert!(ignored.passes_over(8, &TaskEvent::Exited) && !ignored.has(8) && ignored.has(20));
         ignored.take_back(20);
         assert!(!ignored.has(20) && ignored.has_process(7));
     }

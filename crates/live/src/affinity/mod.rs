@@ -15,13 +15,13 @@ mod leave;
 mod place;
 mod processes;
 mod recount;
-mod roster;
 mod scan;
+mod task_table;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_counters::{Fate, Inside, Session};
+use countersteer_counters::{Inside, Session, TaskEvent};
 use countersteer_model::counters::Plan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
@@ -37,8 +37,8 @@ use crate::undo::Journal;
 
 use leave::Ignored;
 use place::may_renice;
-use roster::Roster;
 use scan::Scan;
+use task_table::TaskTable;
 
 /// How soon a new thread is placed by an admission table.
 pub const ADMISSION: Nanos = Nanos::from_millis(10);
@@ -70,7 +70,7 @@ pub struct AffinityEngine {
     counting: bool,
     /// How threads are found of which the kernel does not tell.
     scan: Scan,
-    roster: Roster,
+    tasks: TaskTable,
     /// What each program had when it was attached.
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
     admission: Option<(AdmissionTable, MetricBank)>,
@@ -115,7 +115,7 @@ impl AffinityEngine {
         };
         let counting = config.counters.is_some() && blind.is_none();
         let scan = Scan::default();
-        let roster = Roster::new(config.numbers.clone());
+        let tasks = TaskTable::new(config.numbers.clone());
         let renices = may_renice();
         let owns = BTreeMap::new();
         let events = Vec::new();
@@ -130,7 +130,7 @@ impl AffinityEngine {
             session,
             counting,
             scan,
-            roster,
+            tasks,
             owns,
             admission,
             events,
@@ -145,12 +145,12 @@ impl AffinityEngine {
         })
     }
 
-    /// Takes in what befell threads.
+    /// Takes in what happened to threads.
     fn follow(&mut self, journal: &mut Journal) -> Result<(), EngineError> {
-        let mut fates = self.session.fates();
+        let mut events = self.session.task_events();
         self.look_for_lost();
-        self.scan.look(self.session.now(), &mut fates);
-        self.take(fates, journal)
+        self.scan.look(self.session.now(), &mut events);
+        self.take(events, journal)
     }
 
     /// Where a fork may have been missed, threads are looked for in /proc from then on.
@@ -158,7 +158,7 @@ impl AffinityEngine {
         let lost = self.session.lost();
         if lost > self.lost {
             self.lost = lost;
-            for (tid, member) in &self.roster.members {
+            for (tid, member) in &self.tasks.members {
                 self.scan.knows(member.before.pid, *tid);
             }
         }
@@ -166,20 +166,20 @@ impl AffinityEngine {
 
     fn take(
         &mut self,
-        mut fates: Vec<(Nanos, u32, Fate)>,
+        mut events: Vec<(Nanos, u32, TaskEvent)>,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        fates.retain(|(_, tid, fate)| !self.ignored.passes_over(*tid, fate));
-        for (at, tid, fate) in fates {
+        events.retain(|(_, tid, event)| !self.ignored.passes_over(*tid, event));
+        for (at, tid, event) in events {
             let thread = ThreadId(tid);
-            match fate {
-                Fate::Born { pid, parent } => self.born(at, (pid, tid), parent, journal)?,
-                Fate::Exec => self.events.push(ThreadEvent {
+            match event {
+                TaskEvent::Forked { pid, parent } => self.born(at, (pid, tid), parent, journal)?,
+                TaskEvent::Exec => self.events.push(ThreadEvent {
                     at,
                     thread,
                     kind: ThreadEventKind::Exec,
                 }),
-                Fate::Ended => {
+                TaskEvent::Exited => {
                     // After a loss, /proc may show again what was told already.
                     if !self.end(tid, journal) && self.lost > 0 {
                         continue;
@@ -198,11 +198,11 @@ impl AffinityEngine {
     /// Forgets a thread, and with its last thread a program; whether it was known.
     fn end(&mut self, tid: u32, journal: &mut Journal) -> bool {
         journal.forget(tid);
-        let Some(program) = self.roster.remove(tid) else {
+        let Some(program) = self.tasks.remove(tid) else {
             return false;
         };
         self.ended.push((ThreadId(tid), program));
-        if !self.roster.has_of(program) {
+        if !self.tasks.has_of(program) {
             self.owns.remove(&program);
         }
         true
@@ -215,7 +215,7 @@ impl AffinityEngine {
         parent: u32,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        if self.roster.members.contains_key(&tid) {
+        if self.tasks.members.contains_key(&tid) {
             return Ok(());
         }
         self.born = at;
@@ -224,7 +224,7 @@ impl AffinityEngine {
             thread: ThreadId(tid),
             kind: ThreadEventKind::New,
         });
-        let Some((of, own)) = self.roster.family(parent, pid) else {
+        let Some((of, own)) = self.tasks.family(parent, pid) else {
             return Ok(());
         };
         self.take_in((pid, tid), of, own, journal)
@@ -242,7 +242,7 @@ impl AffinityEngine {
         let set = &journal.changes().affinity.set;
         let is_ours = |mask: &CpuSet| set.contains(mask);
         let program = of.0;
-        let added = self.roster.add(
+        let added = self.tasks.add(
             ids,
             of,
             own.as_ref().map(|(cpus, nice)| (cpus, *nice)),
@@ -269,7 +269,7 @@ impl AffinityEngine {
     fn read(&mut self, at: Nanos) -> Result<Samples, EngineError> {
         let Self {
             session,
-            roster,
+            tasks,
             config,
             events,
             ignored,
@@ -289,7 +289,7 @@ impl AffinityEngine {
                 else {
                     continue;
                 };
-                roster.ran(thread.0, cpu, sample.ran(), sample.end, events);
+                tasks.ran(thread.0, cpu, sample.ran(), sample.end, events);
                 samples.push_with(sample, row.counts);
             }
         })?;
@@ -346,7 +346,7 @@ impl Placer for AffinityEngine {
         let at = self.session.now();
         let samples = self.read(at)?;
         let nobody_tells = !self.scan.is_empty();
-        self.roster
+        self.tasks
             .look(at, at.since(self.last), nobody_tells, &mut self.events);
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
@@ -360,7 +360,7 @@ impl Placer for AffinityEngine {
         let ended = std::mem::take(&mut self.ended);
         Ok(Observation {
             at,
-            threads: self.roster.infos(),
+            threads: self.tasks.infos(),
             events,
             ended,
             samples,
@@ -396,7 +396,7 @@ impl Placer for AffinityEngine {
     }
 
     fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.members.get(&thread.0).map(|m| m.before.pid)
+        self.tasks.members.get(&thread.0).map(|m| m.before.pid)
     }
 
     fn recount(

@@ -33,7 +33,7 @@ impl AffinityEngine {
         journal: &mut Journal,
         applied: &mut Applied,
     ) -> Result<(), EngineError> {
-        let Some(member) = self.roster.members.get(&tid) else {
+        let Some(member) = self.tasks.members.get(&tid) else {
             applied.gone += 1;
             return Ok(());
         };
@@ -67,7 +67,7 @@ impl AffinityEngine {
         journal: &mut Journal,
         applied: &mut Applied,
     ) -> Result<(), EngineError> {
-        let Some(member) = self.roster.members.get(&tid) else {
+        let Some(member) = self.tasks.members.get(&tid) else {
             return Ok(());
         };
         let Ok(found) = affinity::mask(tid) else {
@@ -77,7 +77,7 @@ impl AffinityEngine {
         let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
         if found != *current {
             // The policy sees at its next decision what is allowed now.
-            self.roster.overruled(tid, found);
+            self.tasks.overruled(tid, found);
             applied.refused += 1;
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl AffinityEngine {
                 if got != *wanted {
                     journal.write(Entry::AffinitySet(got.clone()))?;
                 }
-                self.roster.placed(tid, &got);
+                self.tasks.placed(tid, &got);
                 applied.changed += 1;
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => applied.gone += 1,
@@ -109,7 +109,7 @@ impl AffinityEngine {
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
         let Some(member) = self
-            .roster
+            .tasks
             .members
             .get_mut(&tid)
             .filter(|_| self.renices && !self.config.dry)

@@ -20,7 +20,7 @@ impl AffinityEngine {
         // A birth may have been told since.
         self.session.listen();
         self.follow(journal)?;
-        if self.roster.knows(root.pid) {
+        if self.tasks.knows(root.pid) {
             // It was born to one that is steered.
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl AffinityEngine {
                 None,
                 journal,
             )?;
-            if !self.roster.members.contains_key(&tid) {
+            if !self.tasks.members.contains_key(&tid) {
                 // It had ended before, and nobody will say so.
                 self.events.push(ThreadEvent {
                     at,
@@ -71,7 +71,7 @@ impl AffinityEngine {
                     kind: ThreadEventKind::Exit,
                 });
             }
-            if let Some(member) = self.roster.members.get(&tid) {
+            if let Some(member) = self.tasks.members.get(&tid) {
                 self.owns
                     .entry(root.program)
                     .or_insert_with(|| (member.before.cpus.clone(), member.before.nice));

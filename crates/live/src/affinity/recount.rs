@@ -31,12 +31,12 @@ impl AffinityEngine {
     }
 
     fn processes(&self) -> BTreeSet<u32> {
-        self.roster.members.values().map(|m| m.before.pid).collect()
+        self.tasks.members.values().map(|m| m.before.pid).collect()
     }
 
     fn another_session(&self, counters: Counters, period: Nanos) -> Result<Session, CounterError> {
         let mut session = self.session.another(counters, period)?;
-        if self.last == Nanos::ZERO && self.roster.members.is_empty() {
+        if self.last == Nanos::ZERO && self.tasks.members.is_empty() {
             // Time begins when everything is ready.
             session = session.from_now_on();
         }
@@ -48,7 +48,7 @@ impl AffinityEngine {
 
     fn go_over(&mut self, mut session: Session, journal: &mut Journal) -> Result<(), EngineError> {
         let before = self.processes();
-        // What befell threads meanwhile.
+        // What happened to threads meanwhile.
         self.session.hear_the_last();
         self.follow(journal)?;
         // Twice: final counts wait one flush for the exit.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::{FileId, PROC};
 
-use countersteer_counters::Fate;
+use countersteer_counters::TaskEvent;
 
 /// A process as it was seen last.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Scan {
         self.known.is_empty()
     }
 
-    pub(super) fn look(&mut self, at: Nanos, fates: &mut Vec<(Nanos, u32, Fate)>) {
+    pub(super) fn look(&mut self, at: Nanos, events: &mut Vec<(Nanos, u32, TaskEvent)>) {
         if self.is_empty() {
             return;
         }
@@ -64,17 +64,17 @@ impl Scan {
         self.known.retain(|pid, known| {
             let now: BTreeSet<u32> = PROC.threads(*pid).into_iter().collect();
             let ended = known.threads.difference(&now);
-            fates.extend(ended.map(|tid| (at, *tid, Fate::Ended)));
+            events.extend(ended.map(|tid| (at, *tid, TaskEvent::Exited)));
             let born = now.difference(&known.threads);
-            let birth = Fate::Born {
+            let birth = TaskEvent::Forked {
                 pid: *pid,
                 parent: known.parent.unwrap_or(*pid),
             };
-            fates.extend(born.map(|tid| (at, *tid, birth)));
+            events.extend(born.map(|tid| (at, *tid, birth)));
             // One that has just been born has executed what it does when it is looked at.
             let executable = PROC.executable_id(*pid);
             if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
-                fates.push((at, *pid, Fate::Exec));
+                events.push((at, *pid, TaskEvent::Exec));
             }
             known.executable = executable.or(known.executable);
             known.threads = now;

@@ -33,16 +33,16 @@ use crate::affinity::AffinityEngine;
 use crate::placer::{EngineError, Placer, Recount, Root};
 use crate::resources::{ResourceConfig, Resources};
 use crate::undo::{Journal, restore};
-use crate::workload::{Crew, Found, Started};
+use crate::workload::{Found, LiveWorkload, Started};
 use fallback::{Fallback, inward, outward};
-use hints::Pages;
+use hints::HintPages;
 use programs::Programs;
 use requests::Requests;
 use signatures::Signatures;
 
 pub use config::LiveConfig;
 pub use requests::{DecisionRequest, Stealing};
-pub use virtual_counters::Gauges;
+pub use virtual_counters::VirtualCounters;
 
 /// Steers the threads of a workload on this machine.
 pub struct LiveEngine {
@@ -60,13 +60,13 @@ pub struct LiveEngine {
     journal: Journal,
     recount: Option<Box<dyn Recount>>,
     stealing: Stealing,
-    crew: Crew,
+    workload: LiveWorkload,
     signals: Signals,
     requests: Option<Requests>,
-    pages: Pages,
+    pages: HintPages,
     signatures: Signatures,
     programs: Programs,
-    gauges: Option<Gauges>,
+    counters: Option<VirtualCounters>,
     watched: Watched,
     /// Threads that were observed last.
     threads: Vec<ThreadInfo>,
@@ -86,7 +86,7 @@ impl LiveEngine {
     pub fn open(
         config: LiveConfig,
         scheduler: Option<Box<dyn Placer>>,
-        crew: Crew,
+        workload: LiveWorkload,
     ) -> Result<Self, EngineError> {
         let affinity = config.affinity;
         let topology = Arc::clone(&affinity.topology);
@@ -110,7 +110,7 @@ impl LiveEngine {
         let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
             journal,
-            pages: Pages::new(&topology),
+            pages: HintPages::new(&topology),
             topology,
             dry,
             placers: vec![placer.name()],
@@ -120,12 +120,12 @@ impl LiveEngine {
             resources,
             recount: config.recount,
             stealing: config.stealing,
-            crew,
+            workload,
             signals,
             requests: None,
             signatures: Signatures::default(),
             programs: Programs::default(),
-            gauges: None,
+            counters: None,
             watched: Watched::default(),
             threads: Vec::new(),
             now: Nanos::ZERO,
@@ -138,10 +138,10 @@ impl LiveEngine {
         Ok(engine)
     }
 
-    /// The same, whose samples have what these gauges read as well.
+    /// The same, whose samples have what these counters read as well.
     #[must_use]
-    pub fn reading(mut self, gauges: Gauges) -> Self {
-        self.gauges = Some(gauges);
+    pub fn reading(mut self, counters: VirtualCounters) -> Self {
+        self.counters = Some(counters);
         self
     }
 
@@ -175,8 +175,8 @@ impl LiveEngine {
 
     /// The programs.
     #[must_use]
-    pub const fn crew(&self) -> &Crew {
-        &self.crew
+    pub const fn workload(&self) -> &LiveWorkload {
+        &self.workload
     }
 
     /// Steers a process from now on, and what it starts.
@@ -238,20 +238,20 @@ impl LiveEngine {
     /// Attaches what was there before, once, and starts what is due.
     fn start(&mut self) -> Result<(), EngineError> {
         if !std::mem::replace(&mut self.begun, true) {
-            for root in self.crew.roots() {
+            for root in self.workload.roots() {
                 self.attach(&root)?;
                 self.wake_at_end(root.pid);
             }
         }
-        let Found { new, left } = self.crew.find(self.now);
+        let Found { new, left } = self.workload.find(self.now);
         for root in &left {
             self.detach(root)?;
         }
-        // What those that left have started may belong to the crew by itself.
+        // What those that left have started may belong to the workload by itself.
         let again = if left.is_empty() {
             Vec::new()
         } else {
-            self.crew.roots()
+            self.workload.roots()
         };
         for root in again {
             let _ = self.attach(&root);
@@ -266,14 +266,14 @@ impl LiveEngine {
             row,
             root,
             launch_on,
-        } in self.crew.start(self.now)?
+        } in self.workload.start(self.now)?
         {
             self.attach(&root)?;
             if let Some(cpus) = launch_on {
                 self.place(&placed_at_launch(root.pid, cpus))?;
             }
             self.wake_at_end(root.pid);
-            self.crew.release(row)?;
+            self.workload.release(row)?;
         }
         Ok(())
     }
@@ -290,10 +290,10 @@ impl LiveEngine {
             } else {
                 signal
             };
-            if !self.crew.signal(signal) {
+            if !self.workload.signal(signal) {
                 return true;
             }
-        } else if !self.crew.signal(0) {
+        } else if !self.workload.signal(0) {
             return true;
         }
         self.asked_to_end = true;
@@ -308,8 +308,8 @@ impl LiveEngine {
         if !self.watched.changes(watch) {
             return Ok(());
         }
-        if let Some(gauges) = &mut self.gauges {
-            gauges.turn_to(watch.metrics);
+        if let Some(counters) = &mut self.counters {
+            counters.turn_to(watch.metrics);
         }
         let Some(recount) = &mut self.recount else {
             return Ok(());
@@ -432,7 +432,7 @@ impl Engine for LiveEngine {
         loop {
             self.start()?;
             self.follow_watch(watch)?;
-            let part = self.observe_threads(watch, until.min(self.crew.next_start()))?;
+            let part = self.observe_threads(watch, until.min(self.workload.next_start()))?;
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             seen.events.extend(part.events);
@@ -442,7 +442,7 @@ impl Engine for LiveEngine {
             } else {
                 seen.samples.append(&part.samples);
             }
-            seen.finished = self.crew.reap(part.at) | self.pass_signal();
+            seen.finished = self.workload.reap(part.at) | self.pass_signal();
             let requested = self.is_requested();
             if seen.finished
                 || requested
@@ -450,8 +450,8 @@ impl Engine for LiveEngine {
                 || (watch.events && !seen.events.is_empty())
             {
                 seen.samples.sort();
-                if let Some(gauges) = &mut self.gauges {
-                    gauges.read(&mut seen);
+                if let Some(counters) = &mut self.counters {
+                    counters.read(&mut seen);
                 }
                 self.programs.fill(&mut seen);
                 self.pages

@@ -15,12 +15,12 @@ use countersteer_model::events::{EVENTS, Event, Source};
 use countersteer_model::metric::events_of;
 use countersteer_model::units::ThreadId;
 
-use countersteer_sysfs::sensors::{Kind, Meters, Place, column_of};
+use countersteer_sysfs::sensors::{Kind, Place, SensorSet, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
 /// An event and the virtual counter that it is.
 #[derive(Clone, Copy, PartialEq)]
-struct Gauge {
+struct VirtualCounter {
     event: Event,
     column: &'static str,
     /// Units of the event in one of the column's.
@@ -28,9 +28,9 @@ struct Gauge {
 }
 
 /// The events of the table that are virtual counters.
-fn gauges() -> impl Iterator<Item = Gauge> {
+fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     EVENTS.iter().filter_map(|row| match row.source {
-        Source::Virtual { counter, factor } => Some(Gauge {
+        Source::Virtual { counter, factor } => Some(VirtualCounter {
             event: row.event,
             column: counter,
             units: factor as f64,
@@ -40,30 +40,30 @@ fn gauges() -> impl Iterator<Item = Gauge> {
 }
 
 /// Virtual counters of the threads that are steered.
-pub struct Gauges {
+pub struct VirtualCounters {
     root: PathBuf,
     numbers: CpuNumbers,
-    wanted: Vec<Gauge>,
-    meters: Option<Meters>,
+    wanted: Vec<VirtualCounter>,
+    sensors: Option<SensorSet>,
     followed: BTreeSet<ThreadId>,
 }
 
-impl Gauges {
+impl VirtualCounters {
     /// Reads what these metrics need and the machine has whose file systems are below `root`.
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
         let wanted = Vec::new();
-        let meters = None;
+        let sensors = None;
         let followed = BTreeSet::new();
-        let mut gauges = Self {
+        let mut counters = Self {
             root: root.to_owned(),
             numbers,
             wanted,
-            meters,
+            sensors,
             followed,
         };
-        gauges.turn_to(metrics);
-        gauges
+        counters.turn_to(metrics);
+        counters
     }
 
     /// Whether an event of threads can be read on the machine whose file systems are below `root`.
@@ -71,32 +71,33 @@ impl Gauges {
     /// # Errors
     /// What is missing.
     pub fn offers(root: &Path, event: Event) -> Result<(), Unavailable> {
-        let Some(gauge) = gauges().find(|g| g.event == event) else {
+        let Some(counter) = virtual_counters().find(|g| g.event == event) else {
             let why = format!("no virtual counter is `{event}`");
             return Err(Unavailable {
                 why,
                 mend: "another parameter of the policy may do without".into(),
             });
         };
-        Meters::open(root, &[gauge.column]).map(drop)
+        SensorSet::open(root, &[counter.column]).map(drop)
     }
 
     /// Reads what these metrics need from now on.
     pub(super) fn turn_to(&mut self, metrics: &[&str]) {
         let events = events_of(metrics);
-        let offered =
-            |g: &Gauge| events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok();
-        let wanted: Vec<Gauge> = gauges().filter(offered).collect();
+        let offered = |g: &VirtualCounter| {
+            events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok()
+        };
+        let wanted: Vec<VirtualCounter> = virtual_counters().filter(offered).collect();
         if wanted == self.wanted {
             return;
         }
         let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
         // What groups of resctrl the old ones had is given back first.
-        self.meters = None;
-        self.meters = if columns.is_empty() {
+        self.sensors = None;
+        self.sensors = if columns.is_empty() {
             None
         } else {
-            Meters::open(&self.root, &columns).ok()
+            SensorSet::open(&self.root, &columns).ok()
         };
         self.wanted = wanted;
         self.followed.clear();
@@ -104,32 +105,32 @@ impl Gauges {
 
     /// Adds what was spent and is held to an observation.
     pub(super) fn read(&mut self, seen: &mut Observation) {
-        let Some(meters) = &mut self.meters else {
+        let Some(sensors) = &mut self.sensors else {
             return;
         };
         let alive: BTreeSet<ThreadId> = seen.threads.iter().map(|t| t.id).collect();
         for gone in self.followed.difference(&alive) {
-            meters.leave(gone.0);
+            sensors.leave(gone.0);
         }
         for new in alive.difference(&self.followed) {
-            meters.follow(new.0);
+            sensors.follow(new.0);
         }
         self.followed = alive;
         let mut ran: BTreeMap<ThreadId, f64> = BTreeMap::new();
         for (thread, sample) in seen.samples.of_threads() {
             if let Some(cpu) = sample.cpu.and_then(|cpu| self.numbers.os(cpu)) {
-                meters.ran(thread.0, cpu, sample.ran());
+                sensors.ran(thread.0, cpu, sample.ran());
             }
             *ran.entry(thread).or_default() += sample.ran().as_secs_f64();
         }
-        let mut values: BTreeMap<ThreadId, Vec<(Gauge, Kind, f64)>> = BTreeMap::new();
-        for value in meters.read() {
-            let gauge = self
+        let mut values: BTreeMap<ThreadId, Vec<(VirtualCounter, Kind, f64)>> = BTreeMap::new();
+        for value in sensors.read() {
+            let counter = self
                 .wanted
                 .iter()
                 .find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
-            if let (Place::Thread(tid), Some(gauge)) = (&value.place, gauge) {
-                let told = (*gauge, value.column.kind, value.value * gauge.units);
+            if let (Place::Thread(tid), Some(counter)) = (&value.place, counter) {
+                let told = (*counter, value.column.kind, value.value * counter.units);
                 values.entry(ThreadId(*tid)).or_default().push(told);
             }
         }
@@ -143,10 +144,10 @@ impl Gauges {
             let is_last = last_seen.insert(thread);
             let all = ran.get(&thread).copied().unwrap_or_default();
             let share = sample.ran().as_secs_f64() / all;
-            for (gauge, kind, value) in values.get(&thread).into_iter().flatten() {
+            for (counter, kind, value) in values.get(&thread).into_iter().flatten() {
                 match kind {
-                    Kind::Level if is_last => seen.samples.set(row, gauge.event, *value),
-                    Kind::Since if all > 0.0 => seen.samples.set(row, gauge.event, value * share),
+                    Kind::Level if is_last => seen.samples.set(row, counter.event, *value),
+                    Kind::Since if all > 0.0 => seen.samples.set(row, counter.event, value * share),
                     _ => {}
                 }
             }
@@ -202,9 +203,9 @@ mod tests {
         }
     }
 
-    fn read(gauges: &mut Gauges, event: Event) -> Vec<Option<f64>> {
+    fn read(counters: &mut VirtualCounters, event: Event) -> Vec<Option<f64>> {
         let mut seen = observed();
-        gauges.read(&mut seen);
+        counters.read(&mut seen);
         seen.samples.iter().map(|s| s.counts.get(event)).collect()
     }
 
@@ -226,16 +227,16 @@ mod tests {
         };
         machine("1000000", "0");
         let numbers = CpuNumbers::new(vec![CpuId(0)]);
-        let mut gauges = Gauges::new(root.path(), numbers, &["power", "ipc"]);
+        let mut counters = VirtualCounters::new(root.path(), numbers, &["power", "ipc"]);
         machine("5000000", "4");
-        let joules = read(&mut gauges, Event::EnergyNj)
+        let joules = read(&mut counters, Event::EnergyNj)
             .into_iter()
             .map(|nj| (nj.unwrap() / 1e9).round());
         assert!(joules.eq([3.0, 1.0]));
-        gauges.turn_to(&["ipc"]);
+        counters.turn_to(&["ipc"]);
         machine("9000000", "8");
         assert_eq!(
-            read(&mut gauges, Event::EnergyNj),
+            read(&mut counters, Event::EnergyNj),
             [None, None],
             "nobody wants it any more"
         );
@@ -250,15 +251,15 @@ mod tests {
             &[("sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\n")],
         );
         std::fs::create_dir_all(&groups).unwrap();
-        assert!(Gauges::offers(root.path(), Event::EnergyNj).is_err());
-        assert!(Gauges::offers(root.path(), Event::SfTrue).is_err());
-        let mut gauges = Gauges::new(
+        assert!(VirtualCounters::offers(root.path(), Event::EnergyNj).is_err());
+        assert!(VirtualCounters::offers(root.path(), Event::SfTrue).is_err());
+        let mut counters = VirtualCounters::new(
             root.path(),
             CpuNumbers::new(vec![CpuId(0)]),
             &["llc_occupancy", "power"],
         );
         assert_eq!(
-            read(&mut gauges, Event::LlcOccupancyBytes),
+            read(&mut counters, Event::LlcOccupancyBytes),
             [None, None],
             "the kernel has no number yet"
         );
@@ -275,7 +276,7 @@ mod tests {
         write(&of("7"), &[("mon_data/mon_L3_00/llc_occupancy", "4096")]);
         write(&of("8"), &[("mon_data/mon_L3_00/llc_occupancy", "8192")]);
         assert_eq!(
-            read(&mut gauges, Event::LlcOccupancyBytes),
+            read(&mut counters, Event::LlcOccupancyBytes),
             [None, Some(4096.0)]
         );
     }

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use countersteer_sysfs::pidfd;
-use countersteer_sysfs::sensors::Meters;
+use countersteer_sysfs::sensors::SensorSet;
 use nix::sys::signal::Signal;
 
 use super::{OnlineError, Seen, Source, Squeeze};
@@ -186,12 +186,12 @@ pub struct Duty<S: Source> {
     co_runners: S,
     llc_kib: f64,
     /// What the program holds, where the hardware tells.
-    held: Option<Meters>,
+    held: Option<SensorSet>,
 }
 
 impl<S: Source> Duty<S> {
     /// Slows co-runners down with these brakes; `llc_kib` is the size of the cache that all share.
-    pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<Meters>) -> Self {
+    pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<SensorSet>) -> Self {
         Self {
             brakes,
             own: None,

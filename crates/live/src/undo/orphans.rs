@@ -1,6 +1,6 @@
 //! Journals whose engines are gone.
 //!
-//! Input: a folder of journals. Output: those that are to be undone, locked, so that a guardian, the next run and
+//! Input: a folder of journals. Output: those that are to be undone, locked, so that a cleanup process, the next run and
 //! `steer restore` never undo the same one together.
 use std::fs::File;
 use std::io;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guardians_do_not_wait_for_each_other() {
+    fn cleanup_processes_do_not_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
         // Beyond the largest number that a process may have.
         let [one, other] =

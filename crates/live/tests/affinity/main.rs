@@ -10,7 +10,7 @@ use countersteer_counters::resolve;
 use countersteer_counters::{Pmus, Resolved};
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::placer::{Counters, Recount, Root};
-use countersteer_live::{Crew, LiveConfig, LiveEngine, Stealing};
+use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, Stealing};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
@@ -143,7 +143,7 @@ fn engine_of(
         stealing: Stealing::default(),
         say: |_| {},
     };
-    LiveEngine::open(config, None, Crew::default()).unwrap()
+    LiveEngine::open(config, None, LiveWorkload::default()).unwrap()
 }
 
 /// Every observation is the last one, and sees everything.

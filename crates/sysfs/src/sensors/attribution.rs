@@ -98,7 +98,7 @@ impl Attribution {
 
 impl Provider for Attribution {
     fn read(&mut self, into: &mut Vec<Value>) {
-        // Meters go on all the time: what somebody has read of them just now is what is shared out.
+        // SensorSet go on all the time: what somebody has read of them just now is what is shared out.
         let mut zones: Vec<Value> = into
             .iter()
             .filter(|v| powercap::is_package(v))

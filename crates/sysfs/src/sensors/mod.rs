@@ -7,11 +7,11 @@
 mod attribution;
 mod frequency;
 mod hwmon;
-mod meters;
 mod powercap;
 mod pressure;
 mod resctrl;
 mod runqueue;
+mod set;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use countersteer_model::units::{CpuId, Nanos};
 
 use crate::unavailable::Unavailable;
 
-pub use meters::Meters;
+pub use set::SensorSet;
 
 /// How values of a column relate to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

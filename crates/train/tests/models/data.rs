@@ -1,11 +1,11 @@
 use countersteer_model::events::Event;
 use countersteer_model::models::Target;
 use countersteer_train::data::{Data, most_events};
-use countersteer_train::sample::Sample;
+use countersteer_train::rows::TrainingRow;
 
 use crate::{additive, made_up, stretch, topology};
 
-fn data(samples: &[Sample], target: Target) -> Data {
+fn data(samples: &[TrainingRow], target: Target) -> Data {
     Data::new(samples, 0, &topology().core_types[0], target)
 }
 

@@ -3,21 +3,21 @@ use std::collections::BTreeSet;
 use countersteer_model::models::Target;
 use countersteer_train::data::Data;
 use countersteer_train::judge::{Verdict, judge};
-use countersteer_train::sample::Sample;
+use countersteer_train::rows::TrainingRow;
 use countersteer_train::train::train;
 
 use crate::{additive, made_up, normal, topology};
 
-fn data(samples: &[Sample]) -> Data {
+fn data(samples: &[TrainingRow]) -> Data {
     Data::new(samples, 0, &topology().core_types[0], Target::Sf)
 }
 
-fn verdict(samples: &[Sample]) -> Verdict {
+fn verdict(samples: &[TrainingRow]) -> Verdict {
     judge(&topology(), 0, samples, &data(samples), 6, true).unwrap()
 }
 
 /// A sample whose factor is another.
-fn with_factor(sample: &Sample, factor: f64) -> Sample {
+fn with_factor(sample: &TrainingRow, factor: f64) -> TrainingRow {
     let mut other = sample.clone();
     other.counts[1].run_ns = other.counts[0].run_ns * factor;
     other
@@ -31,7 +31,7 @@ fn what_is_left_out_has_no_say() {
     let mut samples = samples;
     samples.push(crossed);
     // Whatever is said of the family that is left out, and of samples crossed with it.
-    let poisoned: Vec<Sample> = samples
+    let poisoned: Vec<TrainingRow> = samples
         .iter()
         .map(|s| {
             if s.families.contains(&"f03".to_owned()) || s.families.len() > 1 {
@@ -68,7 +68,7 @@ fn a_family_that_is_like_no_other_is_not_learnt_from_itself() {
     // The factor of the last family is another function of the same ratios.
     let samples = made_up(9, 1, |r, _| additive(r));
     let odd: BTreeSet<usize> = (80..90).collect();
-    let samples: Vec<Sample> = samples
+    let samples: Vec<TrainingRow> = samples
         .iter()
         .enumerate()
         .map(|(row, s)| {
@@ -80,7 +80,7 @@ fn a_family_that_is_like_no_other_is_not_learnt_from_itself() {
         })
         .collect();
     let steps = &verdict(&samples).judged;
-    let mean_truth: f64 = samples[..80].iter().map(Sample::speed_up).sum::<f64>() / 80.0;
+    let mean_truth: f64 = samples[..80].iter().map(TrainingRow::speed_up).sum::<f64>() / 80.0;
     // Of nine families, one is predicted as if it were like the others: off by that much, as long as nothing leaks.
     let leakless = (mean_truth / 1.2 - 1.0) / 9.0;
     assert!(steps.mape > 0.8 * leakless, "{} {leakless}", steps.mape);

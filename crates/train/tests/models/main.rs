@@ -13,7 +13,7 @@ use std::path::Path;
 use countersteer_model::events::Event;
 use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
-use countersteer_train::sample::{Counted, Sample};
+use countersteer_train::rows::{Counted, TrainingRow};
 use rand::{RngExt, SeedableRng};
 
 /// Golden Cove (8 counters) and Gracemont.
@@ -27,7 +27,12 @@ pub fn topology() -> Topology {
 pub const INSTRUCTIONS: f64 = 1e8;
 
 /// A stretch by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
-pub fn stretch(family: &str, events: &[(Event, f64)], factor: f64, energy: [f64; 2]) -> Sample {
+pub fn stretch(
+    family: &str,
+    events: &[(Event, f64)],
+    factor: f64,
+    energy: [f64; 2],
+) -> TrainingRow {
     let counted = |slower: f64, energy: f64| {
         let mut counts = BTreeMap::from([
             (Event::Instructions, INSTRUCTIONS),
@@ -41,7 +46,7 @@ pub fn stretch(family: &str, events: &[(Event, f64)], factor: f64, energy: [f64;
             run_ns: 2e7 * slower,
         }
     };
-    Sample {
+    TrainingRow {
         program: family.into(),
         families: vec![family.into()],
         counts: vec![counted(1.0, energy[0]), counted(factor, energy[1])],
@@ -69,7 +74,7 @@ pub fn made_up(
     families: usize,
     seed: u64,
     truth: impl Fn(&Ratios, &mut rand_pcg::Pcg64) -> f64,
-) -> Vec<Sample> {
+) -> Vec<TrainingRow> {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
     let mut samples = Vec::new();
     for family in 0..families {

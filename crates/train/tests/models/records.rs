@@ -2,7 +2,7 @@ use countersteer_model::events::Event;
 use countersteer_model::sample::{Row, Sample, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::records::{Lack, Pass, pair};
-use countersteer_train::sample::WINDOW;
+use countersteer_train::rows::WINDOW;
 
 use crate::topology;
 

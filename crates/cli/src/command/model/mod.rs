@@ -16,7 +16,7 @@ use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, missing, most_events};
 use countersteer_train::records::pair;
-use countersteer_train::sample::{Sample, crossed, samples};
+use countersteer_train::rows::{TrainingRow, crossed, rows};
 use countersteer_train::{judge, model};
 use serde::Serialize;
 
@@ -210,7 +210,7 @@ const SEED: u64 = 1;
 /// What models of a machine are trained and judged on.
 struct Material {
     topology: Arc<Topology>,
-    samples: Vec<Sample>,
+    samples: Vec<TrainingRow>,
     trained_on: String,
 }
 
@@ -221,7 +221,7 @@ impl Material {
             return Ok(None);
         }
         let programs = programs()?;
-        let mut all = samples(&topology, &programs)?;
+        let mut all = rows(&topology, &programs)?;
         let own = all.len();
         all.extend(crossed(&topology, &programs, CROSSED, SEED)?);
         let mut families: Vec<&String> = programs.iter().map(|(family, _)| family).collect();

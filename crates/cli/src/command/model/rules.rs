@@ -8,7 +8,7 @@ use countersteer_lab::experiment;
 use countersteer_model::profile::Profile;
 use countersteer_report::write_atomically;
 use countersteer_train::prim;
-use countersteer_train::sample::samples;
+use countersteer_train::rows::rows;
 
 /// Induces the rules of each machine with several core types and writes them.
 pub fn run(
@@ -22,7 +22,7 @@ pub fn run(
         if topology.core_types.len() < 2 {
             continue;
         }
-        let all = samples(&topology, programs)?;
+        let all = rows(&topology, programs)?;
         let words = format!(
             "{} stretches of {} recorded programs",
             all.len(),

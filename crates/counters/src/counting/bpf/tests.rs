@@ -6,7 +6,7 @@ use countersteer_model::counters::Which;
 use countersteer_model::sample::{Row, Sample};
 use countersteer_model::units::CoreTypeId;
 
-use super::super::follow::{Fate, Follower};
+use super::super::follow::{Follower, TaskEvent};
 use super::super::request::SPARING_NS;
 use super::super::request::testing::request;
 use super::super::session::Session;
@@ -287,25 +287,25 @@ fn an_engine_learns_of_forks_execs_and_exits() {
     program.kill().unwrap();
     program.wait().unwrap();
     session.listen();
-    let fates: Vec<(u32, Fate)> = session
-        .fates()
+    let events: Vec<(u32, TaskEvent)> = session
+        .task_events()
         .into_iter()
-        .map(|(_, tid, fate)| (tid, fate))
+        .map(|(_, tid, event)| (tid, event))
         .collect();
     let expected = [
         (
             2,
-            Fate::Born {
+            TaskEvent::Forked {
                 pid: 2,
                 parent: own,
             },
         ),
-        (3, Fate::Born { pid: 2, parent: 2 }),
-        (2, Fate::Ended),
-        (2, Fate::Born { pid: 2, parent: 3 }),
-        (3, Fate::Ended),
-        (2, Fate::Exec),
+        (3, TaskEvent::Forked { pid: 2, parent: 2 }),
+        (2, TaskEvent::Exited),
+        (2, TaskEvent::Forked { pid: 2, parent: 3 }),
+        (3, TaskEvent::Exited),
+        (2, TaskEvent::Exec),
     ];
-    assert_eq!(fates, expected);
+    assert_eq!(events, expected);
     assert!(session.knows(own) && session.knows(2) && !session.knows(3));
 }

@@ -64,7 +64,7 @@ impl Session {
                 } else {
                     Self::by_events(&request, LEAST_SAMPLE_NS, &[], Vec::new())?
                 };
-                open.1.fates = Some(Vec::new());
+                open.1.task_events = Some(Vec::new());
                 Self::over(request, LEAST_SAMPLE_NS, open)
             }
         };
@@ -77,7 +77,7 @@ impl Session {
     /// Counts no thread yet, by what follows threads inside the kernel.
     pub(in super::super) fn of_engine(request: Request, followed: BpfCounters) -> Self {
         let mut open = Self::inside(&request, followed);
-        open.1.fates = Some(Vec::new());
+        open.1.task_events = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
     }
 

@@ -58,8 +58,8 @@ impl TaskCounters for Fake {
         }
     }
 
-    fn poll(&mut self, notes: &mut EventSorter, _: &mut Ledger) {
-        self.heard.drain(..).for_each(|bytes| notes.record(&bytes));
+    fn poll(&mut self, sorter: &mut EventSorter, _: &mut Ledger) {
+        self.heard.drain(..).for_each(|bytes| sorter.record(&bytes));
     }
 
     fn groups(&self) -> &[GroupInfo] {

@@ -1,4 +1,4 @@
-//! Pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
+//! Hint pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
 //! to it after each placement.
 //!
 //! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
@@ -7,7 +7,7 @@
 //! has, and a few for each thread that is told something new.
 
 mod outlook;
-mod shared;
+mod program_pages;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use countersteer_sysfs::procfs::PROC;
 
 use crate::hint_page::Advice;
 use outlook::{Outlook, Seen, is_near};
-use shared::Shared;
+use program_pages::ProgramPages;
 
 /// After how long a process without pages is looked at again, at least and at most.
 const SHORTEST_PAUSE: Nanos = Nanos::from_millis(200);
@@ -39,7 +39,7 @@ const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 /// A process of which threads are steered.
 #[derive(Default)]
 struct Process {
-    shared: Option<Shared>,
+    shared: Option<ProgramPages>,
     /// When it is looked at again.
     due: Nanos,
     /// How long after the last look.
@@ -67,8 +67,8 @@ struct Known {
     demand: Option<f64>,
 }
 
-/// Pages of all programs.
-pub(super) struct Pages {
+/// Hint pages of all programs.
+pub(super) struct HintPages {
     topology: Arc<Topology>,
     factors: MetricBank,
     processes: BTreeMap<u32, Process>,
@@ -81,7 +81,7 @@ pub(super) struct Pages {
     last: Nanos,
 }
 
-impl Pages {
+impl HintPages {
     pub(super) fn new(topology: &Arc<Topology>) -> Self {
         Self {
             topology: Arc::clone(topology),
@@ -287,7 +287,7 @@ impl Process {
             return;
         }
         let seldom = self.pause == LONGEST_PAUSE;
-        self.shared = Shared::find(pid, seldom || self.looks % THOROUGH == 1);
+        self.shared = ProgramPages::find(pid, seldom || self.looks % THOROUGH == 1);
         self.looks += 1;
         self.pause = Nanos(2 * self.pause.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         self.due = at + self.pause;
@@ -347,7 +347,7 @@ impl Known {
     }
 }
 
-impl Drop for Pages {
+impl Drop for HintPages {
     /// Nobody looks after these threads any more: nothing that was said holds.
     fn drop(&mut self) {
         for known in self.threads.values().filter(|k| k.said.is_some()) {

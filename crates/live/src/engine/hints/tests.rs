@@ -48,8 +48,8 @@ fn honest() -> File {
     file(LENGTH as u64, Some(SEALS), |_| {})
 }
 
-fn opened(file: &File, owner: u32) -> Option<Shared> {
-    Shared::open(
+fn opened(file: &File, owner: u32) -> Option<ProgramPages> {
+    ProgramPages::open(
         std::process::id(),
         owner,
         format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
@@ -99,7 +99,7 @@ fn only_a_sealed_file_without_a_name_of_the_programs_own_user_is_opened() {
     unnamed.set_len(length).unwrap();
     assert!(opened(&unnamed, user).is_none(), "a file on a disk");
     assert!(
-        Shared::open(std::process::id(), user, "/dev/null".into()).is_none(),
+        ProgramPages::open(std::process::id(), user, "/dev/null".into()).is_none(),
         "a device"
     );
 }
@@ -172,7 +172,7 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
     });
     let pid = std::process::id();
     let owner = PROC.identity(receive.recv().unwrap()).unwrap();
-    let mut shared = Shared::find(pid, false).unwrap();
+    let mut shared = ProgramPages::find(pid, false).unwrap();
     let mut heard = 0;
     for _ in 0..2000 {
         assert!(shared.read());
@@ -226,8 +226,8 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
             ..Told::default()
         };
         page.tell(&told);
-        let mut pages = Pages::new(&topology);
-        let observe = |pages: &mut Pages| {
+        let mut pages = HintPages::new(&topology);
+        let observe = |pages: &mut HintPages| {
             let mut seen = Observation {
                 threads: vec![info(&topology, tid, 0)],
                 ..Observation::default()
@@ -302,7 +302,7 @@ fn pages_elsewhere_are_found_at_a_later_look() {
     let pid = program.id();
     let topology = topology();
     file.write_all_at(&pid.to_ne_bytes(), 20).unwrap();
-    let mut pages = Pages::new(&topology);
+    let mut pages = HintPages::new(&topology);
     let mut look = |ms| {
         let threads = vec![info(&topology, pid, 0)];
         let mut seen = Observation {
@@ -330,7 +330,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         let pid = std::process::id();
         let tid = nix::unistd::gettid().as_raw() as u32;
         let page = Page::open().unwrap();
-        let mut pages = Pages::new(&topology);
+        let mut pages = HintPages::new(&topology);
         let mut at = 0;
         // Milliseconds that it ran on big and on small cores since the last look.
         let mut observe = |ran: &[(u32, u64)]| {
@@ -426,7 +426,7 @@ fn shares_and_speeds_follow_from_who_is_where() {
 #[test]
 fn who_has_no_page_tells_nothing() {
     let topology = topology();
-    let mut pages = Pages::new(&topology);
+    let mut pages = HintPages::new(&topology);
     let mut seen = Observation {
         threads: vec![info(&topology, 1, 0), info(&topology, 2, 1)],
         ..Observation::default()
@@ -443,7 +443,7 @@ fn a_program_that_opens_something_else_under_the_number_has_no_pages_any_more() 
     let ours = honest();
     let disk = tempfile::tempfile().unwrap();
     let number = fcntl(&ours, FcntlArg::F_DUPFD_CLOEXEC(500)).unwrap();
-    let shared = Shared::open(
+    let shared = ProgramPages::open(
         std::process::id(),
         own_user(),
         format!("/proc/self/fd/{number}").into(),

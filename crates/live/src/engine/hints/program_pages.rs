@@ -48,7 +48,7 @@ fn handle(path: &Path) -> Option<File> {
 }
 
 /// A program's file of pages.
-pub(super) struct Shared {
+pub(super) struct ProgramPages {
     path: PathBuf,
     identity: (u64, u64),
     file: File,
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     reads: [Vec<u8>; 3],
 }
 
-impl Shared {
+impl ProgramPages {
     /// The pages of a process, if it has any and they may be read: where they nearly always are, or under any descriptor that they
     /// may have, which takes longer to find out.
     pub(super) fn find(pid: u32, anywhere: bool) -> Option<Self> {

@@ -10,32 +10,32 @@ use super::{Column, PROVIDERS, Provider, Value, column_of};
 use crate::unavailable::Unavailable;
 
 /// Providers of what was named, and what they said last.
-pub struct Meters {
+pub struct SensorSet {
     columns: Vec<&'static Column>,
     /// In the order of their table.
     providers: Vec<Box<dyn Provider>>,
     values: Vec<Value>,
 }
 
-impl std::fmt::Debug for Meters {
+impl std::fmt::Debug for SensorSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meters")
+        f.debug_struct("SensorSet")
             .field("columns", &self.columns)
             .field("values", &self.values)
             .finish_non_exhaustive()
     }
 }
 
-impl Meters {
+impl SensorSet {
     /// Opens virtual counters of the machine whose file systems are below `root`, and takes a first reading, from which
     /// differences count.
     ///
     /// ```no_run
-    /// use countersteer_sysfs::sensors::Meters;
+    /// use countersteer_sysfs::sensors::SensorSet;
     ///
-    /// let mut meters = Meters::open(std::path::Path::new("/"), &["energy_j", "pressure_cpu_some_s"])?;
+    /// let mut sensors = SensorSet::open(std::path::Path::new("/"), &["energy_j", "pressure_cpu_some_s"])?;
     /// let sum: u64 = (0..1000).sum();
-    /// for value in meters.read() {
+    /// for value in sensors.read() {
     ///     println!("{}: {} {}", value.column.name, value.value, value.column.unit);
     /// }
     /// # assert_eq!(sum, 499_500);
@@ -45,7 +45,7 @@ impl Meters {
     /// # Errors
     /// A name is none, or this machine has nothing to tell for it.
     pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
-        let mut meters = Self {
+        let mut sensors = Self {
             columns: Vec::new(),
             providers: Vec::new(),
             values: Vec::new(),
@@ -73,17 +73,17 @@ impl Meters {
                 let of_name = |e: Unavailable| {
                     Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend)
                 };
-                meters
+                sensors
                     .providers
                     .insert(place, (provider.open)(root).map_err(of_name)?);
             }
-            if !meters.columns.contains(&column) {
-                meters.columns.push(column);
+            if !sensors.columns.contains(&column) {
+                sensors.columns.push(column);
             }
         }
-        meters.read();
-        meters.values.clear();
-        Ok(meters)
+        sensors.read();
+        sensors.values.clear();
+        Ok(sensors)
     }
 
     /// Whether there is nothing to be read.
@@ -140,21 +140,25 @@ mod tests {
                 (&format!("{chip}/power1_input"), "9"),
             ],
         );
-        let mut meters = Meters::open(root.path(), &["energy", "temperature_c"]).unwrap();
+        let mut sensors = SensorSet::open(root.path(), &["energy", "temperature_c"]).unwrap();
         meter("3500000");
-        let seen: Vec<_> = meters
+        let seen: Vec<_> = sensors
             .read()
             .iter()
             .map(|v| (v.column.name, v.value))
             .collect();
         assert_eq!(seen, [("energy_j", 2.5), ("temperature_c", 45.0)]);
-        assert_eq!(meters.read()[0].value, 0.0);
+        assert_eq!(sensors.read()[0].value, 0.0);
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let why = |name: &str| Meters::open(root.path(), &[name]).unwrap_err().to_string();
+        let why = |name: &str| {
+            SensorSet::open(root.path(), &[name])
+                .unwrap_err()
+                .to_string()
+        };
         assert!(
             why("energie_j").contains("there are energy_j"),
             "{}",

@@ -1,4 +1,4 @@
-//! The guardian of a run: a process that puts everything back at once when this one is killed.
+//! The cleanup process of a run, which restores everything at once when this one is killed.
 //!
 //! Input: the folder of journals. Output: a process that ends with this one, and does nothing where the journal is gone by then.
 
@@ -14,7 +14,7 @@ pub fn start() -> Option<CleanupProcess> {
     let started = start_here();
     if let Err(error) = &started {
         eprintln!(
-            "steer: no guardian could be started ({error}); should this run be killed, `steer restore` undoes it"
+            "steer: no cleanup process could be started ({error}); should this run be killed, `steer restore` undoes it"
         );
     }
     started.ok()

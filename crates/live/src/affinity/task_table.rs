@@ -1,4 +1,4 @@
-//! The roster: threads that are steered, what they are confined to by themselves and by this engine.
+//! The tasks: threads that are steered, what they are confined to by themselves and by this engine.
 //!
 //! Input: births, ends, readings. Output: [`ThreadInfo`]s, and the events that follow from them.
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::undo::entry::{Entry, Touched};
 
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(super) struct Task {
     /// What the thread has without this engine, as it was found or as somebody else has changed it since.
     pub(super) before: Before,
     pub(super) program: ProgramId,
@@ -32,7 +32,7 @@ pub(super) struct Member {
     ran: Nanos,
 }
 
-impl Member {
+impl Task {
     /// It was seen on a CPU, perhaps another than before.
     fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
         let from = std::mem::replace(&mut self.cpu, cpu);
@@ -45,8 +45,8 @@ impl Member {
 }
 
 #[derive(Debug)]
-pub(super) struct Roster {
-    pub(super) members: BTreeMap<u32, Member>,
+pub(super) struct TaskTable {
+    pub(super) members: BTreeMap<u32, Task>,
     numbers: CpuNumbers,
     /// One copy of each confinement.
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
@@ -100,7 +100,7 @@ impl Before {
     }
 }
 
-impl Roster {
+impl TaskTable {
     pub(super) fn new(numbers: CpuNumbers) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -119,7 +119,7 @@ impl Roster {
         (program, name): Family,
         own: Option<(&CpuSet, i8)>,
         is_ours: impl Fn(&CpuSet) -> bool,
-    ) -> Option<&Member> {
+    ) -> Option<&Task> {
         let found = PROC
             .stat(pid, tid)
             .filter(|s| !s.kernel)
@@ -145,7 +145,7 @@ impl Roster {
         let cpu = self.numbers.own(stat.cpu).unwrap_or_default();
         let runnable = stat.runnable;
         let ran = Nanos::ZERO;
-        let member = Member {
+        let member = Task {
             before,
             program,
             name,
@@ -254,14 +254,14 @@ impl Roster {
         } else {
             LOOKED_AT
         };
-        let asleep = |m: &Member| m.ran.0 < hardly && !m.runnable;
+        let asleep = |m: &Task| m.ran.0 < hardly && !m.runnable;
         let sleepers = self.members.range(self.next..).filter(|(_, m)| asleep(m));
         let chosen: Vec<u32> = sleepers.take(idle).map(|(tid, _)| *tid).collect();
         self.next = chosen
             .last()
             .filter(|_| chosen.len() == idle)
             .map_or(0, |last| last + 1);
-        let doubtful = |(tid, m): (&u32, &Member)| {
+        let doubtful = |(tid, m): (&u32, &Task)| {
             let doubtful = m.ran.0 < busy && (!asleep(m) || chosen.binary_search(tid).is_ok());
             doubtful.then_some(*tid)
         };
@@ -296,7 +296,7 @@ impl Roster {
 
     /// Threads as a policy sees them, by id.
     pub(super) fn infos(&self) -> Vec<ThreadInfo> {
-        let info = |(tid, m): (&u32, &Member)| ThreadInfo {
+        let info = |(tid, m): (&u32, &Task)| ThreadInfo {
             id: ThreadId(*tid),
             program: m.program,
             name: Arc::clone(&m.name),

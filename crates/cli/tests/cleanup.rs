@@ -52,17 +52,17 @@ fn mask(pid: u32) -> Option<String> {
     status(pid, "Cpus_allowed_list")
 }
 
-/// The guardian of a run.
-fn guardian(steer: u32) -> Option<u32> {
+/// The cleanup process of a run.
+fn cleanup(steer: u32) -> Option<u32> {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter_map(|e| e.file_name().to_str()?.parse().ok());
-    let is_guardian = |pid: &u32| {
+    let is_cleanup = |pid: &u32| {
         status(*pid, "PPid") == Some(steer.to_string())
-            && status(*pid, "Name").as_deref() == Some("steer-guardian")
+            && status(*pid, "Name").as_deref() == Some("steer-cleanup")
     };
-    { pids }.find(is_guardian)
+    { pids }.find(is_cleanup)
 }
 
 /// Waits until that is there; half a minute is more than any machine takes.
@@ -88,7 +88,7 @@ fn confined(dir: &Path) -> Option<(Process, Process, u32, String)> {
         countersteer_fuzz::skipped("this machine has a single CPU");
         return None;
     }
-    // Guardians look for relatives in whole sessions, and that of another test knows nothing of this run, whose folder is another.
+    // Cleanup processes look for relatives in whole sessions, and that of another test knows nothing of this run, whose folder is another.
     let program = Process::start(Command::new("setsid").args([
         "sh",
         "-c",
@@ -110,8 +110,8 @@ fn confined(dir: &Path) -> Option<(Process, Process, u32, String)> {
         .stdout(Stdio::null())
         .stderr(std::fs::File::create(&said).unwrap());
     let run = Process(command.process_group(0).spawn().unwrap());
-    let guardian =
-        until(|| guardian(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
+    let cleanup =
+        until(|| cleanup(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
     let found = || {
         (
             mask(program.pid()),
@@ -119,8 +119,8 @@ fn confined(dir: &Path) -> Option<(Process, Process, u32, String)> {
             std::fs::read_to_string(&said),
         )
     };
-    assert!(guardian.is_some(), "{:?}", found());
-    Some((program, run, guardian.unwrap(), own))
+    assert!(cleanup.is_some(), "{:?}", found());
+    Some((program, run, cleanup.unwrap(), own))
 }
 
 fn journals(dir: &Path) -> usize {
@@ -136,14 +136,14 @@ fn journals(dir: &Path) -> usize {
 #[test]
 fn what_a_killed_run_confined_is_free_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path()) else {
+    let Some((program, run, cleanup, own)) = confined(dir.path()) else {
         return;
     };
     assert_eq!(journals(dir.path()), 1);
     // What a terminal and a service manager send does not reach it, or is not heeded.
-    kill(&["-INT", &guardian.to_string()]);
-    kill(&["-HUP", &guardian.to_string()]);
-    kill(&["-TERM", &guardian.to_string()]);
+    kill(&["-INT", &cleanup.to_string()]);
+    kill(&["-HUP", &cleanup.to_string()]);
+    kill(&["-TERM", &cleanup.to_string()]);
     // The whole process group is killed, as a shell does with a job.
     kill(&["-KILL", "--", &format!("-{}", run.pid())]);
     let free = until(|| mask(program.pid()).filter(|now| *now == own));
@@ -158,20 +158,20 @@ fn what_a_killed_run_confined_is_free_at_once() {
         "journal and socket are gone"
     );
     assert!(
-        until(|| status(guardian, "Name")
-            .is_none_or(|n| n != "steer-guardian")
+        until(|| status(cleanup, "Name")
+            .is_none_or(|n| n != "steer-cleanup")
             .then_some(()))
         .is_some()
     );
 }
 
 #[test]
-fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
+fn a_cleanup_process_holds_nobody_elses_files_and_ends_with_its_run() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path()) else {
+    let Some((program, run, cleanup, own)) = confined(dir.path()) else {
         return;
     };
-    let files = std::fs::read_dir(format!("/proc/{guardian}/fd"))
+    let files = std::fs::read_dir(format!("/proc/{cleanup}/fd"))
         .unwrap()
         .flatten();
     let files: Vec<String> = files
@@ -190,7 +190,7 @@ fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
         (2, 1, 1, 4),
         "{files:?}"
     );
-    let own_kib = status(guardian, "RssAnon").unwrap();
+    let own_kib = status(cleanup, "RssAnon").unwrap();
     assert!(
         own_kib.trim_end_matches(" kB").parse::<u64>().unwrap() < 4096,
         "{own_kib}"
@@ -200,7 +200,7 @@ fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
     assert!(run.0.wait().unwrap().success());
     assert_eq!(mask(program.pid()), Some(own));
     assert!(
-        status(guardian, "Name").is_none(),
+        status(cleanup, "Name").is_none(),
         "the run has waited for it"
     );
     assert_eq!(

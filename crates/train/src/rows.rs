@@ -1,6 +1,6 @@
-//! Samples: what counters show of a stretch of a program on each core type, and what that stretch gains from the fastest.
+//! Training rows: what counters show of a run interval of a program on each core type, and what it gains from the fastest.
 //!
-//! Input: profiles and a machine. Output: [`Sample`]s. Each behaviour of a recorded program runs alone on each core type, and
+//! Input: profiles and a machine. Output: [`TrainingRow`]s. Each behaviour of a recorded program runs alone on each core type, and
 //! so do windows of its timeline: the same instructions on every type, which pairs them exactly (PMCTrack, section 4.1.2).
 
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl Counted {
 
 /// A stretch of a program.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct TrainingRow {
     pub program: String,
     /// Programs of one family are never on both sides of a validation; crossed samples have two.
     pub families: Vec<String>,
@@ -103,7 +103,7 @@ pub struct Sample {
     pub counts: Vec<Counted>,
 }
 
-impl Sample {
+impl TrainingRow {
     /// Speed on the fastest core type over that on the slowest; NaN where it did not run on one of them.
     #[must_use]
     pub fn speed_up(&self) -> f64 {
@@ -137,25 +137,25 @@ fn speed_up(counts: &[Counted]) -> f64 {
 ///
 /// # Errors
 /// A profile that the machine cannot run.
-pub fn samples(
+pub fn rows(
     topology: &Arc<Topology>,
     programs: &[(String, Arc<Profile>)],
-) -> Result<Vec<Sample>, ModelError> {
-    let of = |(family, profile): &(String, Arc<Profile>)| -> Result<Vec<Sample>, ModelError> {
+) -> Result<Vec<TrainingRow>, ModelError> {
+    let of = |(family, profile): &(String, Arc<Profile>)| -> Result<Vec<TrainingRow>, ModelError> {
         let stretches = match &**profile {
             Profile::Recorded(recorded) => recorded_stretches(topology, profile, recorded)?,
             Profile::Tabulated(table) => tabulated_stretch(topology, profile, table)?
                 .into_iter()
                 .collect(),
         };
-        let sample = |counts| Sample {
+        let sample = |counts| TrainingRow {
             program: profile.name().into(),
             families: vec![family.clone()],
             counts,
         };
         Ok(stretches.into_iter().map(sample).collect())
     };
-    let all: Vec<Vec<Sample>> = programs.par_iter().map(of).collect::<Result<_, _>>()?;
+    let all: Vec<Vec<TrainingRow>> = programs.par_iter().map(of).collect::<Result<_, _>>()?;
     Ok(all.into_iter().flatten().collect())
 }
 
@@ -216,7 +216,7 @@ pub fn crossed(
     programs: &[(String, Arc<Profile>)],
     others: usize,
     seed: u64,
-) -> Result<Vec<Sample>, ModelError> {
+) -> Result<Vec<TrainingRow>, ModelError> {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
     let behaviours: Vec<(&String, &Recorded, usize)> = programs
         .iter()
@@ -241,14 +241,14 @@ pub fn crossed(
     }
     let of = |(families, profile): &(Vec<String>, Arc<Profile>)| {
         let counts = measure(topology, profile, 1)?;
-        let sample = |counts| Sample {
+        let sample = |counts| TrainingRow {
             program: profile.name().into(),
             families: families.clone(),
             counts,
         };
         Ok(counts.into_iter().map(sample).next())
     };
-    let all: Vec<Option<Sample>> = drawn.par_iter().map(of).collect::<Result<_, _>>()?;
+    let all: Vec<Option<TrainingRow>> = drawn.par_iter().map(of).collect::<Result<_, _>>()?;
     Ok(all.into_iter().flatten().collect())
 }
 
