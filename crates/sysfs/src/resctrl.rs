@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::files;
 use crate::procfs::Procfs;
 use crate::unavailable::Unavailable;
 
@@ -229,8 +230,8 @@ impl Resctrl {
     /// # Errors
     /// It monitors nothing of that name.
     pub fn monitors(&self, is_known: impl Fn(&str) -> bool) -> Result<(), Unavailable> {
-        let features = std::fs::read_to_string(self.mount.join("info/L3_MON/mon_features"));
-        if features.is_ok_and(|names| names.lines().any(is_known)) {
+        let features = files::text(&self.mount.join("info/L3_MON/mon_features"));
+        if features.is_some_and(|names| names.lines().any(is_known)) {
             return Ok(());
         }
         Err(self.unavailable((
@@ -278,10 +279,11 @@ impl Resctrl {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let path = group.join("schemata");
         std::fs::write(&path, &text).map_err(|source| {
-            let status = self.mount.join("info/last_cmd_status");
-            let status = std::fs::read_to_string(status).unwrap_or_default();
             let lines = text.trim().replace('\n', ", ");
-            let mend = format!("the kernel refuses `{lines}` ({})", status.trim());
+            let mend = match files::text(&self.mount.join("info/last_cmd_status")) {
+                Some(status) => format!("the kernel says of `{lines}`: {status}"),
+                None => AS_ROOT.to_owned(),
+            };
             failed("write", &path, &source, mend)
         })
     }
@@ -312,13 +314,12 @@ impl Resctrl {
         } else {
             "info/L3_MON/num_rmids"
         };
-        let most = std::fs::read_to_string(self.mount.join(most)).unwrap_or_default();
-        let mend = match (source.raw_os_error(), most.trim()) {
-            (Some(libc::ENOSPC), "") => "remove groups that are not needed".to_owned(),
-            (Some(libc::ENOSPC), most) => {
+        let mend = match (source.raw_os_error(), files::text(&self.mount.join(most))) {
+            (Some(libc::ENOSPC), Some(most)) => {
                 format!("the processor distinguishes {most}: remove groups that are not needed")
             }
-            _ => "run as root".to_owned(),
+            (Some(libc::ENOSPC), None) => "remove groups that are not needed".to_owned(),
+            _ => AS_ROOT.to_owned(),
         };
         // Not the group itself: many that fail alike are one message.
         Err(failed("make a group in", folder, &source, mend))
@@ -347,20 +348,16 @@ impl Resctrl {
 
     /// Removes monitoring groups of processes that were killed; how many.
     pub fn remove_stale(&mut self) -> usize {
-        let is_stale = |name: &str| {
-            let owner = name
-                .strip_prefix(PREFIX)
-                .and_then(|rest| rest.split('-').next());
-            owner
-                .and_then(|pid| pid.parse().ok())
-                .is_some_and(|pid| !self.proc.has(pid))
+        let owner = |group: &Path| -> Option<u32> {
+            let rest = files::name(group).strip_prefix(PREFIX)?;
+            rest.split('-').next()?.parse().ok()
         };
-        let mut stale = folders(&self.mount.join("mon_groups"));
-        stale.retain(|(name, _)| is_stale(name));
+        let mut stale = files::folders(&self.mount.join("mon_groups"));
+        stale.retain(|group| owner(group).is_some_and(|pid| !self.proc.has(pid)));
         // Another process may be removing them as well.
         let removed = stale
             .iter()
-            .filter(|(_, group)| self.groups.remove(group).is_ok());
+            .filter(|group| self.groups.remove(group).is_ok());
         removed.count()
     }
 
@@ -368,9 +365,9 @@ impl Resctrl {
     #[must_use]
     pub fn foreign_threads(&self) -> Vec<u32> {
         let own = format!("{PREFIX}{}-", std::process::id());
-        let mut groups = folders(&self.mount);
-        groups.retain(|(name, _)| !name.starts_with(&own));
-        groups.iter().flat_map(|(_, group)| tasks(group)).collect()
+        let mut groups = files::folders(&self.mount);
+        groups.retain(|group| !files::name(group).starts_with(&own));
+        groups.iter().flat_map(|group| tasks(group)).collect()
     }
 }
 
@@ -426,20 +423,9 @@ pub fn tasks(group: &Path) -> Vec<u32> {
 /// the kernel writes "Unavailable" and "Error" then.
 #[must_use]
 pub fn monitored(group: &Path, file: &str) -> Option<u64> {
-    let number = |(_, cache): (String, PathBuf)| {
-        let text = std::fs::read_to_string(cache.join(file)).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    let caches = folders(&group.join("mon_data")).into_iter();
-    caches.filter_map(number).reduce(u64::saturating_add)
-}
-
-/// Folders in a folder, with their names.
-fn folders(path: &Path) -> Vec<(String, PathBuf)> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let folders = entries.filter(|e| e.path().is_dir());
-    let named = folders.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path()));
-    named.collect()
+    let caches = files::folders(&group.join("mon_data")).into_iter();
+    let numbers = caches.filter_map(|cache| files::value::<u64>(&cache.join(file)));
+    numbers.reduce(u64::saturating_add)
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -25,8 +25,8 @@ impl Pretend {
 impl Groups for Pretend {
     fn make(&mut self, group: &Path) -> io::Result<()> {
         let folder = group.parent().unwrap_or(group);
-        let mut made = folders(folder);
-        made.retain(|(name, _)| name.starts_with(PREFIX));
+        let mut made = files::folders(folder);
+        made.retain(|group| files::name(group).starts_with(PREFIX));
         if made.len() >= self.limit {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
@@ -42,9 +42,9 @@ impl Groups for Pretend {
     }
 
     fn remove(&mut self, group: &Path) -> io::Result<()> {
-        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        let name = files::name(group).to_owned();
         if let Ok(mut removed) = self.removed.lock() {
-            removed.push(name.into_owned());
+            removed.push(name);
         }
         std::fs::remove_dir_all(group)
     }

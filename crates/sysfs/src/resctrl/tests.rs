@@ -169,7 +169,7 @@ fn groups_are_made_while_the_processor_distinguishes_more() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains("`L3:0=f;1=f0` (Mask f0f has non-con"),
+        refused.contains("`L3:0=f;1=f0`: Mask f0f has non-con"),
         "{refused}"
     );
     resctrl.remove(&group).unwrap();
