@@ -45,7 +45,7 @@ pub struct Summary {
     pub system: Nanos,
     /// Threads that were born meanwhile.
     pub born: u64,
-    /// Records that did not fit into a ring; what they told is in the readings of [`Owner::Rest`].
+    /// Records that did not fit into a ring; what they told is in the samples of [`countersteer_model::counters::Owner::Rest`].
     pub lost: u64,
     /// Final counts in which an event was missing, likewise.
     pub partial: u64,

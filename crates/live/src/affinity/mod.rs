@@ -8,8 +8,8 @@
 //! - Threads of the kernel are never touched.
 //! - New threads inherit the affinity mask of their parent; an admission table places them within [`ADMISSION`] (the first
 //!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
-//! - Each change is journalled before it is made ([`journal`]), and restored when the engine is dropped or, if it was killed,
-//!   by [`restore`].
+//! - Each change is journalled before it is made ([`Journal`]), and restored when the engine is dropped or, if it was killed,
+//!   by [`crate::undo::restore()`].
 
 mod leave;
 mod place;
