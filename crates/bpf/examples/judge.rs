@@ -103,7 +103,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{} {kernel:?} {user:?}", thread.id.0);
         }
         if lists.len() > 1 && round % 5 == 0 {
-            engine.recount(lists[round / 5 % lists.len()].clone(), PERIOD)?;
+            engine.recount(
+                lists[round / 5 % lists.len()].clone(),
+                PERIOD,
+                undo.journal(),
+            )?;
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -142,7 +142,12 @@ impl ScxEngine {
     ///
     /// # Errors
     /// They cannot be opened, or are too many.
-    pub fn recount(&mut self, counters: Counters, period: Nanos) -> Result<(), ScxError> {
+    pub fn recount(
+        &mut self,
+        counters: Counters,
+        period: Nanos,
+        journal: &mut Journal,
+    ) -> Result<(), ScxError> {
         self.config.period = period;
         let next = self.counters(Some(counters))?;
         let Self {
@@ -156,12 +161,15 @@ impl ScxEngine {
             Some(counting) => counting.exchange(next, &pids, |counted| {
                 tasks.count(counted, &config.topology);
             })?,
-            None => {
-                let next = counting.insert(next);
-                pids.iter().try_for_each(|pid| next.attach(*pid))?;
-            }
+            None => *counting = Some(next),
         }
         self.blind = None;
+        // Processes that were forked before their parents were attached to, and not yet reported by then.
+        self.take_events(journal)?;
+        let pids = self.tasks.processes();
+        if let Some(counting) = &mut self.counting {
+            pids.iter().try_for_each(|pid| counting.attach(*pid))?;
+        }
         // The metric may be computed elsewhere from now on.
         match self.admission.as_ref().map(|(table, _)| table.clone()) {
             Some(table) => self.admit_by(&table),

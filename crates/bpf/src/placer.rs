@@ -62,9 +62,10 @@ impl Placer for ScxEngine {
         &mut self,
         counters: Counters,
         period: Nanos,
-        _: &mut Journal,
+        journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        Self::recount(self, counters, period).map_err(|why| EngineError::Uncounted(why.to_string()))
+        Self::recount(self, counters, period, journal)
+            .map_err(|why| EngineError::Uncounted(why.to_string()))
     }
 
     fn blindness(&self) -> Option<&str> {
