@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_counters::{CounterError, Inside, Pmus, Session, resolve};
+use countersteer_counters::{BpfLoader, CounterError, Pmus, Session, resolve};
 use countersteer_live::placer::{Counters, core_types};
 use countersteer_model::counters::{Plan, PlannedSet, parse_set};
 use countersteer_model::sample::Samples;
@@ -41,8 +41,8 @@ impl Counting {
             config.period,
             config.numbers.os_set(&config.topology.groups[0].cpus),
             core_types(&config.topology, &config.numbers),
-            Some(Inside {
-                load: Arc::new(move |errand| load_judging(errand, &judge)),
+            Some(BpfLoader {
+                load: Arc::new(move |request| load_judging(request, &judge)),
                 must: false,
             }),
         )?;

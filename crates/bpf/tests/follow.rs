@@ -9,7 +9,8 @@ use std::path::Path;
 use countersteer_bpf::follow::load;
 use countersteer_counters::resolve;
 use countersteer_counters::{
-    CoreTypes, CounterError, Errand, Heard, Inside, Pmus, Request, Session, Summary, Target,
+    BpfLoader, BpfRequest, CoreTypes, CounterError, Pmus, Request, Session, Summary, Target,
+    TaskReport,
 };
 use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_model::units::Nanos;
@@ -45,12 +46,12 @@ type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 fn count(request: Request) -> Option<(Counted, Summary)> {
     let session = match Session::open(
         request,
-        Some(Inside {
+        Some(BpfLoader {
             load: std::sync::Arc::new(load),
             must: true,
         }),
     ) {
-        Err(CounterError::NotInside { reason }) => {
+        Err(CounterError::NoBpf { reason }) => {
             eprintln!("skipped: {reason}");
             return None;
         }
@@ -176,7 +177,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     };
     let refused = Session::open(
         whole,
-        Some(Inside {
+        Some(BpfLoader {
             load: std::sync::Arc::new(load),
             must: true,
         }),
@@ -194,7 +195,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     assert!(
         Session::open(
             every,
-            Some(Inside {
+            Some(BpfLoader {
                 load: std::sync::Arc::new(load),
                 must: false
             })
@@ -219,7 +220,7 @@ fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
     let sets = &request.sets;
     let cpus = &request.cpus;
     let core_types = &request.core_types.by_cpu;
-    let errand = Errand {
+    let request = BpfRequest {
         sets,
         cpus,
         core_types,
@@ -228,7 +229,7 @@ fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
         interval: None,
         sparing: Nanos::ZERO,
     };
-    let mut follow = match load(&errand) {
+    let mut follow = match load(&request) {
         Ok(follow) => follow,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -246,6 +247,8 @@ fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let mut ended = Vec::new();
-    follow.collect(&mut |_, tid, heard| ended.extend(matches!(heard, Heard::Ended).then_some(tid)));
+    follow.collect(&mut |_, tid, report| {
+        ended.extend(matches!(report, TaskReport::Exited).then_some(tid))
+    });
     assert_eq!(ended, [child.id()]);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use countersteer_model::units::Nanos;
 
-use crate::inside::Bpf;
+use crate::bpf::Bpf;
 use crate::steering::engine::EngineName;
 use crate::values::time;
 

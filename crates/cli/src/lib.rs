@@ -6,12 +6,12 @@
 //! `examples/big_cache.rs` is one. The modules below are what a policy works with; [`lab`] runs experiments without a command line.
 
 mod args;
+mod bpf;
 mod command;
 mod counted;
 mod derivable;
 mod doctor;
 mod error;
-mod inside;
 mod interrupt;
 mod library;
 mod live_table;

@@ -13,8 +13,8 @@ use countersteer_report::{number, table};
 use countersteer_sysfs::waits::{Histogram, Schedstat, Source, ThreadWaits, Waits, Whose};
 use serde::Serialize;
 
+use crate::bpf::{Bpf, measure};
 use crate::error::{Kind, told};
-use crate::inside::{Bpf, measure};
 
 /// Waits of a thread, a process or a program between being able to run and running.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -38,7 +38,7 @@ pub enum CounterError {
     #[error(
         "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
     )]
-    NotInside { reason: String },
+    NoBpf { reason: String },
     /// The kernel refuses the event.
     #[error(
         "the kernel refuses to count `{event}` of {target}: {source}{}",

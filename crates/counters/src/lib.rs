@@ -16,13 +16,15 @@ mod error;
 mod perf;
 pub mod region;
 
+pub use counting::bpf::interface::{
+    BpfLoader, BpfRequest, Follow, Kind, Load, OfScheduler, TakeReport, TaskReport,
+};
 pub use counting::bpf::{may_load_programs, sees_all_threads};
 pub use counting::follow::TaskEvent;
 pub use counting::present::PresentProcesses;
 pub use counting::request::{Request, Target};
 pub use counting::run::{Stopper, Summary, Tick};
 pub use counting::session::Session;
-pub use counting::task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
 pub use error::CounterError;
 pub use perf::catalog::{Probe, probe, probe_event};
 pub use perf::final_counts::reports_final_counts;

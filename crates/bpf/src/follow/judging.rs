@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use countersteer_counters::{Errand, Resolved};
+use countersteer_counters::{BpfRequest, Resolved};
 use countersteer_model::models::{FixedFeature, FixedModel};
 use countersteer_model::sample::Event;
 use libbpf_rs::MapHandle;
@@ -59,14 +59,14 @@ pub(super) fn fits(layout: &Layout, classes: &Classes) -> bool {
 
 impl InKernel {
     /// Gives the programs their models; whether any class of CPUs has one.
-    pub(super) fn model(&mut self, errand: &Errand<'_>, judging: &Judging) -> bool {
-        let counted = self.layout.counted(errand.sets);
-        let interval_ns = errand.interval.map_or(0, |interval| interval.0);
+    pub(super) fn model(&mut self, request: &BpfRequest<'_>, judging: &Judging) -> bool {
+        let counted = self.layout.counted(request.sets);
+        let interval_ns = request.interval.map_or(0, |interval| interval.0);
         self.control(|control| control.period_ns = interval_ns);
         let sets = counted.len();
         let mut models = vec![types::model::default(); self.classes.first.len()];
         for ((class, cpu), into) in self.classes.first.iter().enumerate().zip(&mut models) {
-            let core_type = errand.core_types[cpu.index()] as usize;
+            let core_type = request.core_types[cpu.index()] as usize;
             let place = |set: usize, event: Event| {
                 let is = |resolved: &Resolved| resolved.planned.event == Some(event);
                 let nth = counted[set].iter().position(is)? as u32;

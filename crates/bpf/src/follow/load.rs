@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use countersteer_counters::{CpuCounters, Errand};
+use countersteer_counters::{BpfRequest, CpuCounters};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorExt, MapCore, MapFlags, PrintLevel};
 use rustc_hash::FxHashMap;
@@ -34,7 +34,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(errand: &Errand<'_>, layout: &Layout, classes: &Classes) -> Result<Self, String> {
+    fn of(request: &BpfRequest<'_>, layout: &Layout, classes: &Classes) -> Result<Self, String> {
         let per_slot = classes.first.len() * layout.sets.len();
         if per_slot > shared::MAX_KINDS as usize {
             return Err(format!(
@@ -43,10 +43,10 @@ impl Sizes {
             ));
         }
         // Room for so many threads that are there already, and for those that will be created on so many CPUs.
-        let created = LEAST_SLOTS.max(SLOTS_PER_CPU * errand.cpus.len());
+        let created = LEAST_SLOTS.max(SLOTS_PER_CPU * request.cpus.len());
         Ok(Self {
             cpus: classes.of.len(),
-            slots: created.max(2 * errand.threads),
+            slots: created.max(2 * request.threads),
             per_slot,
         })
     }
@@ -85,7 +85,7 @@ pub(crate) fn quietly<T>(what: impl FnOnce() -> T) -> T {
 
 /// The programs with tables of these sizes, in the kernel but not attached.
 fn skeleton(
-    errand: &Errand<'_>,
+    request: &BpfRequest<'_>,
     layout: &Layout,
     sizes: &Sizes,
     judging: Option<&Judging>,
@@ -101,12 +101,12 @@ fn skeleton(
         settings.kinds = sizes.per_slot as u32;
         settings.sets = layout.sets.len() as u32;
         settings.events = layout.places() as u32;
-        settings.timed = u32::from(Layout::is_timed(errand.sets));
-        settings.program = errand.program.unwrap_or(0);
+        settings.timed = u32::from(Layout::is_timed(request.sets));
+        settings.program = request.program.unwrap_or(0);
         settings.judging = u32::from(judging.is_some());
     }
     // No thread is adopted, so each is seen to exit.
-    open.progs.on_free.set_autoload(errand.program.is_none());
+    open.progs.on_free.set_autoload(request.program.is_none());
     let events = layout.places() * sizes.per_slot * sizes.cpus;
     let maps = &mut open.maps;
     let judged = judging.map_or(1, |_| sizes.slots as u32);
@@ -130,27 +130,30 @@ fn skeleton(
 }
 
 impl InKernel {
-    pub(super) fn load(errand: &Errand<'_>, judging: Option<&Judging>) -> Result<Self, String> {
+    pub(super) fn load(
+        request: &BpfRequest<'_>,
+        judging: Option<&Judging>,
+    ) -> Result<Self, String> {
         // Trying takes time: most users who lack the privilege get the answer without.
         if !countersteer_counters::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
-        let layout = Layout::of(errand.sets)?;
+        let layout = Layout::of(request.sets)?;
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
-        let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types, most);
+        let classes = Classes::find(Path::new("/"), request.cpus, request.core_types, most);
         // What the library would print is an error only where BPF was asked for.
-        quietly(|| Self::load_for(errand, layout, classes, judging))
+        quietly(|| Self::load_for(request, layout, classes, judging))
     }
 
     fn load_for(
-        errand: &Errand<'_>,
+        request: &BpfRequest<'_>,
         layout: Layout,
         classes: Classes,
         judging: Option<&Judging>,
     ) -> Result<Self, String> {
-        let sizes = Sizes::of(errand, &layout, &classes)?;
+        let sizes = Sizes::of(request, &layout, &classes)?;
         let judging = judging.filter(|_| judging::fits(&layout, &classes));
-        let skel = skeleton(errand, &layout, &sizes, judging)?;
+        let skel = skeleton(request, &layout, &sizes, judging)?;
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
             links: Vec::new(),
@@ -164,7 +167,7 @@ impl InKernel {
             known: Vec::new(),
             reported: Vec::new(),
             before: FxHashMap::default(),
-            sparing: errand.sparing,
+            sparing: request.sparing,
             exited: Vec::new(),
             unseen: 0,
             living: 0,
@@ -172,14 +175,14 @@ impl InKernel {
             counts: Vec::new(),
             skel,
         };
-        inside.count(errand)?;
+        inside.count(request)?;
         inside.counts.resize(inside.layout.width(), 0);
         if let Some(judging) = judging {
-            judging.set_judges(inside.model(errand, judging));
+            judging.set_judges(inside.model(request, judging));
         }
         inside.prepare_cpus(&sizes);
-        inside.want(errand.program.and(Some(0)));
-        match errand.program {
+        inside.want(request.program.and(Some(0)));
+        match request.program {
             Some(program) => inside.slot_program(program)?,
             // Found out now, while there is another way.
             None => inside.adopter().map(drop).map_err(|e| e.to_string())?,
@@ -225,9 +228,9 @@ impl InKernel {
     }
 
     /// Opens counters on CPUs and hands them over.
-    fn count(&mut self, errand: &Errand<'_>) -> Result<(), String> {
-        let counted = self.layout.counted(errand.sets);
-        self.counters = CpuCounters::open(&counted, errand.cpus).map_err(|e| e.to_string())?;
+    fn count(&mut self, request: &BpfRequest<'_>) -> Result<(), String> {
+        let counted = self.layout.counted(request.sets);
+        self.counters = CpuCounters::open(&counted, request.cpus).map_err(|e| e.to_string())?;
         let wanted = |cpu| {
             counted
                 .iter()
@@ -235,7 +238,7 @@ impl InKernel {
                 .filter(|event| event.on(cpu).is_some())
                 .count()
         };
-        if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
+        if self.counters.events().len() < request.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
         for cpu in &self.classes.first {

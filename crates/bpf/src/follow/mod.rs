@@ -12,7 +12,7 @@ mod table;
 use std::io;
 use std::mem::offset_of;
 
-use countersteer_counters::{CpuCounters, Errand, Follow, Hear, Kind};
+use countersteer_counters::{BpfRequest, CpuCounters, Follow, Kind, TakeReport};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{Link, ProgramInput};
 use rustc_hash::FxHashMap;
@@ -77,21 +77,21 @@ impl Drop for InKernel {
     }
 }
 
-/// Loads what an errand needs; says why that cannot be done.
+/// Loads what an request needs; says why that cannot be done.
 ///
 /// # Errors
 /// No privilege, a kernel that is too old, too many events or types of cores.
-pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
-    InKernel::load(errand, None).map(|inside| Box::new(inside) as Box<dyn Follow>)
+pub fn load(request: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
+    InKernel::load(request, None).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
 /// The same, with speed-up factors computed of what is counted, where there is room for them.
 pub(crate) fn load_judging(
-    errand: &Errand<'_>,
+    request: &BpfRequest<'_>,
     judging: &Judging,
 ) -> Result<Box<dyn Follow>, String> {
     judging.set_judges(false);
-    InKernel::load(errand, Some(judging)).map(|inside| Box::new(inside) as Box<dyn Follow>)
+    InKernel::load(request, Some(judging)).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
 /// Whether a thread that is followed runs there.
@@ -219,7 +219,7 @@ impl Follow for InKernel {
         Ok(())
     }
 
-    fn collect(&mut self, hear: Hear<'_>) {
+    fn collect(&mut self, take: TakeReport<'_>) {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
         let now = now.map_or(u64::MAX, |t| {
             t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
@@ -233,7 +233,7 @@ impl Follow for InKernel {
         });
         self.exited.clear();
         for nr in 0..self.taken() {
-            if self.slots.changes(nr) != self.known[nr].changes && self.report(nr, hear) {
+            if self.slots.changes(nr) != self.known[nr].changes && self.report(nr, take) {
                 self.give_back(nr);
             }
         }

@@ -5,7 +5,7 @@
 use std::io;
 use std::mem::offset_of;
 
-use countersteer_counters::{Hear, Heard};
+use countersteer_counters::{TakeReport, TaskReport};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{MapCore, MapFlags};
 
@@ -79,7 +79,7 @@ impl InKernel {
     }
 
     /// Reports what is new of a slot; whether its thread has exited.
-    pub(super) fn report(&mut self, nr: usize, hear: Hear<'_>) -> bool {
+    pub(super) fn report(&mut self, nr: usize, take: TakeReport<'_>) -> bool {
         // Most threads have counted, and that is all.
         let (changes, (state, named, renumbered_ns, exec_ns, at_ns)) = self.settled(nr, |slots| {
             let slot = slots.entry(nr);
@@ -95,7 +95,7 @@ impl InKernel {
         });
         let known = self.known[nr];
         if !known.is_nothing_new(state, named, renumbered_ns, exec_ns) {
-            return self.report_all(nr, hear);
+            return self.report_all(nr, take);
         }
         self.known[nr].changes = changes;
         self.report_counts(
@@ -103,13 +103,13 @@ impl InKernel {
             (known.pid, known.tid),
             Nanos(at_ns.max(renumbered_ns)),
             true,
-            hear,
+            take,
         );
         false
     }
 
     /// The same if there may be more than counts to report.
-    fn report_all(&mut self, nr: usize, hear: Hear<'_>) -> bool {
+    fn report_all(&mut self, nr: usize, take: TakeReport<'_>) -> bool {
         let (changes, slot) = self.settled(nr, |slots| slots.read(nr));
         // A thread that has never run does not know its number yet.
         if slot.state == shared::SLOT_FREE || slot.tid == 0 {
@@ -141,10 +141,10 @@ impl InKernel {
         );
         let is_new = known.tid == 0 && slot.parent != 0;
         if is_new {
-            hear(
+            take(
                 Nanos(slot.forked_ns),
                 slot.tid,
-                Heard::Born {
+                TaskReport::Forked {
                     pid,
                     parent: slot.parent,
                 },
@@ -155,10 +155,10 @@ impl InKernel {
             let width = self.layout.width();
             self.before
                 .insert(nr, self.reported[nr * width..][..width].to_vec());
-            hear(
+            take(
                 Nanos(slot.renumbered_ns),
                 tid,
-                Heard::Renumbered {
+                TaskReport::Renumbered {
                     pid,
                     before: slot.tid,
                 },
@@ -166,20 +166,20 @@ impl InKernel {
         }
         let name = slot.name.map(|letter| letter as u8);
         if known.exec_ns != slot.exec_ns {
-            hear(Nanos(slot.exec_ns), tid, Heard::Starts(name));
+            take(Nanos(slot.exec_ns), tid, TaskReport::Exec(name));
         } else if known.named != slot.named || is_new {
             let since = if renumbered || !is_new {
                 now
             } else {
                 Nanos(slot.forked_ns)
             };
-            hear(since, tid, Heard::Named(name));
+            take(since, tid, TaskReport::Named(name));
         }
-        self.report_counts(nr, (pid, tid), now, false, hear);
+        self.report_counts(nr, (pid, tid), now, false, take);
         let left = slot.state == shared::SLOT_EXITED;
         if left {
             self.exited.push(tid);
-            hear(now, tid, Heard::Ended);
+            take(now, tid, TaskReport::Exited);
         }
         left
     }
@@ -191,7 +191,7 @@ impl InKernel {
         (pid, tid): (u32, u32),
         now: Nanos,
         alone: bool,
-        hear: Hear<'_>,
+        take: TakeReport<'_>,
     ) {
         let kinds = self.kinds_per_slot();
         let width = self.layout.width();
@@ -219,10 +219,10 @@ impl InKernel {
                     .entry(nr * kinds + kind)
                     .field(offset_of!(types::row, cpu)) as u32,
             );
-            hear(
+            take(
                 now,
                 tid,
-                Heard::Counted {
+                TaskReport::Counted {
                     pid,
                     kind,
                     cpu,

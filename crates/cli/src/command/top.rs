@@ -12,9 +12,9 @@ use countersteer_counters::{
 use countersteer_model::units::Nanos;
 
 use crate::args::EventArgs;
+use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
-use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::output::RecordOut;
 use crate::session::{self, About};
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let open = |target, bpf| {
         Session::open(
             request(args, target, &pmus, &counted, core_types.clone()),
-            inside(bpf),
+            loader(bpf),
         )
     };
     let session = match target(args) {
@@ -202,7 +202,7 @@ fn everybody(
             Target::Present(PresentProcesses::everybody().pids),
             Bpf::Always,
         ) {
-            Err(CounterError::NotInside { .. }) if bpf == Bpf::Auto => {}
+            Err(CounterError::NoBpf { .. }) if bpf == Bpf::Auto => {}
             opened => return Ok((opened?, None)),
         }
     }

@@ -28,8 +28,8 @@ use super::summary::Summary;
 use super::supervisor::{Control, Supervisor};
 use super::tally::{Tally, Tell};
 use super::waits::Waits;
+use crate::bpf::{Bpf, loader};
 use crate::error::{Kind, told};
-use crate::inside::{Bpf, inside};
 use crate::session::survive_limits;
 use crate::waits::{Meter, Wait};
 
@@ -232,7 +232,7 @@ fn engine(
         counters: counters.sets,
         period: job.period,
         dry: job.dry,
-        inside: inside(Bpf::Auto),
+        bpf: loader(Bpf::Auto),
     };
     let events = policy.needs().events || job.record.is_some();
     let scheduler = scheduler(chosen(job), &affinity, events, job.steal_above)?;

@@ -8,8 +8,8 @@ use countersteer_model::counters::Owner;
 use countersteer_sysfs::procfs::{PROC, Status};
 use countersteer_sysfs::waits::{Source, Waits, Whose};
 
+use crate::bpf::{Bpf, measure};
 use crate::error::{Kind, told};
-use crate::inside::{Bpf, measure};
 use crate::waits::Wait;
 
 /// Their name among providers of virtual counters.

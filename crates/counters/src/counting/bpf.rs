@@ -3,6 +3,8 @@
 //! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: events, as the rings of counters
 //! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
 //! costs less than counters of threads do, but needs more privileges.
+pub(crate) mod interface;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -14,10 +16,10 @@ use countersteer_sysfs::procfs::{PROC, Procfs};
 use super::event_sorter::EventSorter;
 use super::request::{Request, Target, sample_ns};
 use super::task_counters::TaskCounters;
-use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
 use crate::CounterError;
 use crate::perf::open::{GroupInfo, Opening, Places, Says};
 use crate::perf::sys;
+use interface::{BpfLoader, BpfRequest, Follow, Kind, TaskReport};
 
 /// How often is looked whether there is room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -30,14 +32,14 @@ pub(super) fn follow(
     request: &Request,
     sparing_ns: u64,
     (threads, program): (usize, Option<u32>),
-    inside: &Inside,
+    loader: &BpfLoader,
 ) -> Result<Option<Box<dyn Follow>>, CounterError> {
     let sparing = Nanos(sample_ns(
         request.interval.map_or(u64::MAX, |i| i.0),
         sparing_ns,
     ));
     let core_types = &request.core_types.by_cpu;
-    let errand = Errand {
+    let asked = BpfRequest {
         sets: &request.sets,
         cpus: &request.cpus,
         core_types,
@@ -48,10 +50,10 @@ pub(super) fn follow(
     };
     let loaded = suits(request)
         .map_err(str::to_owned)
-        .and_then(|()| (inside.load)(&errand));
+        .and_then(|()| (loader.load)(&asked));
     match loaded {
         Ok(follow) => Ok(Some(follow)),
-        Err(reason) if inside.must => Err(CounterError::NotInside { reason }),
+        Err(reason) if loader.must => Err(CounterError::NoBpf { reason }),
         Err(_) => Ok(None),
     }
 }
@@ -176,9 +178,9 @@ impl TaskCounters for BpfCounters {
 
     fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger) {
         let Self { follow, infos, .. } = self;
-        follow.collect(&mut |at, tid, heard| match heard {
+        follow.collect(&mut |at, tid, report| match report {
             // That is most of all, and when it comes is all the same.
-            Heard::Counted {
+            TaskReport::Counted {
                 pid,
                 kind,
                 cpu,
@@ -203,7 +205,7 @@ impl TaskCounters for BpfCounters {
                     &told,
                 );
             }
-            _ => sorter.heard(at, tid, &heard),
+            _ => sorter.report(at, tid, &report),
         });
         sorter.lost = follow.lost();
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use countersteer_model::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
-use super::task_counting::Heard;
+use super::bpf::interface::TaskReport;
 use crate::perf::record::{Counts, Record, parse};
 
 /// What has happened to a thread.
@@ -146,14 +146,14 @@ impl EventSorter {
         }
     }
 
-    /// Takes in what was heard inside the kernel.
-    pub(super) fn heard(&mut self, at: Nanos, tid: u32, heard: &Heard<'_>) {
-        let kind = match *heard {
-            Heard::Born { pid, parent } => KernelEventKind::Forked { pid, parent },
-            Heard::Renumbered { pid, before } => KernelEventKind::Renumbered { pid, before },
-            Heard::Named(name) => KernelEventKind::Named { name, exec: false },
-            Heard::Starts(name) => KernelEventKind::Named { name, exec: true },
-            Heard::Counted {
+    /// Takes in what BPF programs report.
+    pub(super) fn report(&mut self, at: Nanos, tid: u32, report: &TaskReport<'_>) {
+        let kind = match *report {
+            TaskReport::Forked { pid, parent } => KernelEventKind::Forked { pid, parent },
+            TaskReport::Renumbered { pid, before } => KernelEventKind::Renumbered { pid, before },
+            TaskReport::Named(name) => KernelEventKind::Named { name, exec: false },
+            TaskReport::Exec(name) => KernelEventKind::Named { name, exec: true },
+            TaskReport::Counted {
                 pid,
                 kind,
                 cpu,
@@ -179,7 +179,7 @@ impl EventSorter {
                     cpu,
                 }
             }
-            Heard::Ended => {
+            TaskReport::Exited => {
                 self.ended += 1;
                 KernelEventKind::Exited { pid: None }
             }
@@ -450,7 +450,7 @@ mod tests {
             final_counts: 2,
             ..EventSorter::default()
         };
-        let hear = |sorter: &mut EventSorter, now, records: &[Vec<u8>]| {
+        let take = |sorter: &mut EventSorter, now, records: &[Vec<u8>]| {
             records.iter().for_each(|record| sorter.record(record));
             let mut told = Vec::new();
             sorter.settled(now, false, |n, _| {
@@ -461,41 +461,41 @@ mod tests {
         let ms = |ms: u64| ms * 1_000_000;
         let [last, more] = [30, 31].map(|at| testing::last(1, 2, 7, ms(at), 3, &[8]));
         let records = [testing::fork(1, 2, 1, ms(10)), testing::exit(1, 2, ms(20))];
-        assert_eq!(hear(&mut sorter, ms(23), &records), [(2, false)]);
-        assert_eq!(hear(&mut sorter, ms(32), &[last]), [(2, false)]);
+        assert_eq!(take(&mut sorter, ms(23), &records), [(2, false)]);
+        assert_eq!(take(&mut sorter, ms(32), &[last]), [(2, false)]);
         // Nobody waits for who was there first, and owes nothing.
         assert_eq!(
-            hear(&mut sorter, ms(35), &[testing::exit(1, 1, ms(30))]),
+            take(&mut sorter, ms(35), &[testing::exit(1, 1, ms(30))]),
             [(1, true)]
         );
-        assert_eq!(hear(&mut sorter, ms(36), &[more]), [(2, false), (2, true)]);
+        assert_eq!(take(&mut sorter, ms(36), &[more]), [(2, false), (2, true)]);
         assert!(sorter.owed.is_empty());
         // A number that comes back, a program of another thread, a second without a word, the end of counting.
         let dead = |sorter: &mut EventSorter| {
             let records = [testing::fork(5, 6, 5, ms(40)), testing::exit(5, 6, ms(41))];
-            assert_eq!(hear(sorter, ms(45), &records), [(6, false)]);
+            assert_eq!(take(sorter, ms(45), &records), [(6, false)]);
         };
         dead(&mut sorter);
         assert_eq!(
-            hear(&mut sorter, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
+            take(&mut sorter, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
             [(6, true), (6, false)]
         );
         sorter.forgive(6);
         dead(&mut sorter);
         assert_eq!(
-            hear(&mut sorter, ms(47), &[testing::starts(5, ms(46))]),
+            take(&mut sorter, ms(47), &[testing::starts(5, ms(46))]),
             [(6, true), (5, false)]
         );
         dead(&mut sorter);
         sorter.forgive(6);
-        assert_eq!(hear(&mut sorter, ms(46), &[]), [(6, true)]);
+        assert_eq!(take(&mut sorter, ms(46), &[]), [(6, true)]);
         assert_eq!(sorter.unheard, 2);
         dead(&mut sorter);
-        assert_eq!(hear(&mut sorter, ms(1041), &[]), []);
-        assert_eq!(hear(&mut sorter, ms(1043), &[]), [(6, true)]);
+        assert_eq!(take(&mut sorter, ms(1041), &[]), []);
+        assert_eq!(take(&mut sorter, ms(1043), &[]), [(6, true)]);
         dead(&mut sorter);
         sorter.no_more();
-        assert_eq!(hear(&mut sorter, ms(47), &[]), [(6, true)]);
+        assert_eq!(take(&mut sorter, ms(47), &[]), [(6, true)]);
         assert!(sorter.owed.is_empty());
     }
 }

@@ -13,6 +13,5 @@ pub(crate) mod run;
 pub(crate) mod session;
 mod targets;
 mod task_counters;
-pub(crate) mod task_counting;
 mod tasks;
 mod trees;

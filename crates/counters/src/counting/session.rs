@@ -9,6 +9,7 @@ use countersteer_model::counters::{Owner, Samples, Which};
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::launch::{self, Held};
 
+use super::bpf::interface::BpfLoader;
 use super::bpf::{self, BpfCounters};
 use super::event_sorter::TAKEN_IN;
 use super::follow::{Follower, TaskEvent};
@@ -16,7 +17,6 @@ use super::per_thread::PerThread;
 use super::request::{Request, SPARING_NS, Target};
 use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
 use super::task_counters::TaskCounters;
-use super::task_counting::Inside;
 use super::tasks;
 use crate::CounterError;
 use crate::perf::hotplug::Hotplug;
@@ -39,8 +39,8 @@ pub struct Session {
     turned: Nanos,
     /// Records that were lost when trees were last looked at.
     lost: u64,
-    /// How threads may be followed inside the kernel by a session that takes this one's place.
-    offer: Option<Inside>,
+    /// How threads may be counted by BPF programs by a session that takes this one's place.
+    offer: Option<BpfLoader>,
     /// Where counters of CPUs are open: which of them come back after they were offline, and the control group.
     of_cpus: Option<(Hotplug, Option<OwnedFd>)>,
 }
@@ -52,12 +52,12 @@ pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
 
 impl Session {
-    /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are followed inside the kernel, where
+    /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are counted by BPF programs, where
     /// that is offered and can be done.
     ///
     /// # Errors
     /// Counters that cannot be opened, targets that are not there.
-    pub fn open(request: Request, inside: Option<Inside>) -> Result<Self, CounterError> {
+    pub fn open(request: Request, loader: Option<BpfLoader>) -> Result<Self, CounterError> {
         let child = match &request.target {
             Target::Launch(command) => Some(launch::hold(
                 command,
@@ -72,16 +72,16 @@ impl Session {
             Target::Present(_) => Vec::new(),
             _ => awaited(&roots)?,
         };
-        let follow = inside
+        let follow = loader
             .as_ref()
-            .map(|inside| bpf::follow(&request, SPARING_NS, (roots.len(), program), inside))
+            .map(|loader| bpf::follow(&request, SPARING_NS, (roots.len(), program), loader))
             .transpose()?
             .flatten();
         let is_inside = follow.is_some();
         let open = match follow {
             Some(follow) => {
                 let pids = pids_of(&roots);
-                Self::inside(
+                Self::by_bpf(
                     &request,
                     BpfCounters::new(follow, &request.plan, pids, awaited)?,
                 )
@@ -108,10 +108,10 @@ impl Session {
         Ok(session)
     }
 
-    /// With threads that are followed inside the kernel.
-    fn inside(request: &Request, followed: BpfCounters) -> Open {
-        let follower = Follower::new(&request.core_types.by_cpu, followed.groups(), &request.plan);
-        (Box::new(followed), follower, None)
+    /// With threads that are counted by BPF programs.
+    fn by_bpf(request: &Request, counted: BpfCounters) -> Open {
+        let follower = Follower::new(&request.core_types.by_cpu, counted.groups(), &request.plan);
+        (Box::new(counted), follower, None)
     }
 
     /// With counters of threads, CPUs or control groups.

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countersteer_counters::{Inside, Session, TaskEvent};
+use countersteer_counters::{BpfLoader, Session, TaskEvent};
 use countersteer_model::counters::Plan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
@@ -58,8 +58,8 @@ pub struct AffinityConfig {
     pub period: Nanos,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
-    /// How threads may be counted inside the kernel.
-    pub inside: Option<Inside>,
+    /// How threads may be counted by BPF programs.
+    pub bpf: Option<BpfLoader>,
 }
 
 /// Steers threads by their masks.
@@ -100,16 +100,16 @@ impl AffinityEngine {
         let core_types = core_types(&config.topology, &config.numbers);
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
-        let open = |counters, inside| {
+        let open = |counters, loader| {
             Session::without_threads(
                 counters,
                 config.period,
                 online.clone(),
                 core_types.clone(),
-                inside,
+                loader,
             )
         };
-        let (session, blind) = match open(counters, config.inside.clone()) {
+        let (session, blind) = match open(counters, config.bpf.clone()) {
             Ok(session) => (session, None),
             Err(error) => (open(nothing(), None)?, Some(error.to_string())),
         };

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use countersteer_counters::{Errand, Follow, Hear, Inside, Kind, sees_all_threads};
+use countersteer_counters::{BpfLoader, BpfRequest, Follow, Kind, TakeReport, sees_all_threads};
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl Follow for Forgetful {
         Ok(())
     }
 
-    fn collect(&mut self, _: Hear<'_>) {}
+    fn collect(&mut self, _: TakeReport<'_>) {}
 
     fn living(&mut self) -> Vec<(u32, u32)> {
         Vec::new()
@@ -44,7 +44,7 @@ impl Follow for Forgetful {
     }
 }
 
-fn load(_: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
+fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
     Ok(Box::new(Forgetful(Instant::now())))
 }
 
@@ -59,7 +59,7 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     let program = Program::start(&format!("(sleep 0.1; {}) & wait; {SPIN}", wait_for(&gate)));
     let journals = folder.path().join("journals");
     let affinity = AffinityConfig {
-        inside: Some(Inside {
+        bpf: Some(BpfLoader {
             load: std::sync::Arc::new(load),
             must: true,
         }),

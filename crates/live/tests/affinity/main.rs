@@ -155,7 +155,7 @@ fn config(counters: Option<Counters>) -> AffinityConfig {
         counters,
         period: PERIOD,
         dry: false,
-        inside: None,
+        bpf: None,
     }
 }
 

@@ -15,9 +15,9 @@ use countersteer_model::units::Nanos;
 use countersteer_report::readings::Style;
 
 use crate::args::EventArgs;
+use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
-use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::output::RecordOut;
 use crate::remote;
@@ -138,7 +138,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     // A program that is started is one of this process's children from its first moment on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
-    let session = Session::open(request, inside(bpf(&args)?))?;
+    let session = Session::open(request, loader(bpf(&args)?))?;
     let mut bank = Bank::open(&args.counted.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();

@@ -11,8 +11,8 @@ use countersteer_report::{number, table};
 use countersteer_sysfs::launch::Ending;
 
 use super::{Args, screen, style};
+use crate::bpf::loader;
 use crate::counted::Counted;
-use crate::inside::inside;
 use crate::session;
 
 /// A quantity in all runs.
@@ -45,7 +45,7 @@ pub(super) fn run(
     let mut last = Summary::default();
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
-        let session = Session::open(request.clone(), inside(super::bpf(args)?))?;
+        let session = Session::open(request.clone(), loader(super::bpf(args)?))?;
         last = session.run(|tick| {
             sums.add(tick.readings);
             ControlFlow::Continue(())

@@ -15,10 +15,10 @@ use countersteer_model::events::EventDef;
 use countersteer_model::metric::MetricDef;
 use countersteer_sysfs::sensors::{self, Kind, PROVIDERS, ProviderDef, column_of};
 
+use crate::bpf::Bpf;
 use crate::counted::Counted;
 use crate::derivable::derivable;
 use crate::error::{self, told};
-use crate::inside::Bpf;
 use crate::top::tails::{self, Tail};
 pub use measure::Measure;
 use measure::What;

@@ -10,14 +10,14 @@ use super::super::follow::{Follower, TaskEvent};
 use super::super::request::SPARING_NS;
 use super::super::request::testing::request;
 use super::super::session::Session;
-use super::super::task_counting::Hear;
+use super::interface::TakeReport;
 use super::*;
 use std::io;
 use std::process::Command;
 
-/// What is heard at each look, written down.
+/// What is reported at each look, written down.
 struct Script {
-    looks: VecDeque<Vec<(u64, u32, Heard<'static>)>>,
+    looks: VecDeque<Vec<(u64, u32, TaskReport<'static>)>>,
     /// Who has not left its CPU at each look.
     living: VecDeque<Vec<(u32, u32)>>,
     has_room: bool,
@@ -52,12 +52,12 @@ impl Follow for Script {
         Ok(())
     }
 
-    fn collect(&mut self, hear: Hear<'_>) {
+    fn collect(&mut self, take: TakeReport<'_>) {
         self.looks
             .pop_front()
             .into_iter()
             .flatten()
-            .for_each(|(at, tid, heard)| hear(Nanos(at), tid, heard));
+            .for_each(|(at, tid, report)| take(Nanos(at), tid, report));
     }
 
     fn living(&mut self) -> Vec<(u32, u32)> {
@@ -77,7 +77,7 @@ impl Follow for Script {
     }
 }
 
-fn backend(looks: Vec<Vec<(u64, u32, Heard<'static>)>>) -> (BpfCounters, Follower) {
+fn backend(looks: Vec<Vec<(u64, u32, TaskReport<'static>)>>) -> (BpfCounters, Follower) {
     let plan = request(1, None).plan;
     let script = Script {
         looks: looks.into(),
@@ -97,10 +97,10 @@ const fn counted(
     enabled: u64,
     running: u64,
     values: &'static [u64],
-) -> Heard<'static> {
+) -> TaskReport<'static> {
     let enabled = Nanos(enabled);
     let running = Nanos(running);
-    Heard::Counted {
+    TaskReport::Counted {
         pid: 1,
         kind,
         cpu: CpuId(cpu),
@@ -124,7 +124,7 @@ fn who_goes_on_is_counted_beside_what_befalls_others() {
     let kind = 0;
     let cpu = CpuId(3);
     let values = &[130, 250];
-    let alone = Heard::Counted {
+    let alone = TaskReport::Counted {
         pid,
         kind,
         cpu,
@@ -135,7 +135,7 @@ fn who_goes_on_is_counted_beside_what_befalls_others() {
     };
     let second = vec![
         (40, 1, alone),
-        (30, 2, Heard::Born { pid: 1, parent: 1 }),
+        (30, 2, TaskReport::Forked { pid: 1, parent: 1 }),
         (35, 2, counted(1, 4, 5, 5, &[7, 0])),
     ];
     let (mut backend, mut follower) = backend(vec![first, second]);
@@ -160,17 +160,17 @@ fn who_goes_on_is_counted_beside_what_befalls_others() {
 }
 
 #[test]
-fn what_is_heard_becomes_readings_of_the_time_since_the_last() {
+fn what_is_reported_becomes_readings_of_the_time_since_the_last() {
     let first = vec![
         (20, 1, counted(0, 2, 15, 10, &[100, 200])),
         // Told later, and earlier by its time.
-        (10, 2, Heard::Born { pid: 1, parent: 1 }),
-        (10, 2, Heard::Named(*b"worker\0nonsense!")),
+        (10, 2, TaskReport::Forked { pid: 1, parent: 1 }),
+        (10, 2, TaskReport::Named(*b"worker\0nonsense!")),
         (30, 2, counted(1, 4, 20, 20, &[7, 0])),
     ];
     let second = vec![
         (50, 2, counted(1, 4, 25, 25, &[9, 0])),
-        (50, 2, Heard::Ended),
+        (50, 2, TaskReport::Exited),
     ];
     let (mut backend, mut follower) = backend(vec![first, second]);
     follower.listen(&mut backend, false);
@@ -264,14 +264,14 @@ fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
 fn an_engine_learns_of_forks_execs_and_exits() {
     let mut program = Command::new("sleep").arg("60").spawn().unwrap();
     let own = program.id();
-    let born = |pid, parent| Heard::Born { pid, parent };
+    let born = |pid, parent| TaskReport::Forked { pid, parent };
     let name = *b"program\0nonsense";
     let look = vec![
         (10, 2, born(2, own)),
         (11, 3, born(2, 2)),
-        (20, 2, Heard::Ended),
-        (21, 2, Heard::Renumbered { pid: 2, before: 3 }),
-        (22, 2, Heard::Starts(name)),
+        (20, 2, TaskReport::Exited),
+        (21, 2, TaskReport::Renumbered { pid: 2, before: 3 }),
+        (22, 2, TaskReport::Exec(name)),
     ];
     let script = Script {
         looks: VecDeque::from([look]),

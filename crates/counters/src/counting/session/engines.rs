@@ -4,11 +4,11 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 
+use super::super::bpf::interface::BpfLoader;
 use super::super::bpf::{self, BpfCounters};
 use super::super::follow::Follower;
 use super::super::per_thread::PerThread;
 use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
-use super::super::task_counting::Inside;
 use super::{Open, Session};
 use crate::CounterError;
 use crate::perf::open::Opened;
@@ -16,7 +16,7 @@ use crate::perf::resolve::{CoreTypes, Resolved};
 
 impl Session {
     /// Counts no thread yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
-    /// which act on whether a thread ran all through a period, samples are close together. Threads are followed inside the kernel,
+    /// which act on whether a thread ran all through a period, samples are close together. Threads are counted by BPF programs,
     /// where that is offered and can be done.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Session {
         interval: Nanos,
         cpus: CpuSet,
         core_types: CoreTypes,
-        inside: Option<Inside>,
+        loader: Option<BpfLoader>,
     ) -> Result<Self, CounterError> {
         let request = Request {
             target: Target::Processes(Vec::new()),
@@ -44,19 +44,19 @@ impl Session {
             core_types,
         };
         let nothing = request.sets.iter().all(Vec::is_empty);
-        let follow = inside
+        let follow = loader
             .as_ref()
             .filter(|_| !nothing)
-            .map(|inside| {
+            .map(|loader| {
                 let room = (PROC.thread_count().unwrap_or(0), None);
-                bpf::follow(&request, LEAST_SAMPLE_NS, room, inside)
+                bpf::follow(&request, LEAST_SAMPLE_NS, room, loader)
             })
             .transpose()?
             .flatten();
         let session = match follow {
             Some(follow) => {
-                let followed = BpfCounters::new(follow, &request.plan, Vec::new(), Vec::new())?;
-                Self::of_engine(request, followed)
+                let counted = BpfCounters::new(follow, &request.plan, Vec::new(), Vec::new())?;
+                Self::of_engine(request, counted)
             }
             None => {
                 let mut open = if nothing {
@@ -69,14 +69,14 @@ impl Session {
             }
         };
         Ok(Self {
-            offer: inside,
+            offer: loader,
             ..session
         })
     }
 
     /// Counts no thread yet, by what follows threads inside the kernel.
-    pub(in super::super) fn of_engine(request: Request, followed: BpfCounters) -> Self {
-        let mut open = Self::inside(&request, followed);
+    pub(in super::super) fn of_engine(request: Request, counted: BpfCounters) -> Self {
+        let mut open = Self::by_bpf(&request, counted);
         open.1.task_events = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
     }

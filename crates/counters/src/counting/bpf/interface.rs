@@ -1,7 +1,6 @@
-//! The interface of counting tasks inside the kernel: what is asked, and what is told.
+//! The interface of counting threads by BPF programs, which are outside of this crate.
 //!
-//! Input: an [`Errand`]. Output: a [`Follow`], which tells what happened to threads as [`Heard`]. BPF programs implement it
-//! outside of this crate.
+//! Input: a [`BpfRequest`]. Output: a [`Follow`], which reports what happened to threads as [`TaskReport`]s.
 
 use std::fmt;
 use std::io;
@@ -14,12 +13,12 @@ use crate::perf::catalog::TASK_CLOCK;
 use crate::perf::resolve::Resolved;
 use crate::perf::sys::abi;
 
-/// What is to be counted inside the kernel, and of whom.
+/// What is to be counted, and of which threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Errand<'a> {
+pub struct BpfRequest<'a> {
     pub sets: &'a [Vec<Resolved>],
     pub cpus: &'a CpuSet,
-    /// Core types by CPU, which are to be told apart.
+    /// Core types by CPU, which are counted apart.
     pub core_types: &'a [u32],
     /// A program that is held in front of its `exec`, and is followed from there on.
     pub program: Option<u32>,
@@ -27,7 +26,7 @@ pub struct Errand<'a> {
     pub threads: usize,
     /// The sampling period, if there is one.
     pub interval: Option<Nanos>,
-    /// Whoever has had a CPU for less than that when readings are taken is read next time: it would be interrupted for that.
+    /// A thread that has had a CPU for less than that is read next time: it would be interrupted for that.
     pub sparing: Nanos,
 }
 
@@ -40,7 +39,7 @@ pub struct Kind {
     pub present: u64,
 }
 
-/// What whoever switches threads knows of them without a counter.
+/// What is known of threads at context switches without a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfScheduler {
     Clock,
@@ -68,18 +67,18 @@ impl OfScheduler {
     }
 }
 
-/// What was heard of a thread.
+/// Something that happened to a thread.
 #[derive(Clone, Copy, Debug)]
-pub enum Heard<'a> {
-    /// It was born, to this thread.
-    Born { pid: u32, parent: u32 },
-    /// It has the number of its process now, having started a program.
+pub enum TaskReport<'a> {
+    /// It was created, by this thread.
+    Forked { pid: u32, parent: u32 },
+    /// It has the number of its process now, having executed a program.
     Renumbered { pid: u32, before: u32 },
     /// It has this name now, which ends with the first zero.
     Named([u8; 16]),
-    /// It started a program of this name, and has the number of its process from now on.
-    Starts([u8; 16]),
-    /// It has counted so much since it was first heard of.
+    /// It executes a program of this name, and has the number of its process from now on.
+    Exec([u8; 16]),
+    /// It has counted so much since the first report.
     Counted {
         pid: u32,
         /// Of which kind these counts are.
@@ -91,22 +90,22 @@ pub enum Heard<'a> {
         running: Nanos,
         /// By event of the set.
         values: &'a [u64],
-        /// Nothing else is new of it: it was told of before, and goes on.
+        /// Nothing else is new of it: it was reported before, and goes on.
         alone: bool,
     },
-    /// It ended; all that it has counted was told.
-    Ended,
+    /// It exited; all that it has counted was reported.
+    Exited,
 }
 
-/// Takes what is heard of a thread: when, who, what.
-pub type Hear<'a> = &'a mut dyn FnMut(Nanos, u32, Heard<'_>);
+/// Takes a report: when, of which thread, what.
+pub type TakeReport<'a> = &'a mut dyn FnMut(Nanos, u32, TaskReport<'_>);
 
 /// What follows threads inside the kernel, and counts for each what CPUs count while it runs.
 pub trait Follow: Send {
     /// Counts of which kinds come.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Follows these threads, by process and number, and what they give birth to; those that have ended are passed over.
+    /// Follows these threads, by process and number, and what they fork; those that have exited are passed over.
     ///
     /// # Errors
     /// There is no room for them, or the kernel refuses.
@@ -118,37 +117,37 @@ pub trait Follow: Send {
     /// The kernel refuses.
     fn switch(&mut self, set: u32, on: bool) -> io::Result<()>;
 
-    /// Tells what has changed since the last call, of who runs at this moment too; births before ends.
-    fn collect(&mut self, hear: Hear<'_>);
+    /// Reports what has changed since the last call, of threads that run at this moment too; forks before exits.
+    fn collect(&mut self, take: TakeReport<'_>);
 
     /// Process and number of each thread that has run and has not left its last CPU.
     fn living(&mut self) -> Vec<(u32, u32)>;
 
-    /// By kind, what was counted of threads for which there was no room to be told apart: enabled and running time, values.
+    /// By kind, what was counted of threads for which there was no room of their own: enabled and running time, values.
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;
 
-    /// Threads that were born and are not told apart.
+    /// Threads that were forked and are not counted apart.
     fn lost(&self) -> u64;
 
-    /// [`Follow::collect`] had better be called soon, or there will be no room for those to be born.
+    /// [`Follow::collect`] had better be called soon, or there will be no room for threads to come.
     fn is_crowded(&self) -> bool;
 }
 
-/// Loads what follows threads, or says why not.
-pub type Load = dyn Fn(&Errand<'_>) -> Result<Box<dyn Follow>, String> + Send + Sync;
+/// Loads BPF programs that follow threads, or says why not.
+pub type Load = dyn Fn(&BpfRequest<'_>) -> Result<Box<dyn Follow>, String> + Send + Sync;
 
-/// How threads may be followed inside the kernel.
+/// How threads may be counted by BPF programs.
 #[derive(Clone)]
-pub struct Inside {
-    /// Loads what follows them; says why not.
+pub struct BpfLoader {
+    /// Loads the programs; says why not.
     pub load: Arc<Load>,
     /// It is an error if that cannot be done.
     pub must: bool,
 }
 
-impl fmt::Debug for Inside {
+impl fmt::Debug for BpfLoader {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Inside")
+        out.debug_struct("BpfLoader")
             .field("must", &self.must)
             .finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
-//! Whether threads are followed and counted by BPF programs.
+//! Whether threads are counted by BPF programs.
 
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use countersteer_counters::{Errand, Follow, Inside};
+use countersteer_counters::{BpfLoader, BpfRequest, Follow};
 use countersteer_sysfs::waits::{Source, Whose};
 
 /// How threads are counted: by BPF programs beside counters of CPUs, or by a counter for each thread.
@@ -17,21 +17,21 @@ pub enum Bpf {
     Never,
 }
 
-/// How threads may be followed inside the kernel.
-pub fn inside(when: Bpf) -> Option<Inside> {
-    (when != Bpf::Never).then_some(Inside {
+/// How threads may be counted by BPF programs.
+pub fn loader(when: Bpf) -> Option<BpfLoader> {
+    (when != Bpf::Never).then_some(BpfLoader {
         load: Arc::new(load),
         must: when == Bpf::Always,
     })
 }
 
 #[cfg(feature = "scx")]
-fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
-    countersteer_bpf::follow::load(errand)
+fn load(request: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
+    countersteer_bpf::follow::load(request)
 }
 
 #[cfg(not(feature = "scx"))]
-fn load(_: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
+fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
     Err("this `steer` was built without them; build it with --features scx".into())
 }
 
