@@ -210,7 +210,7 @@ fn kill_rest(setup: &Setup) {
         return;
     };
     for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
-        // The number may long belong to somebody else.
+        // The number may long belong to another process. Nothing else here needs a reader of /proc.
         let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));
         if executable.is_ok_and(|e| setup.qemu.canonicalize().is_ok_and(|q| q == e)) {
             let _ = kill(Pid::from_raw(thread.pid as i32), Signal::SIGKILL);

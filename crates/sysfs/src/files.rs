@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 /// The trimmed text of a file; nothing where it is empty. Device-tree strings end in NUL, which is cut off too.
 #[must_use]
@@ -38,16 +39,26 @@ pub fn cpus(path: &Path) -> Result<Option<CpuSet>, String> {
     parsed.transpose()
 }
 
+const CPUS: &str = "sys/devices/system/cpu";
+
 /// CPUs that are online, by the kernel's numbers.
 #[must_use]
 pub fn online(root: &Path) -> Option<CpuSet> {
-    value(&root.join("sys/devices/system/cpu/online"))
+    value(&root.join(CPUS).join("online"))
+}
+
+/// Folders of all CPUs, those that are offline included, by the kernel's numbers.
+#[must_use]
+pub fn all_cpus(root: &Path) -> Vec<(CpuId, PathBuf)> {
+    let numbers = numbered(&root.join(CPUS), "cpu").unwrap_or_default();
+    let folder = |number| (CpuId(number), cpu(root, number));
+    numbers.into_iter().map(folder).collect()
 }
 
 /// The folder of a CPU.
 #[must_use]
 pub fn cpu(root: &Path, cpu: u32) -> PathBuf {
-    root.join(format!("sys/devices/system/cpu/cpu{cpu}"))
+    root.join(format!("{CPUS}/cpu{cpu}"))
 }
 
 /// Entries of a folder named `prefix` and a number, by number.
@@ -130,6 +141,8 @@ mod tests {
         let file = |path: &str| root.path().join(path);
         assert_eq!(online(root.path()).map(|cpus| cpus.len()), Some(4));
         assert_eq!(numbered(&file(cpus), "cpu").unwrap(), [9, 10]);
+        let tenth = (CpuId(10), cpu(root.path(), 10));
+        assert_eq!(all_cpus(root.path()).last(), Some(&tenth));
         let names = folders(&file(cpus))
             .iter()
             .map(|f| name(f).to_owned())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::units::CpuId;
 
 use super::{Column, Kind, Place, Provider, ProviderDef, Value};
-use crate::files::{folders, name, number};
+use crate::files::{all_cpus, number};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -32,20 +32,14 @@ struct Frequency {
 
 impl Frequency {
     fn open(root: &Path) -> Result<Self, Unavailable> {
-        let cpu = |folder: PathBuf| {
-            let cpu = CpuId(name(&folder).strip_prefix("cpu")?.parse().ok()?);
+        let cpu = |(cpu, folder): (CpuId, PathBuf)| {
             let file = |name: &str| {
                 Some(folder.join("cpufreq").join(name)).filter(|f| number(f).is_some())
             };
-            Some((
-                cpu,
-                file("cpuinfo_avg_freq").or_else(|| file("scaling_cur_freq"))?,
-            ))
+            let known = file("cpuinfo_avg_freq").or_else(|| file("scaling_cur_freq"));
+            Some((cpu, known?))
         };
-        let cpus: Vec<_> = folders(&root.join("sys/devices/system/cpu"))
-            .into_iter()
-            .filter_map(cpu)
-            .collect();
+        let cpus: Vec<_> = all_cpus(root).into_iter().filter_map(cpu).collect();
         if cpus.is_empty() {
             let mend =
                 "nothing to do in a virtual machine; elsewhere, a cpufreq driver must be loaded";

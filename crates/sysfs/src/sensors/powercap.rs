@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::units::CpuId;
 
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
-use crate::files::{folders, name, number, text, value};
+use crate::files::{all_cpus, folders, name, number, text, value};
 use crate::unavailable::Unavailable;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -114,14 +113,11 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
 }
 
 fn package_cpus(root: &Path, package: u32) -> CpuSet {
-    let of = |cpu: &PathBuf| {
-        let number = name(cpu).strip_prefix("cpu")?.parse().ok()?;
-        let its: u32 = value(&cpu.join("topology/physical_package_id"))?;
-        (its == package).then_some(CpuId(number))
-    };
-    folders(&root.join("sys/devices/system/cpu"))
-        .iter()
-        .filter_map(of)
+    let is_of =
+        |folder: &Path| value(&folder.join("topology/physical_package_id")) == Some(package);
+    let cpus = all_cpus(root).into_iter();
+    cpus.filter(|(_, folder)| is_of(folder))
+        .map(|(cpu, _)| cpu)
         .collect()
 }
 
