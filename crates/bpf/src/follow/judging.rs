@@ -13,7 +13,6 @@ use libbpf_rs::MapHandle;
 
 use super::InKernel;
 use super::classes::Classes;
-use super::layout::Layout;
 use crate::generated::follow::{shared, types};
 
 /// What is to be computed of threads in the kernel.
@@ -48,13 +47,20 @@ impl Judging {
     pub(super) fn metrics(&self) -> BorrowedFd<'_> {
         self.metrics.as_fd()
     }
-}
 
-/// Whether there is room for models of so many classes of CPUs and sets.
-pub(super) fn fits(layout: &Layout, classes: &Classes) -> bool {
-    let classes = classes.first.len() as u32;
-    let sets = layout.sets.len() as u32;
-    classes <= shared::MAX_JUDGED && (1..=shared::MAX_SETS).contains(&sets)
+    /// Whether a set counts what a model's first feature is about, and there is room for models of so many classes of CPUs and sets.
+    /// Otherwise context switches need not be slower for it.
+    pub(super) fn suits(&self, request: &BpfRequest<'_>, classes: &Classes) -> bool {
+        let has = |set: &[Resolved], event| set.iter().any(|e| e.planned.event == Some(event));
+        let known = |model: &FixedModel| {
+            let first = model.features.first();
+            let tells = |f: &FixedFeature, set: &[Resolved]| has(set, f.above) && has(set, f.below);
+            first.is_some_and(|f| request.sets.iter().any(|set| tells(f, set)))
+        };
+        self.models.iter().any(known)
+            && classes.first.len() <= shared::MAX_JUDGED as usize
+            && request.sets.len() <= shared::MAX_SETS as usize
+    }
 }
 
 impl InKernel {

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::InKernel;
 use super::classes::Classes;
-use super::judging::{self, Judging};
+use super::judging::Judging;
 use super::layout::Layout;
 use super::table::Table;
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
@@ -152,7 +152,7 @@ impl InKernel {
         judging: Option<&Judging>,
     ) -> Result<Self, String> {
         let sizes = Sizes::of(request, &layout, &classes)?;
-        let judging = judging.filter(|_| judging::fits(&layout, &classes));
+        let judging = judging.filter(|judging| judging.suits(request, &classes));
         let skel = skeleton(request, &layout, &sizes, judging)?;
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
