@@ -98,7 +98,7 @@ fn every_process_of_a_program_is_counted_from_birth_to_death() {
             return;
         };
         assert_eq!(
-            (summary.ending, summary.born, summary.lost),
+            (summary.ending, summary.forked, summary.lost),
             (Some(Ending::Exited(3)), 6, 0)
         );
         assert_eq!(counted.len(), 7, "{counted:?}");
@@ -156,7 +156,7 @@ fn threads_that_run_already_are_followed_with_what_they_give_birth_to() {
         return;
     };
     waker.join().unwrap();
-    assert_eq!((summary.born, summary.lost), (2, 0));
+    assert_eq!((summary.forked, summary.lost), (2, 0));
     assert!(
         counted.contains_key(&pid) && counted.len() == 3,
         "{counted:?}"

@@ -88,7 +88,7 @@ fn many_short_threads() {
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(0);
-    // Births and ends on all CPUs at once are what upsets rings that are written from elsewhere. They are no more than rings hold
+    // Forks and exits on all CPUs at once are what upsets rings that are written from elsewhere. They are no more than rings hold
     // while whoever reads them waits for a CPU of a busy machine.
     let pause = std::time::Duration::from_millis(1);
     std::thread::scope(|scope| {
@@ -191,15 +191,15 @@ fn no_thread_is_missed_and_no_file_left_open() {
             (summary.lost, summary.partial, summary.ending),
             (0, 0, Some(Ending::Exited(0)))
         );
-        assert!(summary.born >= 3000, "{summary:?}");
+        assert!(summary.forked >= 3000, "{summary:?}");
         let ended = counted
             .iter()
             .filter(|(owner, c)| matches!(owner, Owner::Thread { .. }) && c.0[0] > 0)
             .count();
         assert_eq!(
             ended as u64,
-            summary.born + 1,
-            "every birth has its counts, and so has the first thread"
+            summary.forked + 1,
+            "every fork has its counts, and so has the first thread"
         );
         assert!(
             counted

@@ -1,7 +1,7 @@
 //! Threads that are followed and counted inside the kernel: a backend over whatever does that.
 //!
 //! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: events, as the rings of counters
-//! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
+//! have them. Counters then run on CPUs all the time instead of being switched with threads, and a fork opens none: that
 //! costs less than counters of threads do, but needs more privileges.
 pub(crate) mod interface;
 

@@ -78,7 +78,7 @@ pub(super) struct EventSorter {
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
     pub(super) ended: u64,
-    /// Final counts of each thread that was born with counters, as far as the kernel tells them: one a group.
+    /// Final counts of each thread that was created with counters, as far as the kernel tells them: one a group.
     pub(super) final_counts: u32,
     /// Those that threads have not told yet, by thread.
     owed: FxHashMap<u32, u32>,

@@ -29,7 +29,7 @@ pub(super) struct Follower {
     values: Vec<u64>,
     /// Threads that ended, whose names are needed for one more report.
     ended: Vec<u32>,
-    pub(super) born: u64,
+    pub(super) forked: u64,
     /// Final counts that the kernel told.
     final_counts: u64,
     /// Final counts in which an event was missing.
@@ -65,7 +65,7 @@ impl Follower {
             scratch: Vec::new(),
             values: Vec::new(),
             ended: Vec::new(),
-            born: 0,
+            forked: 0,
             final_counts: 0,
             partial: 0,
             late: 0,
@@ -131,10 +131,10 @@ impl Follower {
         let tid = event.tid;
         match event.kind {
             KernelEventKind::Forked { pid, parent } => {
-                self.born += 1;
-                self.trees.born(tid, parent);
+                self.forked += 1;
+                self.trees.forked(tid, parent);
                 self.ledger
-                    .birth(Owner::Thread { pid, tid }, Nanos(event.at));
+                    .forked(Owner::Thread { pid, tid }, Nanos(event.at));
                 let name = self
                     .names
                     .get(&parent)
@@ -146,7 +146,7 @@ impl Follower {
             KernelEventKind::Renumbered { pid, before } => {
                 self.ledger.exit(before);
                 self.ledger
-                    .birth(Owner::Thread { pid, tid }, Nanos(event.at));
+                    .forked(Owner::Thread { pid, tid }, Nanos(event.at));
                 self.took_number(event, before);
             }
             KernelEventKind::Named { name, exec } => {
@@ -211,7 +211,7 @@ impl Follower {
         }
         if unknown && last {
             self.late += 1;
-            // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
+            // Nothing told of its fork, or its end was not to wait for this: nobody will say that it ended.
             self.ledger.exit(tid);
             self.ended.push(tid);
         } else if last {
@@ -237,7 +237,7 @@ impl Follower {
 
     /// A thread has its process's number now.
     fn took_number(&mut self, event: &KernelEvent, before: u32) {
-        self.trees.born(event.tid, before);
+        self.trees.forked(event.tid, before);
         self.trees.ended(before);
         self.ended.push(before);
         self.report(
@@ -312,8 +312,9 @@ impl Follower {
         let all_told = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.sorter.unheard == 0;
-        let final_counts = self.final_counts >= self.born;
-        let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
+        let final_counts = self.final_counts >= self.forked;
+        let only_root =
+            all_told && (final_counts || (self.forked == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..counters.groups().len() {

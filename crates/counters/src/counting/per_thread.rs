@@ -1,4 +1,4 @@
-//! Counters of the threads' own, opened with `perf_event_open`, inherited from birth to birth, read through rings.
+//! Counters of the threads' own, opened with `perf_event_open`, inherited by threads that a thread creates, read through rings.
 //!
 //! Input: open counters. Output: records as [`EventSorter`]. No privilege is needed for one's own threads.
 use std::os::fd::{AsFd, OwnedFd};

@@ -13,7 +13,7 @@ use crate::perf::sys::{self, Attr, Scope, abi};
 
 /// Counters opened at most: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;
-/// Open files that are kept free of counters, for threads that are born while others are being opened among others.
+/// Open files that are kept free of counters, for threads that are created while others are being opened among others.
 const SPARE: u64 = 1024;
 
 /// Processes that can be looked at.
@@ -32,7 +32,7 @@ pub struct PresentProcesses {
 struct Candidate {
     pid: u32,
     threads: u64,
-    /// Clock ticks on a CPU since its birth.
+    /// Clock ticks on a CPU since its start.
     ran: u64,
 }
 

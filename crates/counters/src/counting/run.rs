@@ -43,8 +43,8 @@ pub struct Summary {
     pub user: Nanos,
     /// The same in the kernel.
     pub system: Nanos,
-    /// Threads that were born meanwhile.
-    pub born: u64,
+    /// Threads that were created meanwhile.
+    pub forked: u64,
     /// Records that did not fit into a ring; what they told is in the samples of [`countersteer_model::counters::Owner::Rest`].
     pub lost: u64,
     /// Final counts in which an event was missing, likewise.
@@ -90,7 +90,7 @@ impl Session {
             elapsed,
             user: user.since(before.0),
             system: system.since(before.1),
-            born: self.follower.born,
+            forked: self.follower.forked,
             lost: self.follower.lost(),
             partial: self.follower.partial,
             user_only: self.counters.user_only(),

@@ -189,7 +189,7 @@ impl Session {
         self.counters.now().since(self.origin)
     }
 
-    /// Counts a process's threads from now on, and what they give birth to; without counters, only its end is noticed.
+    /// Counts a process's threads from now on, and their descendants; without counters, only its end is noticed.
     ///
     /// # Errors
     /// It is gone, or may not be counted.
@@ -221,7 +221,7 @@ impl Session {
             .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
     }
 
-    /// Looks again for threads that were born while counters were being opened, to threads that had none yet.
+    /// Looks again for threads that were created while counters were being opened, to threads that had none yet.
     fn attach_newborn(&mut self, pids: &[u32]) -> Result<(), CounterError> {
         for _ in 0..10 {
             let unknown = |pid: u32| {
@@ -233,7 +233,7 @@ impl Session {
             if unknown.iter().all(|(_, tids)| tids.is_empty()) {
                 break;
             }
-            // One that was born to a thread with counters inherited them, and its birth is about to be told.
+            // One that was created by a thread with counters inherited them, and its fork is about to be told.
             std::thread::sleep(std::time::Duration::from_millis(2));
             self.follower.listen(&mut *self.counters, true);
             for (pid, mut tids) in unknown {
@@ -390,7 +390,7 @@ impl Session {
         self.follower.reported();
     }
 
-    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where births may have been
+    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where forks may have been
     /// missed nobody knows them.
     fn over_by_now(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {

@@ -14,7 +14,7 @@ pub(super) trait TaskCounters {
     /// The time, by the clock of the records.
     fn now(&self) -> Nanos;
 
-    /// Counts these threads from now on, by process and number, and what they give birth to; those that have ended are passed over.
+    /// Counts these threads from now on, by process and number, and their descendants; those that have ended are passed over.
     ///
     /// # Errors
     /// They may not be counted, or there is no room for them.

@@ -1,7 +1,7 @@
 //! Which tree each living thread belongs to, and which trees are over.
 //!
-//! Input: roots, births, ends in the order of time. Output: trees without a living thread. Counters are inherited from birth to
-//! birth and hang together, so those of a tree can be closed when its last thread has ended, and not before. Where births may have
+//! Input: roots, forks, exits in the order of time. Output: trees without a living thread. Counters are inherited from thread to
+//! thread and hang together, so those of a tree can be closed when its last thread has ended, and not before. Where forks may have
 //! been missed nobody knows when that is; of trees that come later it is known again.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,7 +21,7 @@ impl Trees {
         self.enter(tid, tree);
     }
 
-    pub(super) fn born(&mut self, tid: u32, parent: u32) {
+    pub(super) fn forked(&mut self, tid: u32, parent: u32) {
         if let Some(tree) = self.of.get(&parent).copied() {
             self.enter(tid, tree);
         }
@@ -48,7 +48,7 @@ impl Trees {
         std::mem::take(&mut self.over)
     }
 
-    /// Births may have been missed: of the trees that there are, nobody knows any more when they are over.
+    /// Forks may have been missed: of the trees that there are, nobody knows any more when they are over.
     pub(super) fn doubt(&mut self) {
         self.over.clear();
         self.doubtful.extend(self.living.keys());
@@ -71,8 +71,8 @@ mod tests {
         let mut trees = Trees::default();
         trees.root(1, 0);
         trees.root(10, 1);
-        trees.born(2, 1);
-        trees.born(3, 2);
+        trees.forked(2, 1);
+        trees.forked(3, 2);
         trees.ended(1);
         trees.ended(2);
         assert!(trees.take_over().is_empty());
@@ -81,8 +81,8 @@ mod tests {
         assert_eq!(trees.take_over(), [0]);
         assert!(trees.take_over().is_empty());
         // A number that comes back without its end having been told, and one that becomes a root of its own.
-        trees.born(11, 10);
-        trees.born(11, 10);
+        trees.forked(11, 10);
+        trees.forked(11, 10);
         trees.root(11, 2);
         trees.ended(10);
         trees.ended(11);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn where_births_may_have_been_missed_only_trees_that_come_later_are_over() {
+    fn where_forks_may_have_been_missed_only_trees_that_come_later_are_over() {
         let mut trees = Trees::default();
         trees.root(1, 0);
         trees.root(2, 1);

@@ -7,7 +7,7 @@ use super::sys::abi;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// A thread or process was born.
+    /// A thread or process was created.
     Fork {
         pid: u32,
         tid: u32,

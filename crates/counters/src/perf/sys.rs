@@ -19,11 +19,11 @@ pub(crate) struct Attr {
     pub(crate) exclude_kernel: bool,
     pub(crate) disabled: bool,
     pub(crate) enable_on_exec: bool,
-    /// Passed on to what the target gives birth to.
+    /// Passed on to threads and processes that the target creates.
     pub(crate) inherit: bool,
     /// Each inheritor's counts are written to the ring when it ends.
     pub(crate) tell_at_exit: bool,
-    /// Births, names and deaths are written to the ring.
+    /// Forks, names and exits are written to the ring.
     pub(crate) follow: bool,
     /// A sample each so many events; 0 for none.
     pub(crate) period: u64,

@@ -51,7 +51,7 @@ pub use watch::Watch;
 pub struct Options {
     /// The thread, by its number; without it, the one that opens the region.
     pub thread: Option<u32>,
-    /// Also the threads and processes that it gives birth to from opening on. Their times add up, too.
+    /// Also the threads and processes that it creates from opening on. Their times add up, too.
     pub inherit: bool,
 }
 

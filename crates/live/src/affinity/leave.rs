@@ -1,7 +1,7 @@
 //! Letting a process go while the engine goes on.
 //!
 //! Input: a root. Output: its threads, and those of what it has started for its program, have what they had before. They may be
-//! counted on, since counters are inherited from birth to birth; what is read of them is passed over.
+//! counted on, since counters are inherited by threads that a thread creates; what is read of them is passed over.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_counters::TaskEvent;
@@ -21,7 +21,7 @@ use crate::undo::{Journal, Restored};
 pub(super) struct Ignored(BTreeMap<u32, u32>);
 
 impl Ignored {
-    /// Whether what happened to a thread is nobody's business here. Those that it gives birth to are none either.
+    /// Whether what happened to a thread is nobody's business here. Those that it creates are none either.
     pub(super) fn passes_over(&mut self, tid: u32, event: &TaskEvent) -> bool {
         if self.0.is_empty() {
             return false;
@@ -107,10 +107,10 @@ mod tests {
         let mut ignored = Ignored::default();
         assert!(!ignored.passes_over(5, &TaskEvent::Exited));
         ignored.0.insert(7, 7);
-        let born = |pid, parent| TaskEvent::Forked { pid, parent };
-        assert!(ignored.passes_over(8, &born(7, 7)) && ignored.passes_over(20, &born(20, 8)));
+        let forked = |pid, parent| TaskEvent::Forked { pid, parent };
+        assert!(ignored.passes_over(8, &forked(7, 7)) && ignored.passes_over(20, &forked(20, 8)));
         assert!(
-            !ignored.passes_over(30, &born(30, 29)) && !ignored.passes_over(30, &TaskEvent::Exec)
+            !ignored.passes_over(30, &forked(30, 29)) && !ignored.passes_over(30, &TaskEvent::Exec)
         );
         assert!(ignored.passes_over(8, &TaskEvent::Exited) && !ignored.has(8) && ignored.has(20));
         ignored.take_back(20);

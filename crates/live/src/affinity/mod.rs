@@ -43,7 +43,7 @@ use task_table::TaskTable;
 /// How soon a new thread is placed by an admission table.
 pub const ADMISSION: Nanos = Nanos::from_millis(10);
 
-/// How soon the first one is after so long without births: looking for them wakes this process.
+/// How soon the first one is after so long without forks: looking for them wakes this process.
 const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
 const QUIET: Nanos = Nanos::from_millis(2000);
 
@@ -84,8 +84,8 @@ pub struct AffinityEngine {
     ignored: Ignored,
     /// What former counters have read and nobody has seen yet.
     read_before: Samples,
-    /// When a thread was last born.
-    born: Nanos,
+    /// When a thread was last forked.
+    forked: Nanos,
     /// Records that the session has lost.
     lost: u64,
 }
@@ -124,7 +124,7 @@ impl AffinityEngine {
         let admission = None;
         let read_before = Samples::default();
         let ignored = Ignored::default();
-        let born = Nanos::ZERO;
+        let forked = Nanos::ZERO;
         Ok(Self {
             config,
             session,
@@ -140,7 +140,7 @@ impl AffinityEngine {
             renices,
             ignored,
             read_before,
-            born,
+            forked,
             lost: 0,
         })
     }
@@ -173,7 +173,9 @@ impl AffinityEngine {
         for (at, tid, event) in events {
             let thread = ThreadId(tid);
             match event {
-                TaskEvent::Forked { pid, parent } => self.born(at, (pid, tid), parent, journal)?,
+                TaskEvent::Forked { pid, parent } => {
+                    self.forked(at, (pid, tid), parent, journal)?
+                }
                 TaskEvent::Exec => self.events.push(ThreadEvent {
                     at,
                     thread,
@@ -208,7 +210,7 @@ impl AffinityEngine {
         true
     }
 
-    fn born(
+    fn forked(
         &mut self,
         at: Nanos,
         (pid, tid): (u32, u32),
@@ -218,7 +220,7 @@ impl AffinityEngine {
         if self.tasks.members.contains_key(&tid) {
             return Ok(());
         }
-        self.born = at;
+        self.forked = at;
         self.events.push(ThreadEvent {
             at,
             thread: ThreadId(tid),
@@ -324,7 +326,7 @@ impl Placer for AffinityEngine {
             if now >= until {
                 break;
             }
-            let soon = if now.since(self.born) < QUIET {
+            let soon = if now.since(self.forked) < QUIET {
                 ADMISSION
             } else {
                 FIRST_ADMISSION

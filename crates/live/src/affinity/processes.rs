@@ -17,11 +17,11 @@ impl AffinityEngine {
         root: &Root,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        // A birth may have been told since.
+        // A fork may have been told since.
         self.session.listen();
         self.follow(journal)?;
         if self.tasks.knows(root.pid) {
-            // It was born to one that is steered.
+            // It was created by one that is steered.
             return Ok(());
         }
         self.ignored.take_back(root.pid);

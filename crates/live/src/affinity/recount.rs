@@ -1,7 +1,7 @@
 //! Other counters for an engine that runs.
 //!
 //! Input: the metrics that a policy reads from now on, and how often. Output: another session over the same processes. The first
-//! one goes on until the second is there, so nobody is born or ends unseen; what it has read until then is kept.
+//! one goes on until the second is there, so no fork and no exit is missed; what it has read until then is kept.
 use std::collections::BTreeSet;
 
 use countersteer_counters::{CounterError, Session};

@@ -1,7 +1,7 @@
-//! Finding threads in /proc, where the kernel does not tell of their births.
+//! Finding threads in /proc, where the kernel does not tell of forks.
 //!
-//! Input: processes. Output: births and ends of their threads, and of processes that they start, as of now, and whether a process
-//! executes another file than before. What is born and ends between two looks is not seen, nor is a process whose parent ended between
+//! Input: processes. Output: forks and exits of their threads, and of processes that they start, as of now, and whether a process
+//! executes another file than before. What is created and ends between two looks is not seen, nor is a process whose parent ended between
 //! two looks, nor one that executes the same file again.
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,13 +65,13 @@ impl Scan {
             let now: BTreeSet<u32> = PROC.threads(*pid).into_iter().collect();
             let ended = known.threads.difference(&now);
             events.extend(ended.map(|tid| (at, *tid, TaskEvent::Exited)));
-            let born = now.difference(&known.threads);
-            let birth = TaskEvent::Forked {
+            let forked = now.difference(&known.threads);
+            let fork = TaskEvent::Forked {
                 pid: *pid,
                 parent: known.parent.unwrap_or(*pid),
             };
-            events.extend(born.map(|tid| (at, *tid, birth)));
-            // One that has just been born has executed what it does when it is looked at.
+            events.extend(forked.map(|tid| (at, *tid, fork)));
+            // One that has just been created has executed what it does when it is looked at.
             let executable = PROC.executable_id(*pid);
             if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
                 events.push((at, *pid, TaskEvent::Exec));

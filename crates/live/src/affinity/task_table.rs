@@ -1,6 +1,6 @@
 //! The tasks: threads that are steered, what they are confined to by themselves and by this engine.
 //!
-//! Input: births, ends, readings. Output: [`ThreadInfo`]s, and the events that follow from them.
+//! Input: forks, exits, samples. Output: [`ThreadInfo`]s, and the events that follow from them.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) struct TaskTable {
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
     /// The thread behind which the next look begins.
     next: u32,
-    /// Programs of threads that had ended before they could be looked at; they may have given birth.
+    /// Programs of threads that had ended before they could be looked at; they may have created others.
     ghosts: BTreeMap<u32, Family>,
 }
 
@@ -199,7 +199,7 @@ impl TaskTable {
         member.map(|m| m.program).or_else(|| Some(ghost?.0))
     }
 
-    /// Whether a program has a thread that lives, or that may have given birth.
+    /// Whether a program has a thread that lives, or that may have created others.
     pub(super) fn has_of(&self, program: ProgramId) -> bool {
         self.members.values().any(|m| m.program == program)
             || self.ghosts.values().any(|(of, _)| *of == program)

@@ -66,7 +66,7 @@ pub(crate) struct FromProgram {
     /// The thread, as it knows itself; 0 where the slot is free.
     pub(crate) tid: AtomicU32,
     pub(crate) seq: AtomicU32,
-    /// When the thread was born, in clock ticks since the machine started: numbers come back, threads do not.
+    /// When the thread was created, in clock ticks since the machine started: numbers come back, threads do not.
     pub(crate) started: AtomicU64,
     /// An i32.
     pub(crate) priority: AtomicU32,
@@ -219,7 +219,7 @@ pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEng
 /// Bytes of the engine's half behind its number.
 pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
 
-/// Whose slot these bytes are: the thread and when it was born.
+/// Whose slot these bytes are: the thread and when it was created.
 pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     (
         word(slot, offset_of!(FromProgram, tid)),

@@ -160,7 +160,7 @@ impl Table {
         unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<Slot>(), SLOTS) }
     }
 
-    /// A free slot for a thread of this number and birth.
+    /// A free slot for a thread of this number and start.
     pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
         let free = |slot: &Slot| {
             let tid = &slot.program.tid;

@@ -12,7 +12,7 @@ use super::{OnlineError, Seen, Source};
 /// What a curve needs: instructions, cycles and misses, in this order.
 pub const EVENTS: &str = "instructions,cycles,llc_misses";
 
-/// Counters of a process and of what it gives birth to.
+/// Counters of a process and of its descendants.
 #[derive(Debug)]
 pub struct OfProcess(Vec<Region>);
 

@@ -100,7 +100,7 @@ impl Resources {
         u32::from(clamp != Clamp::FREE)
     }
 
-    /// A thread as it was before it was touched; one that was born to a hinted one inherited that hint.
+    /// A thread as it was before it was touched; one that was created by a hinted one inherited that hint.
     fn before(&self, tid: u32, found: Clamp, journal: &Journal) -> Option<Touched<Clamp>> {
         let pid = PROC.process_of(tid)?;
         let stat = PROC.stat(pid, tid)?;

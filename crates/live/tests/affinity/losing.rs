@@ -67,23 +67,25 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     };
     let mut engine = engine_of(affinity, &journals, None);
     engine.attach(&root(&program)).unwrap();
-    let mut born = Vec::new();
+    let mut forked = Vec::new();
     let mut ended = Vec::new();
     let mut take = |seen: &countersteer_model::engine::Observation| {
         for event in &seen.events {
             match event.kind {
-                ThreadEventKind::New if event.thread.0 != program.pid() => born.push(event.thread),
+                ThreadEventKind::New if event.thread.0 != program.pid() => {
+                    forked.push(event.thread)
+                }
                 ThreadEventKind::Exit => ended.push(event.thread),
                 _ => {}
             }
         }
-        (born.len(), ended.len())
+        (forked.len(), ended.len())
     };
     until(&mut engine, |seen| take(seen).0 > 0);
     std::fs::write(&gate, "").unwrap();
     // The shell that waited for the gate, and whatever it ran meanwhile.
     until(&mut engine, |seen| {
-        let (born, ended) = take(seen);
-        seen.threads.len() == 1 && born == ended
+        let (forked, ended) = take(seen);
+        seen.threads.len() == 1 && forked == ended
     });
 }

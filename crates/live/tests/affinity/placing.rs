@@ -61,9 +61,9 @@ fn children_are_followed_and_let_go_with_their_parents() {
         engine.attach(&root(&program)).unwrap();
         let target = cpu(&engine, cpus[1]);
         engine.apply(&to(&[pid], &target)).unwrap();
-        let mut born = Vec::new();
+        let mut forked = Vec::new();
         until(&mut engine, |seen| {
-            born.extend(
+            forked.extend(
                 seen.events
                     .iter()
                     .filter(|e| e.kind == ThreadEventKind::New)
@@ -71,7 +71,7 @@ fn children_are_followed_and_let_go_with_their_parents() {
             );
             seen.threads.len() >= 3 && seen.threads.iter().any(|t| t.id.0 != pid && t.runnable)
         });
-        let children: Vec<u32> = born.into_iter().filter(|tid| *tid != pid).collect();
+        let children: Vec<u32> = forked.into_iter().filter(|tid| *tid != pid).collect();
         let is_zombie = |stat: String| stat.contains(") Z ");
         let lives = |tid: &&u32| {
             std::fs::read_to_string(format!("/proc/{tid}/stat")).is_ok_and(|s| !is_zombie(s))

@@ -49,19 +49,19 @@ fn other_counters_are_opened_while_threads_run_on() {
         values: None,
     };
     let before = engine.observe(&watch, Nanos::ZERO).unwrap();
-    let mut births = 0;
+    let mut forks = 0;
     let mut sampled = std::collections::BTreeSet::new();
     let mut last = before.at;
     until(&mut engine, |seen| {
         assert!(seen.at >= last, "time goes on: {} {last}", seen.at);
         last = seen.at;
-        births += seen
+        forks += seen
             .events
             .iter()
             .filter(|e| e.kind == ThreadEventKind::New)
             .count();
         sampled.extend(seen.samples.of_threads().map(|(thread, _)| thread.0));
-        births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
+        forks > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
     });
     let children: Vec<u32> = engine
         .observe(&WATCH, Nanos::ZERO)

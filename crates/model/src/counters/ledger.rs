@@ -19,7 +19,7 @@ use thread::{Slot, TIMES, Thread, advance};
 /// Threads of no tree: all that is known of them is what they are told to have counted.
 pub const NO_TREE: u32 = u32::MAX;
 
-/// Counts since a thread's birth.
+/// Counts since a thread's fork.
 #[derive(Clone, Copy, Debug)]
 pub struct Cumulative<'a> {
     pub at: Nanos,
@@ -92,7 +92,7 @@ impl Ledger {
 
     /// Adds a tree by its root; returns the tree.
     pub fn root(&mut self, pid: u32, tid: u32, at: Nanos) -> u32 {
-        self.birth(Owner::Thread { pid, tid }, at);
+        self.forked(Owner::Thread { pid, tid }, at);
         let tree = self.trees;
         self.trees += 1;
         self.roots.insert(tree, tid);
@@ -123,7 +123,7 @@ impl Ledger {
     }
 
     /// A thread came to life. One of the same number, whose end was not told, ends.
-    pub fn birth(&mut self, owner: Owner, at: Nanos) {
+    pub fn forked(&mut self, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
         };
@@ -144,7 +144,7 @@ impl Ledger {
             tid,
             Thread {
                 owner: Some(owner),
-                born: at,
+                forked: at,
                 ..Thread::default()
             },
         );
@@ -188,7 +188,7 @@ impl Ledger {
             self.is_root.insert(tid);
         }
         self.exit(before);
-        self.birth(owner, at);
+        self.forked(owner, at);
         if let Some(thread) = self.threads.get_mut(&tid) {
             (thread.slots, thread.heir_of) = (slots, heir_of);
         }
@@ -236,7 +236,7 @@ impl Ledger {
             .count()
     }
 
-    /// Takes in what a thread has counted since its birth. What goes backwards is old news.
+    /// Takes in what a thread has counted since its start. What goes backwards is old news.
     ///
     /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
     #[inline]
@@ -281,7 +281,7 @@ impl Ledger {
                 unknown = true;
                 let new = Thread {
                     owner: Some(owner),
-                    born: told.at,
+                    forked: told.at,
                     unannounced: true,
                     ..Thread::default()
                 };
@@ -291,7 +291,7 @@ impl Ledger {
         let found = thread.slot((tree, cpu, set), of_root);
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
-            slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
+            slot.reset((cpu.0, set, tree), told.values.len(), thread.forked);
             slot.core_type = core_types.get(cpu.index()).copied().unwrap_or_default();
             slot.present = present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
             slot.own = if thread.heir_of.contains(&tree) {

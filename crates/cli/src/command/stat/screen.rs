@@ -251,7 +251,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
         "user_s": summary.ending.map(|_| summary.user.as_secs_f64()),
         "system_s": summary.ending.map(|_| summary.system.as_secs_f64()),
         "exit_code": summary.ending.map(|e| e.code()),
-        "threads_born": summary.born,
+        "threads_born": summary.forked,
         "records_lost": summary.lost,
         "user_only": summary.user_only,
     })

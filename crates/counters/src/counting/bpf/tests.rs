@@ -193,7 +193,7 @@ fn what_is_reported_becomes_readings_of_the_time_since_the_last() {
         (CoreTypeId(1), 1, Nanos(10))
     );
     assert_eq!(
-        (follower.name(2), follower.born, follower.lost()),
+        (follower.name(2), follower.forked, follower.lost()),
         ("worker", 1, 2)
     );
     follower.listen(&mut backend, false);
@@ -264,11 +264,11 @@ fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
 fn an_engine_learns_of_forks_execs_and_exits() {
     let mut program = Command::new("sleep").arg("60").spawn().unwrap();
     let own = program.id();
-    let born = |pid, parent| TaskReport::Forked { pid, parent };
+    let forked = |pid, parent| TaskReport::Forked { pid, parent };
     let name = *b"program\0nonsense";
     let look = vec![
-        (10, 2, born(2, own)),
-        (11, 3, born(2, 2)),
+        (10, 2, forked(2, own)),
+        (11, 3, forked(2, 2)),
         (20, 2, TaskReport::Exited),
         (21, 2, TaskReport::Renumbered { pid: 2, before: 3 }),
         (22, 2, TaskReport::Exec(name)),

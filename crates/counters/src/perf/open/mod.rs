@@ -9,7 +9,7 @@
 //!
 //! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group see to that. The
 //! kernel tells final counts itself (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread
-//! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of busy births).
+//! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of frequent forks).
 //! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
 //! kernel writes one after the other. Where the kernel does not tell ([`super::final_counts`]), they are known only together.
 //!
@@ -57,7 +57,7 @@ pub(crate) struct Opened {
     /// thread there. Only groups of several threads that were there first share one.
     pub(crate) final_counts: Vec<(Ring, usize)>,
     final_counts_of: FxHashMap<(u32, usize), usize>,
-    /// Final counts that the kernel tells of each thread that is born to one with counters.
+    /// Final counts that the kernel tells of each thread that is created by one with counters.
     pub(crate) final_counts_each: u32,
     trees: u32,
     pub(crate) user_only: bool,

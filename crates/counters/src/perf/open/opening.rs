@@ -23,9 +23,9 @@ pub(crate) const SWITCHES: (u32, u64) = (
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom<'a> {
-    /// Threads and what they give birth to, each for itself.
+    /// Threads and their descendants, each for itself.
     Threads(&'a [u32]),
-    /// Threads and what they give birth to, all together.
+    /// Threads and their descendants, all together.
     Total(&'a [u32]),
     Cpus,
     /// A control group, by the descriptor of its folder.

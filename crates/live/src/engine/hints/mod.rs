@@ -222,7 +222,7 @@ impl HintPages {
             let process = self.processes.entry(known.pid).or_default();
             process.alive = true;
             if new {
-                // Where threads are born, pages are opened.
+                // Where threads are created, pages are opened.
                 process.look_soon();
                 self.due = Nanos::ZERO;
             }

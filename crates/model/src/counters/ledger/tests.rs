@@ -35,7 +35,7 @@ fn rows_of(ledger: &mut Ledger, which: Which) -> Vec<(Owner, u64, bool)> {
 fn a_thread_is_reported_from_birth_to_death() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
-    ledger.birth(thread(2), Nanos(5));
+    ledger.forked(thread(2), Nanos(5));
     ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
     ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
     let two = thread(2);
@@ -78,7 +78,7 @@ fn final_counts_wait_for_the_end_but_not_for_long() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for ends in [true, false] {
-        ledger.birth(thread(2), Nanos::ZERO);
+        ledger.forked(thread(2), Nanos::ZERO);
         ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
         ledger.leaves(2);
         assert_eq!(rows(&mut ledger), []);
@@ -143,7 +143,7 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for round in 0..3 {
-        ledger.birth(thread(2), Nanos(round));
+        ledger.forked(thread(2), Nanos(round));
         ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5 + round]));
         ledger.exit(2);
     }
@@ -158,7 +158,7 @@ fn counts_that_were_told_before_the_birth_are_kept() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
-    ledger.birth(thread(2), Nanos(9));
+    ledger.forked(thread(2), Nanos(9));
     ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
     assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
 }
@@ -167,8 +167,8 @@ fn counts_that_were_told_before_the_birth_are_kept() {
 fn who_gets_another_number_goes_on_counting() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
-    ledger.birth(thread(2), Nanos(1));
-    ledger.birth(thread(3), Nanos(1));
+    ledger.forked(thread(2), Nanos(1));
+    ledger.forked(thread(3), Nanos(1));
     ledger.tell(thread(1), tree, CPU, 0, &told(10, &[4]));
     ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
     assert_eq!(ledger.survivor(1), None, "two of them live");
@@ -226,7 +226,7 @@ fn numbers_may_change_again_and_again() {
     let tree = ledger.root(1, 1, Nanos::ZERO);
     let mut seen = 0;
     for tid in 2..6 {
-        ledger.birth(thread(tid), Nanos(1));
+        ledger.forked(thread(tid), Nanos(1));
         ledger.exit(1);
         ledger.tell(thread(tid), tree, CPU, 0, &told(10, &[3]));
         ledger.renumber(tid, thread(1), Nanos(20));
@@ -272,7 +272,7 @@ fn a_number_used_again_is_another_thread() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for round in 0..3 {
-        ledger.birth(thread(2), Nanos(round));
+        ledger.forked(thread(2), Nanos(round));
         ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5]));
         ledger.exit(2);
         assert_eq!(rows(&mut ledger), [(thread(2), 5, true)]);

@@ -26,11 +26,11 @@ pub(super) struct Slot {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     pub(super) owner: Option<Owner>,
-    pub(super) born: Nanos,
+    pub(super) forked: Nanos,
     pub(super) ended: bool,
     /// Its final counts were told, its end was not: with the next flush both are.
     pub(super) leaving: bool,
-    /// It counted before its birth was told.
+    /// It counted before its fork was told.
     pub(super) unannounced: bool,
     /// A sample has said that it ended.
     pub(super) farewelled: bool,
