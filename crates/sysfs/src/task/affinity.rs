@@ -5,6 +5,7 @@
 use std::io;
 
 use countersteer_model::cpuset::CpuSet;
+use nix::errno::Errno;
 
 /// Words of a mask: as many CPUs as a set may name.
 const WORDS: usize = (countersteer_model::cpuset::MAX_CPU as usize + 1) / 64;
@@ -39,11 +40,7 @@ pub fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
             words.as_ptr(),
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(Errno::result(done).map(drop)?)
 }
 
 #[cfg(test)]

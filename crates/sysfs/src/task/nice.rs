@@ -5,6 +5,8 @@
 
 use std::io;
 
+use nix::errno::Errno;
+
 /// Sets a thread's nice value.
 ///
 /// # Errors
@@ -12,11 +14,7 @@ use std::io;
 pub fn renice(tid: u32, nice: i8) -> io::Result<()> {
     // SAFETY: plain system call without memory.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, i32::from(nice)) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(Errno::result(done).map(drop)?)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::io;
 
 use libc::{c_int, pid_t};
+use nix::errno::Errno;
 
 /// The policy of threads that a sched_ext scheduler in partial mode schedules.
 pub const SCHED_EXT: c_int = 7;
@@ -38,11 +39,7 @@ impl SchedPolicy {
         let none = libc::sched_param { sched_priority: 0 };
         // SAFETY: the parameters outlive the call.
         let done = unsafe { libc::sched_setscheduler(tid as pid_t, self.0, &raw const none) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        Ok(Errno::result(done).map(drop)?)
     }
 
     /// The policy without the flag for children.

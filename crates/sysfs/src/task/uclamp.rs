@@ -6,6 +6,7 @@
 use std::io;
 
 use countersteer_model::placement::Clamp;
+use nix::errno::Errno;
 
 /// What threads are taken to ask for.
 pub trait Clamps {
@@ -77,11 +78,7 @@ fn set(tid: u32, least: u32, most: u32) -> io::Result<()> {
     };
     // SAFETY: the kernel reads the `size` bytes of `attributes`.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Ok(Errno::result(done).map(drop)?)
 }
 
 #[cfg(test)]
