@@ -383,7 +383,7 @@ fn no_file_of_a_machine_makes_it_fall() {
         let texts: Vec<Vec<u8>> = files.iter().map(|f| std::fs::read(f).unwrap()).collect();
         let examples: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
         let turn = std::cell::Cell::new(0);
-        countersteer_fuzz::storm(case, &examples, 0.02, |input| {
+        countersteer_fuzz::storm(case, &examples, 0.004, |input| {
             let nth = turn.replace(turn.get() + 1) % files.len();
             std::fs::write(&files[nth], input).unwrap();
             let _ = detect(root.path());
