@@ -29,16 +29,17 @@ impl Counting {
     pub fn open(
         config: &ScxConfig,
         counters: Option<Counters>,
+        period: Nanos,
         judging: Arc<Judging>,
     ) -> Result<Self, CounterError> {
         let counters = match counters {
             Some(counters) => counters,
-            None => time_only(config.period)?,
+            None => time_only(period)?,
         };
         let judge = Arc::clone(&judging);
         let session = Session::without_threads(
             counters,
-            config.period,
+            period,
             config.numbers.os_set(&config.topology.groups[0].cpus),
             core_types(&config.topology, &config.numbers),
             Some(BpfLoader {

@@ -21,6 +21,7 @@ use crate::counting::Counting;
 use crate::follow::Judging;
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
+use crate::object::now_ns;
 use crate::targets::Targets;
 use crate::task_table::TaskTable;
 
@@ -42,12 +43,6 @@ pub struct ScxEngine {
     pub(super) blind: Option<String>,
 }
 
-pub(super) fn now_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
-    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
-}
-
 impl ScxEngine {
     /// Loads the scheduler and starts it; it follows no thread yet.
     ///
@@ -67,7 +62,10 @@ impl ScxEngine {
             }
         };
         fits("CPUs", have, shared::MAX_CPUS)?;
-        let kernel = Kernel::load(&config, have, &os)?;
+        // CPUs that come online later need queues, too.
+        let possible = libbpf_rs::num_possible_cpus().unwrap_or(have);
+        let nr_cpus = possible.clamp(have, shared::MAX_CPUS as usize);
+        let kernel = Kernel::load(&config, nr_cpus, &os)?;
         let tasks = TaskTable::new(config.numbers.clone(), topology.cpus.len());
         let most = config
             .most_targets
@@ -107,11 +105,11 @@ impl ScxEngine {
         })
     }
 
-    /// The metric of a thread by which the kernel admits it, when it was last looked at.
+    /// The speed-up factor of a thread as it was computed in the kernel, at the last observation.
     #[must_use]
-    pub fn metric(&self, thread: ThreadId) -> Option<f64> {
-        let metric_q16 = self.tasks.threads.get(&thread.0)?.metric_q16;
-        (metric_q16 > 0).then_some(metric_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
+    pub fn factor(&self, thread: ThreadId) -> Option<f64> {
+        let factor_q16 = self.tasks.threads.get(&thread.0)?.factor_q16;
+        (factor_q16 > 0).then_some(factor_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
     }
 
     #[must_use]
@@ -121,21 +119,27 @@ impl ScxEngine {
 
     /// Has these events counted, or, where that cannot be done, how long threads run.
     fn count(&mut self, counters: Option<Counters>) -> Result<(), ScxError> {
-        self.counting = match self.counters(counters) {
+        let period = self.config.period;
+        self.counting = match self.counters(counters, period) {
             Ok(counting) => Some(counting),
             Err(ScxError::Counters(error)) => {
                 self.blind = Some(error.to_string());
-                self.counters(None).ok()
+                self.counters(None, period).ok()
             }
             Err(error) => return Err(error),
         };
         Ok(())
     }
 
-    fn counters(&self, counters: Option<Counters>) -> Result<Counting, ScxError> {
+    fn counters(&self, counters: Option<Counters>, period: Nanos) -> Result<Counting, ScxError> {
         let models = step_models(&self.config.topology);
         let judging = Judging::new(models, self.kernel.metrics()?);
-        Ok(Counting::open(&self.config, counters, Arc::new(judging))?)
+        Ok(Counting::open(
+            &self.config,
+            counters,
+            period,
+            Arc::new(judging),
+        )?)
     }
 
     /// Counts these events from now on, read so often. Where they cannot be counted the former ones stay.
@@ -148,8 +152,7 @@ impl ScxEngine {
         period: Nanos,
         journal: &mut Journal,
     ) -> Result<(), ScxError> {
-        self.config.period = period;
-        let next = self.counters(Some(counters))?;
+        let next = self.counters(Some(counters), period)?;
         let Self {
             counting,
             tasks,
@@ -163,6 +166,9 @@ impl ScxEngine {
             })?,
             None => *counting = Some(next),
         }
+        self.kernel.forget_factors();
+        self.kernel.pace(period)?;
+        self.config.period = period;
         self.blind = None;
         // Processes that were forked before their parents were attached to, and not yet reported by then.
         self.take_events(journal)?;
@@ -275,20 +281,19 @@ impl ScxEngine {
         let (Some((table, true)), Some(bank)) = (&self.admission, values) else {
             return Ok(());
         };
-        let Some(column) = bank.column(&table.metric) else {
-            return Ok(());
-        };
+        let column = bank.column(&table.metric);
+        // What was known once, or of another metric, is not compared.
         let command = |tid: &u32| {
-            let value = bank.at(ThreadId(*tid), column)?;
-            let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
-            Some(types::command {
+            let value = column.and_then(|column| bank.at(ThreadId(*tid), column));
+            let q16 = |value: f64| (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
+            types::command {
                 tid: *tid,
                 kind: shared::COMMAND_GIVE_METRIC,
-                metric_q16,
+                metric_q16: value.map_or(0, q16),
                 ..types::command::default()
-            })
+            }
         };
-        let commands: Vec<_> = self.tasks.threads.keys().filter_map(command).collect();
+        let commands: Vec<_> = self.tasks.threads.keys().map(command).collect();
         self.kernel.obey(&commands, |_| {})
     }
 }
@@ -335,7 +340,7 @@ impl ScxEngine {
         }
         self.collect()?;
         self.read_counts()?;
-        let samples = self.tasks.take_samples();
+        let samples = self.tasks.take_samples(now_ns());
         let mut events = std::mem::take(&mut self.tasks.events);
         events.sort_by_key(|e| e.at);
         let threads = self.tasks.infos(&self.targets);

@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
@@ -16,6 +15,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramInput, RingBuffer, Ri
 use crate::ScxError;
 use crate::config::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
+use crate::object::place;
 
 const SWITCH_PARTIAL: u64 = 8;
 
@@ -47,10 +47,8 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
 impl Kernel {
     /// Loads the scheduler and hands it the machine: its CPUs, of so many by the kernel's numbers.
     pub fn load(config: &ScxConfig, nr_cpus: usize, all: &CpuSet) -> Result<Self, ScxError> {
-        // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
-        let place = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = EngineSkelBuilder::default()
-            .open(place)
+            .open(place())
             .map_err(at("reading the scheduler"))?;
         let operations = open.struct_ops.engine_mut();
         operations.timeout_ms = config.watchdog.as_millis() as u32;
@@ -87,6 +85,16 @@ impl Kernel {
     /// The table of speed-up factors, for what computes them.
     pub fn metrics(&self) -> Result<MapHandle, ScxError> {
         MapHandle::try_from(&self.skel.maps.metrics).map_err(at("sharing speed-up factors"))
+    }
+
+    /// Speed-up factors that were computed from other counts are not compared any more.
+    pub fn forget_factors(&self) {
+        let metrics = &self.skel.maps.metrics;
+        let threads: Vec<Vec<u8>> = metrics.keys().collect();
+        for thread in threads {
+            // A thread that exits meanwhile has none left.
+            let _ = metrics.delete(&thread);
+        }
     }
 
     /// The sampling period: a target that no thread has had for so long can be retired.

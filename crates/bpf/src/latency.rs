@@ -2,7 +2,7 @@
 //!
 //! Input: processes. Output: histograms of the waits of their threads, and of all their descendants'.
 
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
 
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::waits::{Histogram, Measured, Source, ThreadWaits, Waits, Whose};
@@ -10,8 +10,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use rustc_hash::FxHashMap;
 
-use crate::follow::quietly;
 use crate::generated::latency::{LatencySkel, LatencySkelBuilder, shared, types};
+use crate::object::{at, place, quietly};
 
 const _: () = assert!(
     shared::BUCKETS as usize == Histogram::BUCKETS
@@ -60,16 +60,10 @@ pub fn load(whose: &Whose) -> Result<Box<dyn Source>, String> {
     quietly(|| Latency::load(whose)).map(|latency| Box::new(latency) as Box<dyn Source>)
 }
 
-fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> String {
-    move |error| format!("{what}: {error}")
-}
-
 impl Latency {
     fn load(whose: &Whose) -> Result<Self, String> {
-        // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
-        let place = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = LatencySkelBuilder::default()
-            .open(place)
+            .open(place())
             .map_err(at("reading programs that measure waits"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             rodata.settings.ancestor = if whose.children {

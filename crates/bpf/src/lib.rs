@@ -13,6 +13,7 @@ mod events;
 pub mod follow;
 mod kernel;
 pub mod latency;
+mod object;
 mod placer;
 mod probe;
 mod processes;

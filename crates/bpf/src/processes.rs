@@ -9,8 +9,9 @@ use countersteer_sysfs::procfs::PROC;
 
 use crate::ScxError;
 use crate::config::Mode;
-use crate::engine::{ScxEngine, now_ns};
+use crate::engine::ScxEngine;
 use crate::generated::{shared, types};
+use crate::object::now_ns;
 
 /// Rounds in which threads are looked for that were forked while their process was detached.
 const DETACHING_ROUNDS: usize = 10;

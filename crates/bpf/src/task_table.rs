@@ -17,8 +17,12 @@ use countersteer_sysfs::task::affinity;
 use crate::generated::{shared, types};
 use crate::targets::Targets;
 
+/// Last counts of a thread come at most so long after its exit, or so many observations.
+const LATE: Nanos = Nanos::from_millis(10);
+const LATE_OBSERVATIONS: u32 = 2;
+
 /// A thread that is followed.
-pub(crate) struct Known {
+pub(crate) struct Task {
     pub pid: u32,
     program: u32,
     cpu: CpuId,
@@ -28,18 +32,18 @@ pub(crate) struct Known {
     pub target: u32,
     /// CPUs that its own affinity leaves it, where they are not all.
     narrow: Option<Arc<CpuSet>>,
-    /// The metric of the admission table, as the kernel has it; 0 for unknown.
-    pub metric_q16: u64,
+    /// Its speed-up factor as computed in the kernel; 0 for unknown.
+    pub factor_q16: u64,
 }
 
 pub(crate) struct TaskTable {
-    pub threads: BTreeMap<u32, Known>,
+    pub threads: BTreeMap<u32, Task>,
     pub events: Vec<ThreadEvent>,
     /// Threads that have ended, by program, since they were taken last.
     pub ended: Vec<(ThreadId, ProgramId)>,
     samples: Samples,
-    /// Threads that have ended since the last observation, and before: their last counts may be still to come.
-    departed: [BTreeSet<u32>; 2],
+    /// Threads that have exited, when, and for how many observations: their last counts may be still to come.
+    departed: BTreeMap<u32, (u64, u32)>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
     cpus: u32,
@@ -54,7 +58,7 @@ impl TaskTable {
             events: Vec::new(),
             ended: Vec::new(),
             samples: Samples::default(),
-            departed: Default::default(),
+            departed: BTreeMap::new(),
             names: BTreeMap::new(),
             numbers,
             cpus: cpus as u32,
@@ -80,7 +84,7 @@ impl TaskTable {
 
     /// A thread is followed from now on.
     pub fn add(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
-        let known = Known {
+        let known = Task {
             pid,
             program,
             cpu: self.own(os_cpu),
@@ -88,7 +92,7 @@ impl TaskTable {
             nice: 0,
             target: shared::TARGET_ANYWHERE,
             narrow: None,
-            metric_q16: 0,
+            factor_q16: 0,
         };
         // Its fork may have been reported meanwhile.
         if self.threads.insert(tid, known).is_none() {
@@ -146,7 +150,7 @@ impl TaskTable {
             }
             shared::EVENT_EXIT => {
                 self.end(event.tid);
-                self.departed[0].insert(event.tid);
+                self.departed.insert(event.tid, (event.at_ns, 0));
                 ThreadEventKind::Exit
             }
             shared::EVENT_WAKE => ThreadEventKind::Wake,
@@ -170,7 +174,7 @@ impl TaskTable {
         known.runnable = seen.runnable != 0;
         known.target = seen.old_target;
         known.nice = seen.nice.clamp(-20, 19) as i8;
-        known.metric_q16 = seen.metric_q16;
+        known.factor_q16 = seen.metric_q16;
         known.narrow = None;
         if seen.nr_allowed < self.cpus {
             known.narrow = affinity::mask(seen.tid)
@@ -182,8 +186,7 @@ impl TaskTable {
     /// Takes in what was counted of threads that are followed, or were until just now.
     pub fn count(&mut self, counted: &Samples, topology: &Topology) {
         for (thread, row) in counted.of_threads() {
-            let is = |departed: &BTreeSet<u32>| departed.contains(&thread.0);
-            if !self.threads.contains_key(&thread.0) && !self.departed.iter().any(is) {
+            if !self.threads.contains_key(&thread.0) && !self.departed.contains_key(&thread.0) {
                 continue;
             }
             let since = |at: Nanos| self.since(at.0);
@@ -194,9 +197,11 @@ impl TaskTable {
     }
 
     /// The samples since the last call, by thread, then time.
-    pub fn take_samples(&mut self) -> Samples {
-        self.departed.rotate_right(1);
-        self.departed[0].clear();
+    pub fn take_samples(&mut self, now_ns: u64) -> Samples {
+        self.departed.retain(|_, (exited_ns, observations)| {
+            *observations += 1;
+            *observations < LATE_OBSERVATIONS || now_ns.saturating_sub(*exited_ns) < LATE.0
+        });
         self.samples.sort();
         self.samples.take()
     }
@@ -209,7 +214,7 @@ impl TaskTable {
     /// Threads as a policy sees them, by id.
     pub fn infos(&self, targets: &Targets) -> Vec<ThreadInfo> {
         let unknown: Arc<str> = "?".into();
-        let allowed = |k: &Known| {
+        let allowed = |k: &Task| {
             let target = targets.cpus(k.target);
             let Some(narrow) = &k.narrow else {
                 return Arc::clone(target);
@@ -222,7 +227,7 @@ impl TaskTable {
                 Arc::new(both)
             }
         };
-        let info = |(tid, k): (&u32, &Known)| ThreadInfo {
+        let info = |(tid, k): (&u32, &Task)| ThreadInfo {
             id: ThreadId(*tid),
             program: ProgramId(k.program),
             name: Arc::clone(self.names.get(&k.program).unwrap_or(&unknown)),

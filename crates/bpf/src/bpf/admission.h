@@ -26,7 +26,7 @@ static __always_inline u32 admit(u64 metric_q16)
 	if (!nr || nr > MAX_ROWS)
 		return NONE;
 	bpf_for(i, 0, nr) {
-		const struct row *row = &table->rows[BOUNDED(i, MAX_ROWS)];
+		const struct admission_row *row = &table->rows[BOUNDED(i, MAX_ROWS)];
 
 		if (i == nr - 1 || (metric_q16 && metric_q16 >= row->least_q16))
 			return row->target;

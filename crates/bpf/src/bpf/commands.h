@@ -45,7 +45,7 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 }
 
 /* A thread belongs to no program any more: it runs where it likes. */
-static __always_inline void detach(struct task_struct *p, struct thread *t)
+static __always_inline void detach(struct thread *t)
 {
 	if (t->followed)
 		__sync_fetch_and_add(&counters.followed, -1);
@@ -54,7 +54,6 @@ static __always_inline void detach(struct task_struct *p, struct thread *t)
 	t->weight = 0;
 	t->slice_ns = 0;
 	t->metric_q16 = 0;
-	forget_factor(p);
 }
 
 static __always_inline void obey(struct command *c)
@@ -65,26 +64,24 @@ static __always_inline void obey(struct command *c)
 	c->result = -ESRCH;
 	if (!p)
 		return;
-	t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* A thread that has exited has no storage any more. */
+	t = thread_of(p);
 	if (t) {
 		c->result = 0;
 		c->old_target = t->target;
 		c->cpu = scx_bpf_task_cpu(p);
 		c->runnable = p->scx.flags & SCX_TASK_QUEUED;
 		c->nice = p->static_prio - DEFAULT_PRIO;
-		c->tgid = p->tgid;
 		c->nr_allowed = p->nr_cpus_allowed;
 		if (c->kind == COMMAND_ATTACH)
 			follow(t, c->program);
 		else if (c->kind == COMMAND_PLACE)
 			c->result = place(p, t, c);
 		else if (c->kind == COMMAND_DETACH)
-			detach(p, t);
+			detach(t);
 		else if (c->kind == COMMAND_GIVE_METRIC)
 			t->metric_q16 = c->metric_q16;
 		c->metric_q16 = factor_of(p);
-		if (!c->metric_q16)
-			c->metric_q16 = t->metric_q16;
 	}
 	bpf_task_release(p);
 }

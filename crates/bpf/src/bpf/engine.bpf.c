@@ -12,7 +12,7 @@
 #include "kernel.h"
 #include "shared.h"
 
-char _license[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "GPL";
 
 #include "state.h"
 #include "metrics.h"
@@ -329,11 +329,12 @@ void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args
 	if (t)
 		settle(t, TARGET_ANYWHERE);
 	forget_factor(p);
-	if (!t || !t->followed)
-		return;
-	report(p, t, EVENT_EXIT, 0, 0);
-	t->followed = false;
-	__sync_fetch_and_add(&counters.followed, -1);
+	if (t && t->followed) {
+		report(p, t, EVENT_EXIT, 0, 0);
+		__sync_fetch_and_add(&counters.followed, -1);
+	}
+	/* Commands for a thread that has exited find nothing to change. */
+	bpf_task_storage_delete(&threads, p);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -379,7 +380,6 @@ void BPF_PROG(engine_cpu_online, s32 cpu)
 SEC("struct_ops/engine_cpu_offline")
 void BPF_PROG(engine_cpu_offline, s32 cpu)
 {
-	__sync_fetch_and_add(&counters.offline, 1);
 	set_online(cpu, false);
 }
 
@@ -407,7 +407,6 @@ void BPF_PROG(engine_exit, struct scx_exit_info *info)
 {
 	bpf_probe_read_kernel_str(exit_reason, sizeof(exit_reason), info->reason);
 	bpf_probe_read_kernel_str(exit_message, sizeof(exit_message), info->msg);
-	counters.exit_code = info->exit_code;
 	counters.exit_kind = info->kind;
 }
 

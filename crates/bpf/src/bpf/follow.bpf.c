@@ -15,11 +15,7 @@
 #include "kernel.h"
 #include "follow.h"
 #include "slots.h"
-#include "spare_slots.h"
 #include "metrics.h"
-
-/* The state of a thread that leaves its CPU for good. */
-#define TASK_DEAD 0x80
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -49,6 +45,13 @@ struct {
 	__uint(value_size, sizeof(u32));
 	__uint(max_entries, 1);
 } events SEC(".maps");
+
+/* Slots that were given back. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__uint(value_size, sizeof(u32));
+} spare SEC(".maps");
 
 #include "judge.h"
 
@@ -245,7 +248,8 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 			slot->state = SLOT_EXITED;
 		}
 		mark(slot, 1);
-		if (judged)
+		/* The slot of one that has exited may be another's by now. */
+		if (judged && !(state & TASK_DEAD))
 			judge(leaver, judged, old, here->kind, row, now);
 	}
 	here->since_ns = now;
@@ -277,19 +281,22 @@ static __always_inline u32 take_slot(void)
 SEC("raw_tp/sched_wakeup_new")
 int BPF_PROG(on_fork, void *child)
 {
-	struct cpu_state *here = here_at(bpf_get_smp_processor_id());
 	u64 thread = (u64)child;
 	struct slot *slot;
 	long failed;
 	u32 nr;
 
 	/* A thread that has just begun to be followed may not have been seen to run yet. */
-	if (!here || slot_of(bpf_get_current_task()) == NONE)
+	if (slot_of(bpf_get_current_task()) == NONE)
 		return 0;
 	nr = take_slot();
 	slot = nr == SHARED_SLOT ? NULL : slot_at(nr);
 	failed = bpf_map_update_elem(&followed, &thread, &nr, 0);
 	another_generation();
+	if (failed && slot) {
+		__sync_fetch_and_add(&control.taken, -1);
+		bpf_map_push_elem(&spare, &nr, 0);
+	}
 	if (failed || !slot) {
 		__sync_fetch_and_add(&control.missed, 1);
 		return 0;
@@ -335,7 +342,8 @@ int BPF_PROG(on_name, void *thread, const char *name)
 		return 0;
 	/* Its counts may be written meanwhile, elsewhere: they are to look changed, not unfinished. */
 	bpf_probe_read_kernel_str(slot->name, sizeof(slot->name), name);
-	if (key == bpf_get_current_task() && slot->tid && slot->tid != (u32)bpf_get_current_pid_tgid())
+	if (key == bpf_get_current_task() && slot->tid && slot->tid != (u32)bpf_get_current_pid_tgid() &&
+	    !slot->renumbered_ns)
 		slot->renumbered_ns = bpf_ktime_get_ns();
 	slot->named++;
 	mark(slot, 2);

@@ -83,6 +83,8 @@ struct task_struct {
 	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));
 #define PF_KTHREAD 0x00200000
+/* The state of a thread that leaves its CPU for good. */
+#define TASK_DEAD 0x80
 #define DEFAULT_PRIO 120
 
 struct linux_binprm;
@@ -104,7 +106,6 @@ struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *, s32, u64);
 	void (*enqueue)(struct task_struct *, u64);
 	void (*dispatch)(s32, struct task_struct *);
-	void (*tick)(struct task_struct *);
 	void (*runnable)(struct task_struct *, u64);
 	void (*running)(struct task_struct *);
 	void (*stopping)(struct task_struct *, bool);
@@ -125,7 +126,6 @@ struct sched_ext_ops {
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL
 #define SCX_OPS_ENQ_LAST 2ULL
-#define SCX_OPS_SWITCH_PARTIAL 8ULL
 #define SCX_ENQ_WAKEUP 1ULL
 #define SCX_ENQ_LAST (1ULL << 41)
 #define SCX_DEQ_SLEEP 1ULL

@@ -10,9 +10,6 @@
 #include "kernel.h"
 #include "latency.h"
 
-/* The state of a thread that leaves its CPU for good. */
-#define TASK_DEAD 0x80
-
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct latency_settings settings;
@@ -57,39 +54,18 @@ static __always_inline struct thread_waits *row_of(struct task_struct *p)
 	return bpf_map_lookup_elem(&threads, &key);
 }
 
-static __always_inline u32 highest_bit(u32 value)
-{
-	u32 bit = 0;
-
-	if (value > 0xffff) {
-		value >>= 16;
-		bit += 16;
-	}
-	if (value > 0xff) {
-		value >>= 8;
-		bit += 8;
-	}
-	if (value > 0xf) {
-		value >>= 4;
-		bit += 4;
-	}
-	if (value > 0x3) {
-		value >>= 2;
-		bit += 2;
-	}
-	return bit + (value > 0x1);
-}
-
 static __always_inline u32 bucket_of(u64 ns)
 {
 	u64 value = ns >> GRAIN_BITS;
-	u32 bit;
+	u32 bit = 0;
 
 	if (value < (1 << SUB_BITS))
 		return value;
 	if (value >> VALUE_BITS)
 		return BUCKETS - 1;
-	bit = highest_bit(value);
+#pragma clang loop unroll(disable)
+	while (bit < VALUE_BITS && value >> bit > 1)
+		bit++;
 	return ((bit - SUB_BITS + 1) << SUB_BITS) + ((value >> (bit - SUB_BITS)) & ((1 << SUB_BITS) - 1));
 }
 

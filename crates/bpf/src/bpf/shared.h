@@ -53,7 +53,7 @@ struct settings {
 };
 
 /* One row of the admission table. */
-struct row {
+struct admission_row {
 	u64 least_q16; /* least value of the metric, with 16 bits behind the point */
 	u32 target; /* where to */
 	u32 unused;
@@ -63,7 +63,7 @@ struct row {
 struct admission {
 	u32 metric; /* METRIC_... */
 	u32 nr_rows; /* 0 for no table */
-	struct row rows[MAX_ROWS];
+	struct admission_row rows[MAX_ROWS];
 };
 
 /* Changed by user space at any time. */
@@ -102,11 +102,9 @@ struct command {
 	u32 cpu; /* where it last ran */
 	u32 runnable; /* wants a CPU */
 	s32 nice; /* its nice value */
-	u32 tgid; /* its process */
 	u32 on_target; /* its own affinity leaves it a CPU of the target */
 	u32 nr_allowed; /* CPUs that its own affinity leaves it */
-	u32 unused;
-	u64 metric_q16; /* to judge: its metric; of the rest, what it is */
+	u64 metric_q16; /* to give: its metric; the answer is the factor that was computed in the kernel, 0 for none */
 };
 
 /* A target: CPUs by the kernel's numbers. */
@@ -143,7 +141,6 @@ struct counters {
 	u64 followed; /* threads that are followed and live */
 	u64 stolen; /* threads that ran outside their target for want of others */
 	u64 moved; /* threads that changed queues with their target */
-	u64 exit_code; /* why the scheduler ended, as a number */
-	u32 exit_kind; /* 0 while it runs */
-	u32 offline; /* CPUs that went offline */
+	u32 exit_kind; /* why the scheduler ended; 0 while it runs */
+	u32 unused;
 };

@@ -3,13 +3,12 @@
 //! Input: what is to be counted, where, of how many threads. Output: programs that are attached, or why there are none.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use countersteer_counters::{BpfRequest, CpuCounters};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{ErrorExt, MapCore, MapFlags, PrintLevel};
+use libbpf_rs::{MapCore, MapFlags};
 use rustc_hash::FxHashMap;
 
 use super::InKernel;
@@ -19,6 +18,7 @@ use super::layout::Layout;
 use super::table::Table;
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
 use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
+use crate::object::{at, failed, place, quietly};
 
 /// Fewest slots: of threads that live, and of those that have exited since the last look.
 const LEAST_SLOTS: usize = 4096;
@@ -61,28 +61,6 @@ impl Sizes {
     }
 }
 
-pub(super) fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> String {
-    move |error| format!("{what}: {error}")
-}
-
-pub(super) fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> io::Error {
-    move |error| io::Error::other(error.context(what))
-}
-
-/// Does it without the library printing anything.
-pub(crate) fn quietly<T>(what: impl FnOnce() -> T) -> T {
-    struct Talk<F: FnMut()>(F);
-    impl<F: FnMut()> Drop for Talk<F> {
-        fn drop(&mut self) {
-            (self.0)();
-        }
-    }
-    let talk = libbpf_rs::get_print();
-    let _talk = Talk(|| _ = libbpf_rs::set_print(talk));
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
-    what()
-}
-
 /// The programs with tables of these sizes, in the kernel but not attached.
 fn skeleton(
     request: &BpfRequest<'_>,
@@ -90,10 +68,8 @@ fn skeleton(
     sizes: &Sizes,
     judging: Option<&Judging>,
 ) -> Result<FollowSkel<'static>, String> {
-    // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
-    let place = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = FollowSkelBuilder::default()
-        .open(place)
+        .open(place())
         .map_err(at("reading programs"))?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         let settings = &mut rodata.settings;
@@ -164,7 +140,7 @@ impl InKernel {
             layout,
             classes,
             room: sizes.slots,
-            known: Vec::new(),
+            last_reports: Vec::new(),
             reported: Vec::new(),
             before: FxHashMap::default(),
             sparing: request.sparing,
@@ -294,9 +270,8 @@ impl InKernel {
 
     pub(super) fn adopter(&mut self) -> io::Result<&mut AdoptSkel<'static>> {
         if self.adopting.is_none() {
-            let place = Box::leak(Box::new(MaybeUninit::uninit()));
             let mut open = AdoptSkelBuilder::default()
-                .open(place)
+                .open(place())
                 .map_err(failed("reading a program"))?;
             open.maps
                 .followed

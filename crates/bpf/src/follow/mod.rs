@@ -11,6 +11,7 @@ mod table;
 
 use std::io;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use countersteer_counters::{BpfRequest, CpuCounters, Follow, Kind, TakeReport};
 use countersteer_model::units::{CpuId, Nanos};
@@ -19,12 +20,11 @@ use rustc_hash::FxHashMap;
 
 use crate::generated::adopt::AdoptSkel;
 use crate::generated::follow::{FollowSkel, shared, types};
+use crate::object::{failed, now_ns};
 use classes::Classes;
 pub use judging::Judging;
 use layout::Layout;
-use load::failed;
-pub(crate) use load::quietly;
-use slots::Known;
+use slots::LastReport;
 use table::{Entry, Plain, Table};
 
 // SAFETY: structures of integers, as `follow.h` declares them.
@@ -50,7 +50,7 @@ pub struct InKernel {
     classes: Classes,
     room: usize,
     /// Of those that were ever taken, as far as that was noticed.
-    known: Vec<Known>,
+    last_reports: Vec<LastReport>,
     /// By slot: its counts as they were reported last, and as they were when its thread got another number.
     reported: Vec<u64>,
     before: FxHashMap<usize, Vec<u64>>,
@@ -108,6 +108,25 @@ impl InKernel {
         }
     }
 
+    /// Adds to a number that the kernel changes, too; what it was before.
+    fn add(&mut self, field: impl FnOnce(&mut types::follow_control) -> &mut u64, by: u64) -> u64 {
+        self.control(|control| {
+            // SAFETY: an aligned integer, which the kernel changes atomically.
+            let number = unsafe { AtomicU64::from_ptr(field(control)) };
+            number.fetch_add(by, Ordering::AcqRel)
+        })
+    }
+
+    /// Slots in use.
+    fn used(&self) -> u64 {
+        let used = |bss: &types::bss| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            let taken = unsafe { (&raw const bss.control.taken).read_volatile() };
+            taken.saturating_sub(bss.control.given)
+        };
+        self.skel.maps.bss_data.as_deref().map_or(0, used)
+    }
+
     /// It is this set's turn, or none's.
     fn want(&self, set: Option<u32>) {
         let sets = self.layout.sets.len() as u32;
@@ -162,14 +181,17 @@ impl Follow for InKernel {
     }
 
     fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()> {
-        let mut slot = self.take_slots(threads.len())?;
-        for some in threads.chunks(shared::MAX_ADOPTED as usize) {
+        let most = shared::MAX_ADOPTED as usize;
+        let slots = self.take_slots(threads.len())?;
+        for (some, slots) in threads.chunks(most).zip(slots.chunks(most)) {
             let adopter = self.adopter()?;
             let Some(bss) = adopter.maps.bss_data.as_deref_mut() else {
                 break;
             };
-            for (nth, (into, (pid, tid))) in bss.adoptions.iter_mut().zip(some).enumerate() {
-                (into.tgid, into.tid, into.slot) = (*pid, *tid, (slot + nth) as u32);
+            for ((into, (pid, tid)), slot) in bss.adoptions.iter_mut().zip(some).zip(slots) {
+                into.tgid = *pid;
+                into.tid = *tid;
+                into.slot = *slot as u32;
             }
             bss.nr_adoptions = some.len() as u32;
             adopter
@@ -180,20 +202,14 @@ impl Follow for InKernel {
             let Some(bss) = adopter.maps.bss_data.as_deref() else {
                 break;
             };
-            let needless = |nth: &usize| bss.adoptions[*nth].slot == shared::NONE;
-            let needless: Vec<usize> = (0..some.len())
-                .filter(needless)
-                .map(|nth| slot + nth)
+            let adopted = bss.adoptions.iter().zip(slots);
+            let needless: Vec<usize> = adopted
+                .filter(|(adoption, _)| adoption.slot == shared::NONE)
+                .map(|(_, slot)| *slot)
                 .collect();
             needless.into_iter().for_each(|nr| self.give_back(nr));
-            slot += some.len();
         }
-        self.control(|control| {
-            // SAFETY: an aligned integer that the kernel changes atomically, too.
-            let generation =
-                unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.generation) };
-            generation.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-        });
+        self.add(|control| &mut control.generation, 1);
         // Those that run at this moment do not have to leave their CPU first.
         self.read_running(|_| true);
         Ok(())
@@ -220,10 +236,7 @@ impl Follow for InKernel {
     }
 
     fn collect(&mut self, take: TakeReport<'_>) {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-        let now = now.map_or(u64::MAX, |t| {
-            t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
-        });
+        let now = now_ns();
         // Where that fails, a CPU that was offline goes on uncounted, and all others are counted.
         let _ = self.renew();
         let sparing = self.sparing.0;
@@ -233,14 +246,11 @@ impl Follow for InKernel {
         });
         self.exited.clear();
         for nr in 0..self.taken() {
-            if self.slots.changes(nr) != self.known[nr].changes && self.report(nr, take) {
+            if self.slots.changes(nr) != self.last_reports[nr].changes && self.report(nr, take) {
                 self.give_back(nr);
             }
         }
-        self.living = self.control(|control| {
-            // SAFETY: a plain integer in memory that the kernel writes too.
-            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
-        });
+        self.living = self.used();
     }
 
     fn living(&mut self) -> Vec<(u32, u32)> {
@@ -291,16 +301,7 @@ impl Follow for InKernel {
     }
 
     fn is_crowded(&self) -> bool {
-        let used = |control: &types::follow_control| {
-            // SAFETY: a plain integer in memory that the kernel writes too.
-            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
-        };
-        let used = self
-            .skel
-            .maps
-            .bss_data
-            .as_deref()
-            .map_or(0, |bss| used(&bss.control));
+        let used = self.used();
         let room = self.room as u64;
         used > room / 2 && used > self.living + room / 8
     }

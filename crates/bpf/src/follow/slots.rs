@@ -15,7 +15,7 @@ use crate::generated::follow::{shared, types};
 
 /// What is known of the thread in a slot.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Known {
+pub(super) struct LastReport {
     /// How often it had changed.
     pub(super) changes: u64,
     named: u32,
@@ -25,7 +25,7 @@ pub(super) struct Known {
     pid: u32,
 }
 
-impl Known {
+impl LastReport {
     /// Whether nothing but counts is new of a slot.
     const fn is_nothing_new(
         self,
@@ -47,8 +47,8 @@ impl InKernel {
             unsafe { (&raw const control.fresh).read_volatile() }
         });
         let taken = (fresh as usize).min(self.room);
-        if taken > self.known.len() {
-            self.known.resize(taken, Known::default());
+        if taken > self.last_reports.len() {
+            self.last_reports.resize(taken, LastReport::default());
             self.reported.resize(taken * self.layout.width(), 0);
         }
         taken
@@ -93,11 +93,11 @@ impl InKernel {
                 slot.field(offset_of!(types::slot, at_ns)),
             )
         });
-        let known = self.known[nr];
+        let known = self.last_reports[nr];
         if !known.is_nothing_new(state, named, renumbered_ns, exec_ns) {
             return self.report_all(nr, take);
         }
-        self.known[nr].changes = changes;
+        self.last_reports[nr].changes = changes;
         self.report_counts(
             nr,
             (known.pid, known.tid),
@@ -118,7 +118,7 @@ impl InKernel {
             return unseen;
         }
         // A number that changes hands is reported after its former owner's exit, at the next look.
-        let renumbered = slot.renumbered_ns > 0 && self.known[nr].tid != slot.tgid;
+        let renumbered = slot.renumbered_ns > 0 && self.last_reports[nr].tid != slot.tgid;
         if renumbered && (self.exited.contains(&slot.tgid) || self.has_another(slot.tgid, nr)) {
             return false;
         }
@@ -130,8 +130,8 @@ impl InKernel {
             slot.tid
         };
         let known = std::mem::replace(
-            &mut self.known[nr],
-            Known {
+            &mut self.last_reports[nr],
+            LastReport {
                 changes,
                 named: slot.named,
                 exec_ns: slot.exec_ns,
@@ -139,42 +139,13 @@ impl InKernel {
                 pid,
             },
         );
-        let is_new = known.tid == 0 && slot.parent != 0;
-        if is_new {
-            take(
-                Nanos(slot.forked_ns),
-                slot.tid,
-                TaskReport::Forked {
-                    pid,
-                    parent: slot.parent,
-                },
-            );
-        }
         if renumbered {
             // What it has counted since the last report goes with its new number.
             let width = self.layout.width();
             self.before
                 .insert(nr, self.reported[nr * width..][..width].to_vec());
-            take(
-                Nanos(slot.renumbered_ns),
-                tid,
-                TaskReport::Renumbered {
-                    pid,
-                    before: slot.tid,
-                },
-            );
         }
-        let name = slot.name.map(|letter| letter as u8);
-        if known.exec_ns != slot.exec_ns {
-            take(Nanos(slot.exec_ns), tid, TaskReport::Exec(name));
-        } else if known.named != slot.named || is_new {
-            let since = if renumbered || !is_new {
-                now
-            } else {
-                Nanos(slot.forked_ns)
-            };
-            take(since, tid, TaskReport::Named(name));
-        }
+        report_news(&slot, known, renumbered, take);
         self.report_counts(nr, (pid, tid), now, false, take);
         let left = slot.state == shared::SLOT_EXITED;
         if left {
@@ -259,9 +230,9 @@ impl InKernel {
                 ..types::slot::default()
             },
         );
-        self.known[nr] = Known {
+        self.last_reports[nr] = LastReport {
             changes,
-            ..Known::default()
+            ..LastReport::default()
         };
         let spare = self
             .skel
@@ -273,25 +244,75 @@ impl InKernel {
         }
     }
 
-    /// Slots for so many threads that are there already.
-    pub(super) fn take_slots(&mut self, threads: usize) -> io::Result<usize> {
-        let slots = self.room;
-        let first = self.control(|control| {
-            // SAFETY: an aligned integer that the kernel changes atomically, too.
-            let fresh = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.fresh) };
-            fresh.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel) as usize
-        });
-        if first + threads > slots {
-            return Err(io::Error::other(format!(
-                "there is room for {slots} threads only; look at fewer at once"
-            )));
+    /// Slots for so many threads that are there already: those that were given back, then those that were never taken.
+    ///
+    /// # Errors
+    /// There are not so many; none is taken then.
+    pub(super) fn take_slots(&mut self, threads: usize) -> io::Result<Vec<usize>> {
+        let mut slots = Vec::with_capacity(threads);
+        while slots.len() < threads {
+            let Some(nr) = self.take_slot() else {
+                slots.into_iter().for_each(|nr| self.give_back(nr));
+                return Err(io::Error::other(format!(
+                    "there is room for {} threads only; look at fewer at once",
+                    self.room
+                )));
+            };
+            slots.push(nr);
         }
-        self.control(|control| {
-            // SAFETY: likewise.
-            let taken = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.taken) };
-            taken.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel);
-        });
+        Ok(slots)
+    }
+
+    fn take_slot(&mut self) -> Option<usize> {
+        let spare = self.skel.maps.spare.lookup_and_delete(&[]).ok().flatten();
+        let nr = match spare.and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?))) {
+            Some(nr) => nr as usize,
+            None => {
+                let nr = self.add(|control| &mut control.fresh, 1) as usize;
+                if nr >= self.room {
+                    self.add(|control| &mut control.fresh, u64::MAX);
+                    return None;
+                }
+                nr
+            }
+        };
+        self.add(|control| &mut control.taken, 1);
         self.taken();
-        Ok(first)
+        Some(nr)
+    }
+}
+
+/// Reports what happened to the thread in a slot besides what it counted: in the order of time.
+fn report_news(slot: &types::slot, last: LastReport, renumbered: bool, take: TakeReport<'_>) {
+    let pid = slot.tgid;
+    let parent = slot.parent;
+    let forked = Nanos(slot.forked_ns);
+    let is_new = last.tid == 0 && parent != 0;
+    if is_new {
+        take(forked, slot.tid, TaskReport::Forked { pid, parent });
+    }
+    let tid = if slot.renumbered_ns > 0 {
+        pid
+    } else {
+        slot.tid
+    };
+    if renumbered {
+        let before = slot.tid;
+        take(
+            Nanos(slot.renumbered_ns),
+            tid,
+            TaskReport::Renumbered { pid, before },
+        );
+    }
+    let name = slot.name.map(|letter| letter as u8);
+    if last.exec_ns != slot.exec_ns {
+        take(Nanos(slot.exec_ns), tid, TaskReport::Exec(name));
+    } else if last.named != slot.named || is_new {
+        let since = if is_new && !renumbered {
+            forked
+        } else {
+            Nanos(slot.at_ns.max(slot.renumbered_ns))
+        };
+        take(since, tid, TaskReport::Named(name));
     }
 }

@@ -81,7 +81,7 @@ static void user_space(void)
 
 		table->nr_rows = draw(4);
 		for (u32 row = 0; row < table->nr_rows; row++)
-			table->rows[row] = (struct row){ .least_q16 = (3 - row) << 16, .target = draw(TARGETS) };
+			table->rows[row] = (struct admission_row){ .least_q16 = (3 - row) << 16, .target = draw(TARGETS) };
 		for (u32 row = 0; row < table->nr_rows; row++)
 			if (!stored_targets[table->rows[row].target].known)
 				table->rows[row].target = TARGET_ANYWHERE;

@@ -315,6 +315,14 @@ struct task_struct *bpf_get_current_task_btf(void)
 	return &op_current->task;
 }
 
+int bpf_task_storage_delete(void *map, struct task_struct *p)
+{
+	must(map == &threads, "storage of an unknown map is deleted");
+	free(task_of(p)->thread);
+	task_of(p)->thread = NULL;
+	return 0;
+}
+
 long bpf_probe_read_kernel_str(void *into, u32 size, const void *from)
 {
 	return snprintf(into, size, "%s", (const char *)from) + 1;

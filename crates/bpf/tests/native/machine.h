@@ -223,8 +223,12 @@ static void end(struct task *t)
 	}
 	take_out(t);
 	CALL(OTHER, draw(CPUS), t, engine_exit_task(&t->task, &args));
-	must(!t->factor, "the factor of thread %d stays", t->task.pid);
-	free(t->thread);
+	must(!t->factor && !t->thread, "something of thread %d stays", t->task.pid);
+	/* User space may still find it by its number. */
+	commands[0] = (struct command){ .tid = t->task.pid, .kind = COMMAND_ATTACH };
+	nr_commands = 1;
+	CALL(SYSCALL, draw(CPUS), NULL, obey_commands(NULL));
+	must(commands[0].result == -ESRCH, "thread %d is attached to after its exit", t->task.pid);
 	memset(t, 0, sizeof(*t));
 	if (running)
 		reschedule(cpu);

@@ -36,6 +36,7 @@ struct bpf_timer;
 
 void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_map_delete_elem(void *map, const void *key);
+int bpf_task_storage_delete(void *map, struct task_struct *p);
 void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags);
 void *bpf_ringbuf_reserve(void *ring, u64 size, u64 flags);
 void bpf_ringbuf_submit(void *data, u64 flags);
