@@ -9,8 +9,8 @@ use std::path::Path;
 use countersteer_bpf::follow::load;
 use countersteer_counters::resolve;
 use countersteer_counters::{
-    BpfLoader, BpfRequest, CoreTypes, CounterError, Pmus, Request, Session, Summary, Target,
-    TaskReport,
+    BpfLoader, BpfRequest, CoreTypes, CounterError, Follow, Pmus, Request, Session, Summary,
+    Target, TaskReport,
 };
 use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_model::units::Nanos;
@@ -214,24 +214,51 @@ fn zombie() -> std::process::Child {
     child
 }
 
-#[test]
-fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
+/// Programs that follow single threads by their clock.
+fn following() -> Option<Box<dyn Follow>> {
     let request = request(shell("true"), "task_clock", None);
-    let sets = &request.sets;
-    let cpus = &request.cpus;
-    let core_types = &request.core_types.by_cpu;
-    let request = BpfRequest {
-        sets,
-        cpus,
-        core_types,
+    let loaded = load(&BpfRequest {
+        sets: &request.sets,
+        cpus: &request.cpus,
+        core_types: &request.core_types.by_cpu,
         program: None,
         threads: 1,
         interval: None,
         sparing: Nanos::ZERO,
+    });
+    loaded
+        .map_err(|reason| countersteer_fuzz::skipped(reason))
+        .ok()
+}
+
+#[test]
+fn slots_of_threads_that_were_attached_to_are_used_again() {
+    let Some(mut follow) = following() else {
+        return;
     };
-    let mut follow = match load(&request) {
-        Ok(follow) => follow,
-        Err(reason) => return eprintln!("skipped: {reason}"),
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    // One after the other, more than there are slots.
+    for _ in 0..(4096.max(128 * cpus) + 100) {
+        let (number, numbers) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            number
+                .send(nix::unistd::gettid().as_raw().unsigned_abs())
+                .unwrap();
+            let _ = wait.recv();
+        });
+        let tid = numbers.recv().unwrap();
+        follow.adopt(&[(std::process::id(), tid)]).unwrap();
+        drop(go);
+        thread.join().unwrap();
+        follow.collect(&mut |_, _, _| {});
+    }
+}
+
+#[test]
+fn a_thread_that_never_runs_again_leaves_its_slot_when_it_is_gone() {
+    let Some(mut follow) = following() else {
+        return;
     };
     let mut child = zombie();
     follow.adopt(&[(child.id(), child.id())]).unwrap();
@@ -241,7 +268,7 @@ fn who_never_runs_again_leaves_its_slot_when_it_is_gone() {
         "its exit was seen too early"
     );
     child.wait().unwrap();
-    // The kernel forgets it a little later. Were that missed, whoever has its place in memory next would be taken for it.
+    // The kernel forgets it a little later. Were that missed, the next thread in its place in memory would be taken for it.
     let begun = std::time::Instant::now();
     while follow.living().contains(&thread) && begun.elapsed().as_secs() < 20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
