@@ -226,9 +226,7 @@ fn following() -> Option<Box<dyn Follow>> {
         interval: None,
         sparing: Nanos::ZERO,
     });
-    loaded
-        .map_err(|reason| countersteer_fuzz::skipped(reason))
-        .ok()
+    loaded.map_err(countersteer_fuzz::skipped).ok()
 }
 
 #[test]
