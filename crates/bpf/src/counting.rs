@@ -86,7 +86,7 @@ impl Counting {
         self.session.turn(take)
     }
 
-    /// Has `next` count these processes instead. This one goes on until that does, so that nothing is lost between them.
+    /// Takes the last counts and continues as `next`, which counts these processes: [`Session::exchange`].
     ///
     /// # Errors
     /// Counters cannot be read any more; nothing has changed where a process cannot be counted by `next`.
@@ -94,15 +94,13 @@ impl Counting {
         &mut self,
         mut next: Self,
         pids: &BTreeSet<u32>,
-        mut take: impl FnMut(&Samples),
+        take: impl FnMut(&Samples),
     ) -> Result<(), CounterError> {
         pids.iter().try_for_each(|pid| next.attach(*pid))?;
-        self.session.hear_the_last();
-        // Twice: final counts wait one flush for the exit.
-        (0..2).try_for_each(|_| self.session.turn(&mut take))?;
-        // What both have counted was read by now.
-        (0..2).try_for_each(|_| next.read(|_| {}))?;
-        *self = next;
+        self.session.exchange(next.session, take)?;
+        // The scheduler reports forks, execs and exits.
+        drop(self.session.task_events());
+        self.judging = next.judging;
         Ok(())
     }
 }

@@ -240,6 +240,10 @@ impl TaskCounters for BpfCounters {
         true
     }
 
+    fn follows_while_off(&self) -> bool {
+        true
+    }
+
     fn is_crowded(&self) -> bool {
         self.follow.is_crowded()
     }

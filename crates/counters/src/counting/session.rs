@@ -8,6 +8,7 @@ use std::path::Path;
 use countersteer_model::counters::{Owner, Samples, Which};
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::launch::{self, Held};
+use countersteer_sysfs::procfs::PROC;
 
 use super::bpf::interface::BpfLoader;
 use super::bpf::{self, BpfCounters};
@@ -102,7 +103,7 @@ impl Session {
                 session.counters.attach(&opening, &roots)?;
             }
             if let Target::Processes(pids) | Target::Present(pids) = &session.request.target {
-                session.attach_newborn(&pids.clone())?;
+                session.attach_unknown(&pids.clone())?;
             }
         }
         Ok(session)
@@ -173,11 +174,6 @@ impl Session {
         }
     }
 
-    /// Waits for the files too that another session waited for.
-    pub fn take_over(&mut self, from: &mut Self) {
-        self.counters.poller().take_over(from.counters.poller());
-    }
-
     /// Whether a thread is counted.
     #[must_use]
     pub fn knows(&self, tid: u32) -> bool {
@@ -189,7 +185,8 @@ impl Session {
         self.counters.now().since(self.origin)
     }
 
-    /// Counts a process's threads from now on, and their descendants; without counters, only its end is noticed.
+    /// Counts a process's threads from now on, and their descendants; without counters, only their exits are noticed. Threads that
+    /// are counted already, since the process was attached before, go on: their counts are cumulative.
     ///
     /// # Errors
     /// It is gone, or may not be counted.
@@ -198,8 +195,10 @@ impl Session {
             .into_iter()
             .map(|tid| (pid, tid))
             .collect();
-        self.attach_threads(pid, &threads)?;
-        self.attach_newborn(&[pid])?;
+        if !threads.iter().any(|(_, tid)| self.knows(*tid)) {
+            self.attach_threads(pid, &threads)?;
+        }
+        self.attach_unknown(&[pid])?;
         self.counters.select(self.set as u32, true)
     }
 
@@ -221,19 +220,20 @@ impl Session {
             .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
     }
 
-    /// Looks again for threads that were created while counters were being opened, to threads that had none yet.
-    fn attach_newborn(&mut self, pids: &[u32]) -> Result<(), CounterError> {
+    /// Attaches threads that are not counted yet: created by threads that had no counters at that time.
+    fn attach_unknown(&mut self, pids: &[u32]) -> Result<(), CounterError> {
         for _ in 0..10 {
             let unknown = |pid: u32| {
                 let tids = tasks::of_process(pid).unwrap_or_default();
-                tids.into_iter().filter(|tid| !self.knows(*tid)).collect()
+                let is_unknown = |tid: &u32| !self.knows(*tid) && !PROC.has_exited(*tid);
+                tids.into_iter().filter(is_unknown).collect()
             };
             let unknown: Vec<(u32, Vec<u32>)> =
                 pids.iter().map(|pid| (*pid, unknown(*pid))).collect();
             if unknown.iter().all(|(_, tids)| tids.is_empty()) {
                 break;
             }
-            // One that was created by a thread with counters inherited them, and its fork is about to be told.
+            // A thread that was created by one with counters has inherited them. Its fork may not have been reported yet.
             std::thread::sleep(std::time::Duration::from_millis(2));
             self.follower.listen(&mut *self.counters, true);
             for (pid, mut tids) in unknown {
@@ -370,18 +370,10 @@ impl Session {
         Ok(over)
     }
 
-    /// Ends counting: takes in the last that is told, and what is left of totals.
+    /// Ends counting: takes in the last counts, and what is left of totals.
     pub(super) fn end(&mut self) -> Result<(), CounterError> {
         self.counters.select(self.set as u32, false)?;
-        self.hear_the_last();
-        match self.owner {
-            Some(owner) => {
-                self.follower.read(&mut *self.counters, owner)?;
-                self.follower.flush(Which::All);
-                Ok(())
-            }
-            None => self.follower.settle(&mut *self.counters),
-        }
+        self.take_in_last()
     }
 
     /// What was read has been reported.
@@ -420,6 +412,7 @@ impl Session {
 }
 
 mod engines;
+mod exchange;
 
 #[cfg(test)]
 mod tests;

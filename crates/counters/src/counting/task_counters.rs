@@ -71,6 +71,11 @@ pub(super) trait TaskCounters {
         false
     }
 
+    /// Whether forks, execs and exits are reported while no set is switched on.
+    fn follows_while_off(&self) -> bool {
+        false
+    }
+
     /// Whether [`TaskCounters::poll`] had better be called soon, or there will be no room for threads to come.
     fn is_crowded(&self) -> bool {
         false

@@ -15,6 +15,7 @@ mod leave;
 mod place;
 mod processes;
 mod recount;
+mod samples;
 mod scan;
 mod task_table;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::placer::{Counters, EngineError, Placer, Root, core_types, own_sample};
+use crate::placer::{Counters, EngineError, Placer, Root, core_types};
 use crate::undo::Journal;
 
 use leave::Ignored;
@@ -265,38 +266,6 @@ impl AffinityEngine {
             self.admit_thread(ids.1, journal)?;
         }
         Ok(())
-    }
-
-    /// The samples of the period by the topology's CPUs; which thread ran where.
-    fn read(&mut self, at: Nanos) -> Result<Samples, EngineError> {
-        let Self {
-            session,
-            tasks,
-            config,
-            events,
-            ignored,
-            ..
-        } = self;
-        let origin = session.origin();
-        let mut samples = std::mem::take(&mut self.read_before);
-        session.turn(|counted| {
-            for (thread, row) in counted.of_threads() {
-                // Ends are told otherwise.
-                if ignored.has(thread.0) {
-                    continue;
-                }
-                let since = |time: Nanos| time.since(origin).min(at);
-                let sample = own_sample(&row, &config.topology, &config.numbers, since);
-                let Some((sample, cpu)) = sample.and_then(|sample| Some((sample, sample.cpu?)))
-                else {
-                    continue;
-                };
-                tasks.ran(thread.0, cpu, sample.ran(), sample.end, events);
-                samples.push_with(sample, row.counts);
-            }
-        })?;
-        samples.sort();
-        Ok(samples)
     }
 }
 

@@ -25,13 +25,8 @@ impl AffinityEngine {
             return Ok(());
         }
         self.ignored.take_back(root.pid);
-        // One that was let go and comes back may be counted still.
         let counted = self.counting
-            && match if self.session.knows(root.pid) {
-                Ok(())
-            } else {
-                self.session.attach(root.pid)
-            } {
+            && match self.session.attach(root.pid) {
                 Ok(()) => true,
                 Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
                 Err(error) => {

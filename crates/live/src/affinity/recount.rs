@@ -1,10 +1,11 @@
 //! Other counters for an engine that runs.
 //!
-//! Input: the metrics that a policy reads from now on, and how often. Output: another session over the same processes. The first
-//! one goes on until the second is there, so no fork and no exit is missed; what it has read until then is kept.
+//! Input: counters of the metrics that a policy reads from now on, and their period. Output: another counting session over the same
+//! processes. The former session counts until the other one is open, so no fork and no exit is missed; its last samples are kept.
 use std::collections::BTreeSet;
 
 use countersteer_counters::{CounterError, Session};
+use countersteer_model::sample::Samples;
 use countersteer_model::units::Nanos;
 
 use super::AffinityEngine;
@@ -46,28 +47,20 @@ impl AffinityEngine {
         Ok(session)
     }
 
-    fn go_over(&mut self, mut session: Session, journal: &mut Journal) -> Result<(), EngineError> {
+    /// Continues with another session, which counts the same processes.
+    fn go_over(&mut self, next: Session, journal: &mut Journal) -> Result<(), EngineError> {
         let before = self.processes();
-        // What happened to threads meanwhile.
-        self.session.hear_the_last();
+        let origin = self.session.origin();
+        let mut counted = Samples::default();
+        self.session.exchange(next, |last| counted = last.clone())?;
+        // Forks that were reported by then come before what these threads have counted.
         self.follow(journal)?;
-        // Twice: final counts wait one flush for the exit.
-        for _ in 0..2 {
-            let samples = self.read(self.session.now())?;
-            self.read_before = samples;
-        }
-        // What both have counted has been read by now.
-        (0..2).try_for_each(|_| session.turn(|_| {}))?;
-        session.listen();
+        self.keep(&counted, origin, self.session.now());
         for pid in self.processes().difference(&before) {
-            if !session.knows(*pid)
-                && let Err(error) = ignore_gone(session.attach(*pid))
-            {
+            if let Err(error) = ignore_gone(self.session.attach(*pid)) {
                 self.blind.get_or_insert_with(|| error.to_string());
             }
         }
-        session.take_over(&mut self.session);
-        self.session = session;
         Ok(())
     }
 }

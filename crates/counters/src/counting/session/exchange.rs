@@ -1,0 +1,100 @@
+//! Exchanging sessions: another one, of other events, takes a session's place while threads run.
+//!
+//! Input: two sessions that count the same threads. Output: the last samples of the former one, and the other one, whose samples
+//! begin where those end.
+use countersteer_model::counters::{Samples, Which};
+use countersteer_model::units::Nanos;
+
+use super::super::follow::TaskEvent;
+use super::Session;
+use crate::CounterError;
+
+impl Session {
+    /// Takes the last samples of this session and continues as `next`, to which the same processes are attached.
+    ///
+    /// Event sets of this session are switched off before its last counts are taken in, so those of running threads are
+    /// complete. What `next` has counted by then is read as completely, and discarded. So counts of a thread are in samples of one
+    /// session only. What a running thread counts between the two switches is in neither: some microseconds for each
+    /// CPU. Counters of the threads' own cannot be read thread by thread where threads have forked others: for each of those, up to
+    /// one sampling interval (a tenth of a period) may be missing or be in samples of both.
+    ///
+    /// Forks, execs and exits that only one of the two has reported are kept.
+    ///
+    /// # Errors
+    /// Counters cannot be switched or read any more; this session goes on where they can.
+    pub fn exchange(
+        &mut self,
+        mut next: Self,
+        mut take: impl FnMut(&Samples),
+    ) -> Result<(), CounterError> {
+        if let Err(error) = self.switch_over(&mut next) {
+            let again = self.counters.select(self.set as u32, true);
+            return again.and(Err(error));
+        }
+        self.take_in_last()?;
+        self.follower.readings.sort();
+        take(&self.follower.readings);
+        let former = self.follower.task_events.take().unwrap_or_default();
+        if let Some(events) = &mut next.follower.task_events {
+            add_missing(events, former);
+        }
+        next.counters.poller().take_over(self.counters.poller());
+        *self = next;
+        Ok(())
+    }
+
+    /// Ends counting here, and begins it in `next`.
+    fn switch_over(&mut self, next: &mut Self) -> Result<(), CounterError> {
+        if next.counters.follows_while_off() {
+            next.counters.select(next.set as u32, false)?;
+            next.discard()?;
+            self.counters.select(self.set as u32, false)?;
+            next.counters.select(next.set as u32, true)?;
+        } else {
+            // Forks and exits would be missed if neither counted.
+            self.counters.select(self.set as u32, false)?;
+            next.discard()?;
+        }
+        next.turned = next.counters.now();
+        Ok(())
+    }
+
+    /// Takes in all counts so far, and reports none of them.
+    fn discard(&mut self) -> Result<(), CounterError> {
+        self.follower.listen(&mut *self.counters, true);
+        self.follower.settle(&mut *self.counters)?;
+        self.reported();
+        Ok(())
+    }
+
+    /// Takes in what is left of counters that are switched off.
+    pub(in super::super) fn take_in_last(&mut self) -> Result<(), CounterError> {
+        self.hear_the_last();
+        match self.owner {
+            Some(owner) => {
+                self.follower.read(&mut *self.counters, owner)?;
+                self.follower.flush(Which::All);
+                Ok(())
+            }
+            None => self.follower.settle(&mut *self.counters),
+        }
+    }
+}
+
+/// Puts events of the former session in front, without those that both have reported.
+fn add_missing(
+    events: &mut Vec<(Nanos, u32, TaskEvent)>,
+    mut former: Vec<(Nanos, u32, TaskEvent)>,
+) {
+    let mut reported = former.clone();
+    events.retain(|(_, tid, event)| {
+        let same = |other: &(Nanos, u32, TaskEvent)| (&other.1, &other.2) == (tid, event);
+        let found = reported.iter().position(same);
+        found.map(|place| reported.swap_remove(place)).is_none()
+    });
+    former.append(events);
+    *events = former;
+}
+
+#[cfg(test)]
+mod tests;
