@@ -14,7 +14,9 @@ cp "${CARGO_TARGET_DIR:-target}/release/steer" "$(command -v perf)" "$scratch"
 gcc -O1 -pthread bench/stat/load.c -o "$scratch/load"
 mkdir "$scratch/lib"
 ldd "$scratch"/{steer,perf,load} | grep -o '/[^ :]*' | grep -v "^$scratch" | sort -u | xargs cp -Lt "$scratch/lib"
-vm/run.sh --cpus 2 "$scratch"/{steer,perf,load,lib} -- "ROUNDS=$rounds; $(cat bench/stat/command)" >"$scratch/times"
+# `steer stat` prints a line of its own, too.
+vm/run.sh --cpus 2 "$scratch"/{steer,perf,load,lib} -- "ROUNDS=$rounds; $(cat bench/stat/command)" |
+    grep -v "CPUs used$" >"$scratch/times"
 python3 - "$scratch/times" <<'EOF'
 import collections, statistics, sys
 
