@@ -1,4 +1,4 @@
-//! What can go wrong with counters, and what mends it.
+//! Errors of counters, with their remedies.
 
 use std::io;
 use std::path::PathBuf;

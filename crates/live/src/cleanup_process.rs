@@ -1,8 +1,8 @@
 //! A process that outlives this one for a moment, to restore what this one has changed.
 //!
-//! Input: a command that calls [`settle_in`] first. Output: that process, which learns of this one's end by the end of a pipe.
-//! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it, and has none
-//! of this one's streams, so that nobody who reads those waits for it.
+//! Input: a command that calls [`settle_in`] first. Output: that process, which notices the exit of this one by the end of a pipe.
+//! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it. It has none
+//! of this process's streams, so that their readers do not wait for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

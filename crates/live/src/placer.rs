@@ -1,4 +1,4 @@
-//! Placers: what puts the threads of this machine on CPUs. One works by CPU affinity, one is a scheduler in the kernel.
+//! The interface [`Placer`] of what puts threads of this machine on CPUs: the affinity engine, and the sched_ext scheduler in the kernel.
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

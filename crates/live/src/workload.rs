@@ -1,6 +1,6 @@
 //! The workload: programs that are started at their times, and processes that were there before.
 //!
-//! Input: what to start when. Output: which roots an engine must admit now, and how everything ended.
+//! Input: programs with their times. Output: the processes that an engine must attach now, and the exit status of each program.
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -235,7 +235,7 @@ impl LiveWorkload {
         }
     }
 
-    /// Finds out who has ended; whether everybody has.
+    /// Finds programs that have exited; whether all have.
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
         for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {

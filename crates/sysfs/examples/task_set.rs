@@ -1,4 +1,4 @@
-//! Runs sets of tasks on CPU 0 and tells what the kernel made of each: the reality that the Linux model is held to.
+//! Runs sets of tasks on CPU 0 and prints how long each ran and waited: the reference for the Linux model.
 //!
 //! `task_set FILE SECONDS` reads lines `set task nice work_us sleep_us` and prints, per task,
 //! `set task run_ns wait_ns stretches` as the kernel's schedstat counts them. Needs root for negative nice values.

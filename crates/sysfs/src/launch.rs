@@ -1,4 +1,4 @@
-//! Starting the program that is looked at.
+//! Starting the program that is to be counted.
 //!
 //! Input: a command. Output: a process that waits in front of its `exec` until counters are open. It has the environment,
 //! directory and streams of this one, and counting begins with its own first instruction.

@@ -1,6 +1,6 @@
 //! Processes by file descriptor: their number may be given to another process meanwhile, the descriptor may not.
 //!
-//! Input: the number of a process. Output: a descriptor that tells when it has exited, and takes signals for it.
+//! Input: the number of a process. Output: a descriptor that becomes readable when it exits, and that signals can be sent by.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

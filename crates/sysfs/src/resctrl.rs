@@ -169,7 +169,7 @@ impl Resctrl {
 
     /// The group that all threads are in at first.
     #[must_use]
-    pub fn everybody(&self) -> &Path {
+    pub fn root_group(&self) -> &Path {
         &self.mount
     }
 

@@ -1,4 +1,5 @@
-//! Signals: dispositions that Rust's runtime changes and a filter wants back, and those that end a run.
+//! Signals: those that end a run are caught and read from a descriptor, and SIGPIPE, which Rust's runtime ignores, gets its default
+//! disposition back for filters.
 //!
 //! Input: nothing, or a child process. Output: the signals that came, or that were sent.
 

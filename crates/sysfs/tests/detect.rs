@@ -1,4 +1,4 @@
-//! Machines made out from files: every folder of `sysfs/` holds a machine's files and the machine expected from them.
+//! Detection of machines from files: every folder of `sysfs/` holds a machine's files and the machine expected from them.
 //!
 //! `tree.txt` is unpacked by `countersteer_fuzz::fake_root`. `COUNTERSTEER_BLESS=1` writes `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
 //! written after the layout of theirs.

@@ -38,7 +38,9 @@ def instructions(body):
 exact = 2 * 300_000_000
 assert 0.97 * exact <= instructions(cases["judge"]) <= 1.04 * exact, cases["judge"]
 assert 0.95 * exact <= instructions(cases["turns"]) <= 1.04 * exact, cases["turns"]
-assert 0.97 * exact <= instructions(cases["exchange"]) <= 1.04 * exact, cases["exchange"]
+# Exchanging reads the running thread: that costs it a little in the kernel, and no count of it is lost or counted twice.
+unchanged = instructions(cases["judge"])
+assert 0.998 * unchanged <= instructions(cases["exchange"]) <= 1.02 * unchanged, (unchanged, cases["exchange"])
 swap = cases["swap"]
 swapped = program(swap[swap.index('{\n  "programs"'):])["instructions"]
 assert 3 * exact <= swapped <= 3 * 1.04 * exact and '"50ms"' in swap and '"20ms"' in swap, swap

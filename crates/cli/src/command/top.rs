@@ -198,10 +198,7 @@ fn everybody(
     gather: impl FnOnce() -> PresentProcesses,
 ) -> anyhow::Result<(Session, Option<String>)> {
     if bpf != Bpf::Never {
-        match open(
-            Target::Present(PresentProcesses::everybody().pids),
-            Bpf::Always,
-        ) {
+        match open(Target::Present(PresentProcesses::all().pids), Bpf::Always) {
             Err(CounterError::NoBpf { .. }) if bpf == Bpf::Auto => {}
             opened => return Ok((opened?, None)),
         }

@@ -1,8 +1,8 @@
-//! Threads that are followed and counted inside the kernel: a backend over whatever does that.
+//! Threads that are followed and counted by BPF programs.
 //!
-//! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: events, as the rings of counters
-//! have them. Counters then run on CPUs all the time instead of being switched with threads, and a fork opens none: that
-//! costs less than counters of threads do, but needs more privileges.
+//! Input: a [`Follow`], which stands for the loaded programs (crate `bpf`), and its reports. Output: the same events as from rings of
+//! counters. Counters run on CPUs all the time instead of being switched with threads, and a fork opens none: that costs less than
+//! counters of threads do, but needs more privileges.
 pub(crate) mod interface;
 
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ const LOOK: Nanos = Nanos::from_millis(50);
 const PATIENCE: Nanos = Nanos::from_millis(500);
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Loads what follows threads, if it may and can; otherwise their own counters will do.
+/// Loads the BPF programs where that is possible; nothing where counters of the threads' own are to be used instead.
 pub(super) fn follow(
     request: &Request,
     sparing_ns: u64,
@@ -107,12 +107,12 @@ pub(super) struct BpfCounters {
     follow: Box<dyn Follow>,
     infos: Vec<GroupInfo>,
     poller: Poller,
-    /// Processes with threads that were there first.
+    /// Processes of the threads that existed before counting began.
     pids: Vec<u32>,
 }
 
 impl BpfCounters {
-    /// Over what follows threads of these processes, whose end is awaited.
+    /// Over loaded programs that follow threads of these processes; the exits of the processes are awaited.
     pub(super) fn new(
         follow: Box<dyn Follow>,
         plan: &Plan,
@@ -179,7 +179,7 @@ impl TaskCounters for BpfCounters {
     fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger) {
         let Self { follow, infos, .. } = self;
         follow.collect(&mut |at, tid, report| match report {
-            // That is most of all, and when it comes is all the same.
+            // Most reports are of this kind, and their order does not matter.
             TaskReport::Counted {
                 pid,
                 kind,
@@ -248,9 +248,9 @@ impl TaskCounters for BpfCounters {
         self.follow.is_crowded()
     }
 
-    /// A parent learns of a thread's end a little before that thread leaves its CPU. So the awaited processes, and any other thread
-    /// that /proc knows as ended, may still be about to put down their last counts.
-    fn hear_out(&mut self) {
+    /// The exit of a thread is visible to its parent a little before that thread leaves its CPU. So threads of the awaited processes, and
+    /// any other thread that has exited by /proc, may not have put down their final counts yet.
+    fn wait_for_final_counts(&mut self) {
         let until = self.now() + PATIENCE;
         let mut ending = self.follow.living();
         ending.retain(|(pid, tid)| self.pids.contains(pid) || PROC.has_exited(*tid));

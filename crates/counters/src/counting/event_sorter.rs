@@ -1,9 +1,9 @@
-//! The event sorter: a reorder buffer for what rings and BPF programs report, which comes out in the order in which it happened.
+//! The event sorter: a reorder buffer for reports of rings and of BPF programs, which hands them over in the order of time.
 //!
-//! Input: records of all rings. Output: events by time. The fork of a thread may lie in one CPU's ring and its exit in another's, so rings
-//! are read one after the other and sorted; what is very recent waits for the next time, since an earlier event of another
-//! ring may still be on its way. An exit gets a time a little later than it had, behind the final counts that come with it; on a
-//! busy machine a thread may wait for a CPU between the two, so its exit waits for as many final counts as are to come.
+//! Input: records of all rings. Output: events by time. The fork of a thread may be in one CPU's ring and its exit in another's, so
+//! rings are read one after the other and their records sorted. Very recent records wait for the next read, since an earlier record of
+//! another ring may still be on its way. Final counts come a little after the exit that they belong to, so an exit gets a later time; on a
+//! busy machine final counts may come much later, so the exit waits until all of them are there.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) struct KernelEvent {
 }
 
 impl KernelEvent {
-    /// Whether ends may be over when this happens, whatever is still to be told.
+    /// Whether exits that wait for final counts may have to be handed over before this event.
     const fn ends_others(&self) -> bool {
         matches!(
             self.kind,
@@ -54,7 +54,7 @@ impl KernelEvent {
         )
     }
 
-    /// Whether that end is: the number is another thread's now, or all of the process but one thread has ended for its new program.
+    /// Whether that exit has to be: its number is another thread's now, or an exec has ended all threads of its process but one.
     fn follows_end(&self, end: &Self) -> bool {
         match (self.kind, end.kind) {
             (KernelEventKind::Forked { .. }, _) => end.tid == self.tid,
@@ -78,13 +78,13 @@ pub(super) struct EventSorter {
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
     pub(super) ended: u64,
-    /// Final counts of each thread that was created with counters, as far as the kernel tells them: one a group.
+    /// Number of final counts of each thread that was created with counters, one for each group; 0 where the kernel reports none.
     pub(super) final_counts: u32,
-    /// Those that threads have not told yet, by thread.
+    /// Final counts that are still to come, by thread.
     owed: FxHashMap<u32, u32>,
-    /// Nothing more will be told.
+    /// Nothing more will be reported.
     over: bool,
-    /// Threads that had ended before all their final counts were told.
+    /// Threads whose exit was handed over before all their final counts had come.
     pub(super) unheard: u64,
 }
 
@@ -94,10 +94,10 @@ const SETTLING_NS: u64 = 100_000;
 /// How long after a thread's end its final counts may come.
 const FINAL_COUNTS_NS: u64 = 1_000_000;
 
-/// After so long it is taken in what happened to threads, their ends as well.
+/// After this time what happened to threads has been taken in, exits included.
 pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
 
-/// How long an end waits for final counts that do not come.
+/// How long an exit waits for final counts that do not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl EventSorter {
@@ -193,17 +193,17 @@ impl EventSorter {
         self.waiting.push(KernelEvent { at, tid, kind });
     }
 
-    /// Nobody waits for final counts of this thread.
-    pub(super) fn forgive(&mut self, tid: u32) {
+    /// Expects no final counts of this thread: its exit does not wait for any.
+    pub(super) fn expect_no_final_counts(&mut self, tid: u32) {
         self.owed.remove(&tid);
     }
 
-    /// Nothing more will be told: no end waits any longer.
+    /// Nothing more will be reported: exits do not wait any longer.
     pub(super) const fn no_more(&mut self) {
         self.over = true;
     }
 
-    /// Whether this is the end of a thread whose final counts are still to come.
+    /// Whether this is the exit of a thread whose final counts are still to come.
     fn waits(&self, event: &KernelEvent, now: u64) -> bool {
         let ends = matches!(event.kind, KernelEventKind::Exited { .. });
         ends && !self.over && now < event.at + PATIENCE_NS && self.owed.contains_key(&event.tid)
@@ -259,12 +259,12 @@ impl EventSorter {
         );
     }
 
-    /// Hands over what there is: each thread has told once of each kind of counts, and nothing earlier is still to come.
-    pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&KernelEvent, &[u64])) {
+    /// Hands over everything, where nothing earlier is still to come and each thread has reported each kind of counts once.
+    pub(super) fn take_all(&mut self, now: u64, mut take: impl FnMut(&KernelEvent, &[u64])) {
         if self.eventful {
             return self.settled(now, true, take);
         }
-        // Of counts alone the order is all the same.
+        // The order of counts alone does not matter.
         self.waiting
             .iter()
             .for_each(|event| take(event, self.values_of(event)));
@@ -280,7 +280,7 @@ impl EventSorter {
         mut take: impl FnMut(&KernelEvent, &[u64]),
     ) {
         self.waiting.sort_by_key(|n| n.at);
-        self.silence_the_dead();
+        self.drop_samples_after_exits();
         self.let_go_before_programs();
         let until = if all {
             u64::MAX
@@ -323,7 +323,7 @@ impl EventSorter {
         self.spare = (all, std::mem::replace(&mut self.values, values));
     }
 
-    /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
+    /// At an exec all other threads of the process have exited, and nothing of them is still to come.
     fn let_go_before_programs(&mut self) {
         let starts = |(place, event): (usize, &KernelEvent)| {
             matches!(event.kind, KernelEventKind::Named { exec: true, .. })
@@ -350,10 +350,10 @@ impl EventSorter {
         }
     }
 
-    /// What is told under the number of a process's first thread after that one's end, but for its final counts, is told by
-    /// another one that has the number by now. It will tell again when its program has begun.
-    fn silence_the_dead(&mut self) {
-        let mut silent = Vec::new();
+    /// Drops samples under a main thread's number that are later than its exit: they are of another thread, which has taken the number over
+    /// by an exec. Counts are cumulative, so its later samples have them too. Final counts are the main thread's own and stay.
+    fn drop_samples_after_exits(&mut self) {
+        let mut dropped = Vec::new();
         for (place, event) in self.waiting.iter().enumerate() {
             let KernelEventKind::Exited { pid: Some(pid) } = event.kind else {
                 continue;
@@ -367,14 +367,14 @@ impl EventSorter {
                 .enumerate()
                 .rev()
                 .take_while(|(_, n)| n.at > since);
-            let speaks = |n: &KernelEvent| {
+            let is_sample = |n: &KernelEvent| {
                 n.tid == pid && matches!(n.kind, KernelEventKind::Counted { last: false, .. })
             };
-            silent.extend(after.filter(|(_, n)| speaks(n)).map(|(place, _)| place));
+            dropped.extend(after.filter(|(_, n)| is_sample(n)).map(|(place, _)| place));
         }
-        silent.sort_unstable();
-        silent.dedup();
-        for place in silent.into_iter().rev() {
+        dropped.sort_unstable();
+        dropped.dedup();
+        for place in dropped.into_iter().rev() {
             self.waiting.remove(place);
         }
     }
@@ -395,7 +395,7 @@ mod tests {
     use crate::perf::record::testing;
 
     #[test]
-    fn who_takes_a_number_over_starts_its_program_after_the_former_ones_end() {
+    fn an_exec_by_another_thread_comes_after_the_main_threads_exit() {
         let mut sorter = EventSorter::default();
         sorter.record(&testing::exit(1, 3, 3_000_000));
         sorter.record(&testing::exit(1, 1, 3_100_000));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recent_waits_for_earlier_notes_of_other_rings() {
+    fn recent_events_wait_for_earlier_ones_of_other_rings() {
         let mut sorter = EventSorter::default();
         sorter.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
         sorter.record(&testing::exit(1, 2, 3_500_000));
@@ -463,7 +463,7 @@ mod tests {
         let records = [testing::fork(1, 2, 1, ms(10)), testing::exit(1, 2, ms(20))];
         assert_eq!(take(&mut sorter, ms(23), &records), [(2, false)]);
         assert_eq!(take(&mut sorter, ms(32), &[last]), [(2, false)]);
-        // Nobody waits for who was there first, and owes nothing.
+        // The exit of a root does not wait: a root has no final counts.
         assert_eq!(
             take(&mut sorter, ms(35), &[testing::exit(1, 1, ms(30))]),
             [(1, true)]
@@ -480,14 +480,14 @@ mod tests {
             take(&mut sorter, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
             [(6, true), (6, false)]
         );
-        sorter.forgive(6);
+        sorter.expect_no_final_counts(6);
         dead(&mut sorter);
         assert_eq!(
             take(&mut sorter, ms(47), &[testing::starts(5, ms(46))]),
             [(6, true), (5, false)]
         );
         dead(&mut sorter);
-        sorter.forgive(6);
+        sorter.expect_no_final_counts(6);
         assert_eq!(take(&mut sorter, ms(46), &[]), [(6, true)]);
         assert_eq!(sorter.unheard, 2);
         dead(&mut sorter);

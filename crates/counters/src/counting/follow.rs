@@ -1,6 +1,6 @@
-//! Following threads: events of the kernel become task events, names and counts.
+//! Following threads: what the kernel reports becomes task events, names of threads and counts in the ledger.
 //!
-//! Input: events in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
+//! Input: kernel events in the order of time, and totals of groups. Output: [`TaskEvent`]s, names, and a [`Ledger`] that is up to date.
 use std::sync::Arc;
 
 use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
@@ -14,13 +14,13 @@ use super::trees::Trees;
 use crate::CounterError;
 use crate::perf::open::{GroupInfo, Says};
 
-/// Everything that is known of the threads that are looked at.
+/// Everything that is known of the threads that are counted.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) ledger: Ledger,
     names: FxHashMap<u32, Arc<str>>,
     sorter: EventSorter,
-    /// What was read and not told yet.
+    /// Samples that were not reported yet.
     pub(super) readings: Samples,
     /// Every sample is a reading of its own.
     pub(super) each_sample: bool,
@@ -30,13 +30,13 @@ pub(super) struct Follower {
     /// Threads that ended, whose names are needed for one more report.
     ended: Vec<u32>,
     pub(super) forked: u64,
-    /// Final counts that the kernel told.
+    /// Final counts that the kernel has reported.
     final_counts: u64,
     /// Final counts in which an event was missing.
     pub(super) partial: u64,
     /// Final counts of threads that were not known, or not any more.
     late: u64,
-    /// What happened to threads, by time, for who asked to be told.
+    /// Forks, execs and exits, by time; absent where no caller asks for them.
     pub(super) task_events: Option<Vec<(Nanos, u32, TaskEvent)>>,
     pub(super) trees: Trees,
 }
@@ -76,7 +76,7 @@ impl Follower {
         follower
     }
 
-    /// Takes event of what groups count, all those of a thread together.
+    /// Takes note of the events that groups count: all groups of one CPU and set together.
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
         let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
@@ -87,9 +87,9 @@ impl Follower {
             .for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
     }
 
-    /// A thread that was there first.
+    /// Adds a thread that existed before counting began.
     pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
-        self.sorter.forgive(tid);
+        self.sorter.expect_no_final_counts(tid);
         let tree = self.ledger.root(pid, tid, at);
         self.trees.root(tid, tree);
         self.names.insert(tid, name_of(tid));
@@ -106,8 +106,8 @@ impl Follower {
     }
 
     /// Takes in all that rings hold: nothing more comes.
-    pub(super) fn hear_the_last(&mut self, counters: &mut dyn TaskCounters) {
-        // Twice: who has another's number is told of only after that one's end.
+    pub(super) fn drain(&mut self, counters: &mut dyn TaskCounters) {
+        // Twice: a number that passes to another thread is reported only after its former owner's exit.
         self.listen(counters, true);
         self.sorter.no_more();
         self.listen(counters, true);
@@ -120,7 +120,7 @@ impl Follower {
         counters.poll(&mut sorter, &mut self.ledger);
         let take = |event: &KernelEvent, values: &[u64]| self.push(counters, event, values);
         if counters.is_prompt() {
-            sorter.told_once(now.0, take);
+            sorter.take_all(now.0, take);
         } else {
             sorter.settled(now.0, all, take);
         }
@@ -198,12 +198,12 @@ impl Follower {
         }
         if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some()
         {
-            // It has the number of the first one already, and the program that it starts has not begun.
+            // The sample is of a thread that has taken over its process's number, and whose program has not begun.
             return;
         }
         let owner = Owner::Thread { pid, tid };
         let at = Nanos(event.at);
-        // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
+        // A group on one CPU has the time that it counted; other groups of the thread have the time that the thread ran.
         let enabled = cpu.map_or(running, |_| enabled);
         let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
         if unknown {
@@ -211,7 +211,7 @@ impl Follower {
         }
         if unknown && last {
             self.late += 1;
-            // Nothing told of its fork, or its end was not to wait for this: nobody will say that it ended.
+            // Its fork was not reported, or its exit was reported before this: no other report of its exit comes.
             self.ledger.exit(tid);
             self.ended.push(tid);
         } else if last {
@@ -222,8 +222,8 @@ impl Follower {
         }
     }
 
-    /// A program that is started by another thread than its process's first one ends all others, and takes the number of the first.
-    /// The kernel says so of nobody else: the one that is left has it.
+    /// An exec by a thread other than the main thread ends all other threads, and that thread takes the main thread's number. The kernel
+    /// does not report which thread it was: it is the only one that is left.
     fn renumber(&mut self, event: &KernelEvent) {
         let pid = event.tid;
         let at = Nanos(event.at);
@@ -235,7 +235,7 @@ impl Follower {
         self.took_number(event, before);
     }
 
-    /// A thread has its process's number now.
+    /// Reports that a thread has its process's number now.
     fn took_number(&mut self, event: &KernelEvent, before: u32) {
         self.trees.forked(event.tid, before);
         self.trees.ended(before);
@@ -276,7 +276,7 @@ impl Follower {
         let mut told = cumulative(group, at, (enabled, running), values);
         told.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
-            // One group alone told this, at an instant of its own: how long others had run by then is not known.
+            // This is the sample of one group, at its own time: how long other groups had run by then is not known.
             told.enabled = told.running;
         }
         self.ledger
@@ -305,10 +305,10 @@ impl Follower {
         self.ledger.flush(which, &mut self.readings);
     }
 
-    /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
+    /// At the end: gives roots their part of the totals, and reports what cannot be attributed to a thread.
     pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
-        // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
-        // a little after they reported it, or reported nothing.
+        // With threads alive, or lost exits, the difference is not the root's alone; nor is it where other threads counted
+        // something after their last report, or have reported nothing.
         let all_told = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.sorter.unheard == 0;

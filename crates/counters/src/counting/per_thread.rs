@@ -1,6 +1,6 @@
 //! Counters of the threads' own, opened with `perf_event_open`, inherited by threads that a thread creates, read through rings.
 //!
-//! Input: open counters. Output: records as [`EventSorter`]. No privilege is needed for one's own threads.
+//! Input: open counters. Output: their records, put into an [`EventSorter`]. No privilege is needed for one's own threads.
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_model::counters::Ledger;
@@ -14,8 +14,8 @@ use crate::CounterError;
 use crate::perf::open::{GroupInfo, Opened, Opening, Says, Whom};
 use crate::perf::sys;
 
-/// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
-/// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
+/// How often rings are read while threads exit at shorter intervals. Waiting for rings would end at each exit, once for every counter of
+/// the thread, although there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
 const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct PerThread {

@@ -1,7 +1,7 @@
-//! Everyone who may be looked at: processes that run, as far as they can be counted by counters of their own.
+//! The processes that run and may be counted by counters of their own threads.
 //!
-//! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](crate::Target), and how many had to
-//! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
+//! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::Target), and the number of processes that are
+//! left out, by reason. Threads of the kernel are left out and not part of those numbers.
 use countersteer_model::cpuset::CpuSet;
 use countersteer_sysfs::procfs::{PROC, Stat};
 
@@ -37,9 +37,9 @@ struct Candidate {
 }
 
 impl PresentProcesses {
-    /// Everybody: for who needs no counters of the threads' own. This process itself is left out.
+    /// All processes but this one, where no counters of the threads' own are needed.
     #[must_use]
-    pub fn everybody() -> Self {
+    pub fn all() -> Self {
         let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
         pids.sort_unstable();
         Self {
@@ -68,7 +68,7 @@ impl PresentProcesses {
         let found = permitted.len();
         crowd.pids = fitting(permitted, most);
         crowd.left_out = found - crowd.pids.len();
-        // Where this fails, opening counters tells why.
+        // Where this fails, opening counters gives the reason.
         let _ = limits::make_room(most * each + SPARE);
         crowd
     }

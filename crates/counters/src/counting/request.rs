@@ -1,6 +1,6 @@
-//! What a counting session is asked to count.
+//! The request of a counting session: target, event sets, periods.
 //!
-//! Input: what the user asks for. Output: how counters are opened for it.
+//! Input: what the user asks for. Output: an [`Opening`], by which counters are opened.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub enum Target {
     Cgroup(PathBuf),
 }
 
-/// What is to be counted, of whom, and how often.
+/// What is to be counted, of which threads or CPUs, and how often.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub target: Target,
@@ -41,7 +41,7 @@ pub struct Request {
     pub duration: Option<Nanos>,
     /// A reading each so many events: set, place in the set, number; without it, by time.
     pub every: Option<(usize, usize, u64)>,
-    /// Readings of `every` are told at once, not when there are many: something else is read with each.
+    /// Readings of `every` are reported at once, not in batches: something else is read with each.
     pub prompt: bool,
     /// CPUs that are looked at.
     pub cpus: CpuSet,
@@ -60,7 +60,7 @@ const SAMPLES_PER_PERIOD: u64 = 10;
 pub(super) const SPARING_NS: u64 = 5_000_000;
 /// Least time of running between two samples of a thread.
 pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
-/// How far apart samples are of threads that leave their CPUs all the time, where nobody reads before the end.
+/// Interval between samples of threads that leave their CPUs all the time, where nothing is reported before the end.
 const SELDOM_NS: u64 = 100_000_000;
 
 impl Request {

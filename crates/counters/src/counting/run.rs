@@ -45,7 +45,7 @@ pub struct Summary {
     pub system: Nanos,
     /// Threads that were created meanwhile.
     pub forked: u64,
-    /// Records that did not fit into a ring; what they told is in the samples of [`countersteer_model::counters::Owner::Rest`].
+    /// Records that did not fit into a ring; their counts are in the samples of [`countersteer_model::counters::Owner::Rest`].
     pub lost: u64,
     /// Final counts in which an event was missing, likewise.
     pub partial: u64,
@@ -102,7 +102,7 @@ impl Session {
         child: Option<&Held>,
         sink: Sink<'_>,
     ) -> Result<(), CounterError> {
-        let mut telling = Telling { number: 0, sink };
+        let mut reporting = Reporting { number: 0, sink };
         let interval = self.request.interval;
         let origin = self.origin;
         let deadline = self.request.duration.map_or(Nanos::NEVER, |d| origin + d);
@@ -122,16 +122,16 @@ impl Session {
             }
             let now = self.counters.now();
             if wake.ended {
-                self.counters.hear_out();
+                self.counters.wait_for_final_counts();
             }
             if wake.ended || now >= deadline {
                 break;
             }
             if now < next {
-                // Without a period, threads are told of when they have ended.
+                // Without a period, a thread is reported when it has exited.
                 self.follower.flush(Which::Ended);
-                let tells = interval.is_none() && !self.follower.readings.rows().is_empty();
-                if tells && telling.tell(self, now, false) {
+                let reports = interval.is_none() && !self.follower.readings.rows().is_empty();
+                if reports && reporting.report(self, now, false) {
                     return Ok(());
                 }
                 continue;
@@ -140,12 +140,12 @@ impl Session {
             if self
                 .request
                 .samples
-                .is_some_and(|n| telling.number + 1 >= n)
+                .is_some_and(|n| reporting.number + 1 >= n)
             {
                 break;
             }
             self.end_period()?;
-            if telling.tell(self, now, false) {
+            if reporting.report(self, now, false) {
                 return Ok(());
             }
             let period = interval.unwrap_or(HOUSEKEEPING);
@@ -156,22 +156,22 @@ impl Session {
             }
         }
         self.end()?;
-        telling.tell(self, self.counters.now(), true);
+        reporting.report(self, self.counters.now(), true);
         Ok(())
     }
 }
 
 type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
 
-/// Tells of each period.
-struct Telling<'a> {
+/// Passes each period to a sink.
+struct Reporting<'a> {
     number: u64,
     sink: Sink<'a>,
 }
 
-impl Telling<'_> {
-    /// Tells what was read; whether that was enough.
-    fn tell(&mut self, session: &mut Session, at: Nanos, last: bool) -> bool {
+impl Reporting<'_> {
+    /// Passes the samples of the period on; whether the sink wants no more.
+    fn report(&mut self, session: &mut Session, at: Nanos, last: bool) -> bool {
         let done = (self.sink)(&Tick {
             origin: session.origin,
             at,
@@ -200,14 +200,14 @@ fn children_cpu_time() -> (Nanos, Nanos) {
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Does what a signal to this process would: a program that was started is told to end, the second time it has to.
+    /// Does what a signal to this process would: a program that was started is asked to end the first time, and killed the second time.
     pub fn stop(&self) {
         // A session that has ended already has closed the other end.
         let _ = (&self.0).write(&[0]);
     }
 }
 
-/// From a terminal the program got a signal too; from `kill` only this process did. The second one is meant.
+/// Passes a signal on to the program. A signal of the terminal has reached it already; one of `kill` has reached this process only.
 fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
     if only_here || again {
         child.signal(if again { libc::SIGKILL } else { signal });

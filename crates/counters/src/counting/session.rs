@@ -1,7 +1,7 @@
 //! Counting threads, period by period, for `stat`, `top` and the affinity engine.
 //!
 //! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of the time since
-//! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
+//! the last ones. [`Session::run`] passes each period to a sink; engines ask with [`Session::wait`] and [`Session::turn`].
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -30,12 +30,12 @@ pub struct Session {
     pub(super) follower: Follower,
     /// A program that is to be started.
     pub(super) child: Option<Held>,
-    /// Of whom totals are read; absent where threads tell of themselves.
+    /// The owner of totals that are read; absent where each thread is counted for itself.
     pub(super) owner: Option<Owner>,
     /// Samples of threads are no closer together than so.
     sparing_ns: u64,
     pub(super) origin: Nanos,
-    /// The set whose turn it is, and since when.
+    /// The set that counts, and since when.
     set: usize,
     turned: Nanos,
     /// Records that were lost when trees were last looked at.
@@ -49,7 +49,7 @@ pub struct Session {
 /// How often rings are looked at when there is no period.
 pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
-/// Open counters, what follows threads by them, and of whom totals are read.
+/// Open counters, the follower of their threads, and the owner of totals.
 type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
 
 impl Session {
@@ -97,7 +97,7 @@ impl Session {
         }
         if session.owner.is_none() {
             session.take_in(&roots);
-            // Counters of a program that is to be started are with it, and those of events are with their threads.
+            // A program that is to be started has its slot already, and counters of events are open.
             if is_inside && session.child.is_none() {
                 let opening = session.request.opening(session.sparing_ns);
                 session.counters.attach(&opening, &roots)?;
@@ -212,7 +212,7 @@ impl Session {
         Ok(())
     }
 
-    /// Follows threads from now on that are counted.
+    /// Follows threads whose counters are open.
     fn take_in(&mut self, threads: &[(u32, u32)]) {
         let now = self.counters.now();
         threads
@@ -250,7 +250,7 @@ impl Session {
         self.counters.poller().await_also(file);
     }
 
-    /// Waits until then, or less: until records came; whether it was a signal or one of those files.
+    /// Waits until then, or until records come. Returns whether a signal came or a file of [`Session::wake_on`] can be read.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -268,7 +268,7 @@ impl Session {
         self.follower.listen(&mut *self.counters, false);
     }
 
-    /// Takes in what happened where there is little room left for more. Who waits otherwise than by [`Session::wait`] calls this.
+    /// Takes in what happened where there is little room left for more. To be called by users that do not wait by [`Session::wait`].
     pub fn make_room(&mut self) {
         if self.counters.is_crowded() {
             self.listen();
@@ -297,17 +297,12 @@ impl Session {
         self.counters.select(self.set as u32, true)
     }
 
-    /// Takes in what rings hold by now, ends of just now as well, which take a moment.
+    /// Takes in what rings hold by now, after a pause in which the latest exits arrive there.
     pub fn listen_closely(&mut self) {
         if !self.request.sets.is_empty() {
             std::thread::sleep(TAKEN_IN);
         }
         self.listen();
-    }
-
-    /// Takes in all that was told, since nobody will look again.
-    pub fn hear_the_last(&mut self) {
-        self.follower.hear_the_last(&mut *self.counters);
     }
 
     /// Forks, execs and exits since the last call, by time.
@@ -321,7 +316,7 @@ impl Session {
         events
     }
 
-    /// Ends a period: the samples of the time since the last end, by thread, then time, and the next set's turn.
+    /// Ends a period: reports the samples since the last end, by thread, then time, and switches to the next set.
     ///
     /// # Errors
     /// Counters cannot be switched any more.
@@ -333,12 +328,13 @@ impl Session {
         if !over.is_empty() {
             self.counters.detach(&over);
             over.iter()
-                .for_each(|tree| self.follower.ledger.fell(*tree));
+                .for_each(|tree| self.follower.ledger.forget_tree(*tree));
         }
         Ok(())
     }
 
-    /// Reads totals and gives the next set its turn, unless this one's has hardly begun. Trees of threads that are over by now.
+    /// Reads totals and switches to the next set, unless this one has counted for less than three quarters of a period. Returns trees
+    /// whose threads have all exited.
     pub(super) fn end_period(&mut self) -> Result<Vec<u32>, CounterError> {
         let now = self.counters.now();
         let least = self
@@ -382,8 +378,8 @@ impl Session {
         self.follower.reported();
     }
 
-    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where forks may have been
-    /// missed nobody knows them.
+    /// Trees of roots that have exited with all their descendants, once their final counts were taken in. None of those that may have
+    /// threads whose fork reports were lost.
     fn over_by_now(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {
             self.lost = self.follower.lost();

@@ -1,6 +1,6 @@
 //! The threads of a target.
 //!
-//! Input: a [`Target`]. Output: threads that are there first, with their processes; what tells of their ends.
+//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report their exits.
 use std::os::fd::OwnedFd;
 
 use countersteer_sysfs::launch::Held;
@@ -25,7 +25,7 @@ pub(super) fn roots(
         }
         (Target::Present(pids), _) => {
             for pid in pids {
-                // Who ended meanwhile is not missed.
+                // A process that has exited meanwhile is left out.
                 roots.extend(
                     tasks::of_process(*pid)
                         .into_iter()

@@ -1,7 +1,8 @@
-//! One way to count threads, with several implementations: counters of the threads' own ([`super::per_thread`]), programs inside the kernel
-//! ([`super::bpf`]), or a test's script.
+//! The interface of counting threads. It is implemented by counters of the threads' own ([`super::per_thread`]), by BPF programs
+//! ([`super::bpf`]), and by scripts in tests.
 //!
-//! Input: threads, sets of events. Output: forks, execs and exits of threads, and what they counted, as [`EventSorter`] and in a [`Ledger`].
+//! Input: threads, event sets. Output: forks, execs and exits of threads, put into an [`EventSorter`], and counts, put there or into a
+//! [`Ledger`].
 use countersteer_model::counters::Ledger;
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sysfs::poll::{Poller, Wake};
@@ -21,7 +22,7 @@ pub(super) trait TaskCounters {
     fn attach(&mut self, opening: &Opening<'_>, threads: &[(u32, u32)])
     -> Result<(), CounterError>;
 
-    /// Counts trees of threads no longer, all of which have ended.
+    /// Counts trees of threads no longer, all threads of which have exited.
     fn detach(&mut self, _trees: &[u32]) {}
 
     /// Opens counters of a CPU anew that was offline and is back.
@@ -46,12 +47,12 @@ pub(super) trait TaskCounters {
     /// The kernel refuses to wait.
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
 
-    /// Takes what has happened by now. Counts of threads that just go on may be put down right away.
+    /// Takes in what has happened by now. Counts of threads of which nothing else is new may go into the ledger right away.
     fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger);
 
     fn groups(&self) -> &[GroupInfo];
 
-    /// The group of an event's identifier, and what it means when that event tells.
+    /// The group of an event's identifier, and what a sample of that event means.
     fn group_of(&self, id: u64) -> Option<(usize, Says)>;
 
     /// Reads a group's total: enabled and running time; values by member.
@@ -60,7 +61,7 @@ pub(super) trait TaskCounters {
     /// The counter cannot be read any more.
     fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
 
-    /// Gives a set its turn, or ends it.
+    /// Switches an event set on or off.
     ///
     /// # Errors
     /// Counters cannot be switched any more.
@@ -81,8 +82,8 @@ pub(super) trait TaskCounters {
         false
     }
 
-    /// Waits a little for the last counts of processes that have ended.
-    fn hear_out(&mut self) {}
+    /// Waits a little for the final counts of processes that have exited.
+    fn wait_for_final_counts(&mut self) {}
 
     /// What of a CPU and a set is known only of several threads together, and was counted apart from totals: enabled and running
     /// time, then values by event.

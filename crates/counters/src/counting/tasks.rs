@@ -1,4 +1,4 @@
-//! Threads of a target, with the error of this module where they have exited.
+//! The threads of a process and the process of a thread, or an error where they have exited.
 
 use countersteer_sysfs::procfs::PROC;
 

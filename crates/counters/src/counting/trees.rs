@@ -1,8 +1,8 @@
-//! Which tree each living thread belongs to, and which trees are over.
+//! Trees of threads: a thread that was there first (the root), and its descendants. Counters are inherited along a tree, so they can be
+//! closed when the last thread of the tree has exited, and not before.
 //!
-//! Input: roots, forks, exits in the order of time. Output: trees without a living thread. Counters are inherited from thread to
-//! thread and hang together, so those of a tree can be closed when its last thread has ended, and not before. Where forks may have
-//! been missed nobody knows when that is; of trees that come later it is known again.
+//! Input: roots, forks and exits in the order of time. Output: trees whose threads have all exited. If fork reports were lost, a tree may
+//! have threads that are not known here; its counters stay open. Trees that are added later are not affected.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,7 +11,7 @@ pub(super) struct Trees {
     of: FxHashMap<u32, u32>,
     living: FxHashMap<u32, u32>,
     over: Vec<u32>,
-    /// Trees that may have threads that nobody knows.
+    /// Trees that may have threads that are not known here.
     doubtful: FxHashSet<u32>,
 }
 
@@ -48,13 +48,13 @@ impl Trees {
         std::mem::take(&mut self.over)
     }
 
-    /// Forks may have been missed: of the trees that there are, nobody knows any more when they are over.
+    /// Takes note that fork reports were lost: present trees are never reported as over.
     pub(super) fn doubt(&mut self) {
         self.over.clear();
         self.doubtful.extend(self.living.keys());
     }
 
-    /// The end of whoever had the number before was not told.
+    /// Adds a thread to a tree. If another thread had its number, that one has exited without a report.
     fn enter(&mut self, tid: u32, tree: u32) {
         *self.living.entry(tree).or_default() += 1;
         self.ended(tid);
@@ -80,7 +80,7 @@ mod tests {
         trees.ended(99);
         assert_eq!(trees.take_over(), [0]);
         assert!(trees.take_over().is_empty());
-        // A number that comes back without its end having been told, and one that becomes a root of its own.
+        // A number that is used again though no exit was reported, and a number that becomes a root.
         trees.forked(11, 10);
         trees.forked(11, 10);
         trees.root(11, 2);

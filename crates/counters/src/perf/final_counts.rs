@@ -1,8 +1,8 @@
-//! How threads' final counts are told.
+//! Whether the kernel reports the final counts of threads, which they have at their exit.
 //!
-//! With `inherit_stat` the kernel tells them to every process that may count; but some kernels forget to (6.12 and 6.16 of Debian, not 6.18
-//! and 7.2), and what several events tell may not be mixed ([`super::open`]). There, what threads counted last is known only
-//! together. Programs inside the kernel tell final counts on any kernel ([`crate::counting::bpf`]).
+//! With `inherit_stat` it does so for every process that may count, but not on some kernels (6.12 and 6.16 of Debian do not; 6.18 and 7.2
+//! do). Reports of several events must not share a ring ([`super::open`]). Without reports, what threads counted last is known only as a
+//! sum. BPF programs report final counts on any kernel ([`crate::counting::bpf`]).
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ pub(crate) const NOTHING: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT
 /// turns, and would tell the one's counts as the other's, or nothing.
 pub(crate) const SAMPLED: u64 = 1;
 
-/// Whether the kernel tells final counts, tried once with a thread that ends at once.
+/// Whether the kernel reports final counts, tried once with a thread that exits at once.
 #[must_use]
 pub fn reports_final_counts() -> bool {
     static TELLS: OnceLock<bool> = OnceLock::new();
@@ -49,7 +49,7 @@ fn try_telling() -> std::io::Result<bool> {
     let Ok(brief) = std::thread::spawn(nix::unistd::gettid).join() else {
         return Ok(false);
     };
-    // Whoever was waited for may still be on its way out.
+    // A child that was waited for may not have left its CPU yet.
     while PROC.has(brief.as_raw().unsigned_abs()) {
         std::thread::yield_now();
     }

@@ -1,7 +1,7 @@
 //! Whether events can count at the same time.
 //!
-//! Input: a set. Output: yes, if the kernel takes all of it as one group on each PMU, and really counts that: what others have
-//! taken for good, such as the watchdog for hung CPUs, the kernel knows only when it tries.
+//! Input: a set. Output: yes, if the kernel opens all of it as one group on each PMU, and that group counts. Counters that are taken for
+//! good, such as that of the watchdog for hung CPUs, are noticed only when the group does not count.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

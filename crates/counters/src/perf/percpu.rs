@@ -1,7 +1,7 @@
-//! Counters of whole CPUs that somebody else reads: the kernel's side of an engine.
+//! Counters of whole CPUs, opened here and read by BPF programs.
 //!
-//! Input: sets. Output: open events, each with its place. Only one set counts at a time; what has no counter on a CPU is left
-//! out there.
+//! Input: event sets. Output: open events, each with its CPU, set and place in the set. Only one set counts at a time; an event that a CPU
+//! cannot count is left out there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

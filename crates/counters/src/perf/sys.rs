@@ -31,7 +31,7 @@ pub(crate) struct Attr {
     pub(crate) frequency: bool,
     /// Samples and records are wanted at all.
     pub(crate) ring: bool,
-    /// Each sample wakes who waits, not only a ring that fills up.
+    /// Each sample ends waiting for records, not only a ring that fills up.
     pub(crate) wake_each: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A reading each so many events of a thread.
+//! Overflow samples of a thread: one whenever an event has happened so many times.
 //!
 //! Input: an event string, whose first event decides, and a number. Output: a [`Moment`] each time that event has happened so
 //! often, with what all events of the string counted since the last. The kernel notes it when it happens, in a ring that this
@@ -16,7 +16,7 @@
 //! # Ok::<(), countersteer_counters::CounterError>(())
 //! ```
 //!
-//! A moment costs the thread an interrupt and the note (a few microseconds), and whoever takes it no system call.
+//! A moment costs the counted thread an interrupt of a few microseconds. Taking it makes no system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -293,7 +293,7 @@ impl Control {
             .map_err(failed)
     }
 
-    /// Moments that did not fit into a ring since opening: what they would have told is in the next one.
+    /// Moments that did not fit into a ring since opening: their counts are in the next one.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@
 use super::super::CounterError;
 use crate::perf::resolve::{CoreTypes, Encoding, Resolved};
 
-/// A row of what a region tells.
+/// A row of a region's counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Place of its event in the string.

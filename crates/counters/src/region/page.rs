@@ -1,4 +1,4 @@
-//! Reading a hardware counter without the kernel: from the page that it shares with whoever opened the event.
+//! Reading a hardware counter without the kernel: from the page that it shares with the process that opened the event.
 //!
 //! Input: the page of an event of the calling thread. Output: its count and times, or nothing where only the kernel knows.
 //!

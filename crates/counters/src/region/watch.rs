@@ -1,4 +1,4 @@
-//! Moments on their way to a callback, from a thread of its own.
+//! Calls of a callback for each [`Moment`](super::every::Moment), from a thread of its own.
 //!
 //! Input: an [`Every`] and a closure. Output: calls of the closure, soon after each moment, until the watch ends. The thread
 //! sleeps in between and is never the one that is counted.

@@ -1,7 +1,7 @@
-//! Letting a process go while the engine goes on.
+//! Detaching a process while the engine goes on.
 //!
-//! Input: a root. Output: its threads, and those of what it has started for its program, have what they had before. They may be
-//! counted on, since counters are inherited by threads that a thread creates; what is read of them is passed over.
+//! Input: a root. Output: its threads, and those of the processes that it has started, have their former attributes. They may still be
+//! counted, since counters are inherited; samples of them are ignored.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_counters::TaskEvent;
@@ -16,12 +16,12 @@ use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
 use crate::undo::{Journal, Restored};
 
-/// Threads that were let go, with their processes.
+/// Threads that were detached, with their processes.
 #[derive(Debug, Default)]
 pub(super) struct Ignored(BTreeMap<u32, u32>);
 
 impl Ignored {
-    /// Whether what happened to a thread is nobody's business here. Those that it creates are none either.
+    /// Whether an event is of a detached thread, and so ignored. Threads that such a thread creates are ignored as well.
     pub(super) fn passes_over(&mut self, tid: u32, event: &TaskEvent) -> bool {
         if self.0.is_empty() {
             return false;

@@ -1,10 +1,10 @@
-//! The affinity engine: threads are confined to CPUs by their masks, on any Linux, by whoever may.
+//! The affinity engine: threads are confined to CPUs by their affinity masks, on any Linux.
 //!
-//! Input: placements. Output: masks. Nothing needs a privilege beyond that over one's own processes; counters are used as far
-//! as they are permitted, and without them threads are found in /proc at each period.
+//! Input: placements. Output: masks. A user needs no privilege for processes of their own. Counters are used where they are permitted;
+//! without them threads are found in /proc at each period.
 //!
 //! - A thread's own mask, and what a cpuset leaves of it, is never exceeded: a target without any of its CPUs is refused.
-//! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
+//! - A mask that is neither the thread's own nor the one set here was set by another program: it becomes the thread's own.
 //! - Threads of the kernel are never touched.
 //! - New threads inherit the affinity mask of their parent; an admission table places them within [`ADMISSION`] (the first
 //!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
@@ -57,7 +57,7 @@ pub struct AffinityConfig {
     /// Events to count, with their plan; none for none.
     pub counters: Option<Counters>,
     pub period: Nanos,
-    /// Nothing is changed; [`Applied`] tells what would have been.
+    /// Nothing is changed; [`Applied`] has what would have been.
     pub dry: bool,
     /// How threads may be counted by BPF programs.
     pub bpf: Option<BpfLoader>,
@@ -69,7 +69,7 @@ pub struct AffinityEngine {
     session: Session,
     /// Counters are to be used.
     counting: bool,
-    /// How threads are found of which the kernel does not tell.
+    /// Finds threads of which no fork is reported.
     scan: Scan,
     tasks: TaskTable,
     /// What each program had when it was attached.
@@ -81,9 +81,9 @@ pub struct AffinityEngine {
     last: Nanos,
     blind: Option<String>,
     renices: bool,
-    /// Threads that were let go.
+    /// Threads that were detached.
     ignored: Ignored,
-    /// What former counters have read and nobody has seen yet.
+    /// Samples of former counters, for the next observation.
     read_before: Samples,
     /// When a thread was last forked.
     forked: Nanos,
@@ -92,7 +92,7 @@ pub struct AffinityEngine {
 }
 
 impl AffinityEngine {
-    /// An engine that steers nobody yet.
+    /// An engine that steers no thread yet.
     ///
     /// # Errors
     /// No journal can be written.
@@ -183,7 +183,7 @@ impl AffinityEngine {
                     kind: ThreadEventKind::Exec,
                 }),
                 TaskEvent::Exited => {
-                    // After a loss, /proc may show again what was told already.
+                    // After a loss, /proc may show again what was reported already.
                     if !self.end(tid, journal) && self.lost > 0 {
                         continue;
                     }
@@ -316,9 +316,9 @@ impl Placer for AffinityEngine {
         self.follow(journal)?;
         let at = self.session.now();
         let samples = self.read(at)?;
-        let nobody_tells = !self.scan.is_empty();
+        let is_uncounted = !self.scan.is_empty();
         self.tasks
-            .look(at, at.since(self.last), nobody_tells, &mut self.events);
+            .look(at, at.since(self.last), is_uncounted, &mut self.events);
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&Observation {
@@ -356,7 +356,7 @@ impl Placer for AffinityEngine {
                 Some((old, bank)) if old.metric == table.metric => bank,
                 _ => MetricBank::new(&self.config.topology, &[table.metric.as_ref()]),
             };
-            // Without rows it places nobody, and nobody need be waited for.
+            // Without rows it places no thread, and new threads need not be waited for.
             self.admission = (!table.rows.is_empty()).then(|| (table.clone(), bank));
         }
         Ok(applied)

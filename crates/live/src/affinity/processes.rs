@@ -17,7 +17,7 @@ impl AffinityEngine {
         root: &Root,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        // A fork may have been told since.
+        // Its fork may have been reported since.
         self.session.listen();
         self.follow(journal)?;
         if self.tasks.knows(root.pid) {
@@ -59,7 +59,7 @@ impl AffinityEngine {
                 journal,
             )?;
             if !self.tasks.members.contains_key(&tid) {
-                // It had ended before, and nobody will say so.
+                // It had exited before, and its exit is not reported otherwise.
                 self.events.push(ThreadEvent {
                     at,
                     thread: ThreadId(tid),

@@ -1,8 +1,7 @@
-//! Finding threads in /proc, where the kernel does not tell of forks.
+//! Finding threads in /proc, where forks are not reported by counters.
 //!
-//! Input: processes. Output: forks and exits of their threads, and of processes that they start, as of now, and whether a process
-//! executes another file than before. What is created and ends between two looks is not seen, nor is a process whose parent ended between
-//! two looks, nor one that executes the same file again.
+//! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, by comparing two scans. Not seen are
+//! threads that are created and exit between two scans, processes whose parents exit between two scans, and an exec of the same file.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::units::Nanos;
@@ -10,7 +9,7 @@ use countersteer_sysfs::procfs::{FileId, PROC};
 
 use countersteer_counters::TaskEvent;
 
-/// A process as it was seen last.
+/// A process as of the last scan.
 #[derive(Debug, Default)]
 struct Process {
     threads: BTreeSet<u32>,
@@ -19,13 +18,13 @@ struct Process {
     executable: Option<FileId>,
 }
 
-/// Processes that were seen last.
+/// Processes of the last scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     known: BTreeMap<u32, Process>,
-    /// Processes that were followed, and are not although their parents may be.
+    /// Detached processes: not followed any more, although their parents may be.
     left: BTreeSet<u32>,
-    /// Parents of the processes that nobody follows. Asking costs more than all the rest, so it is done once.
+    /// Parents of processes that are not followed. Reading them costs more than the rest of a scan, so it is done once.
     strangers: BTreeMap<u32, u32>,
     looks: u32,
 }

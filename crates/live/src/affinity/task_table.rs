@@ -1,4 +1,4 @@
-//! The tasks: threads that are steered, what they are confined to by themselves and by this engine.
+//! The task table: threads that are steered, with the affinity mask that each has by itself and the one that the engine has set.
 //!
 //! Input: forks, exits, samples. Output: [`ThreadInfo`]s, and the events that follow from them.
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::undo::entry::{Entry, Touched};
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    /// What the thread has without this engine, as it was found or as somebody else has changed it since.
+    /// What the thread has without this engine, as it was found or as another program has changed it since.
     pub(super) before: Before,
     pub(super) program: ProgramId,
     pub(super) name: Arc<str>,
@@ -63,7 +63,7 @@ pub(super) type Family = (ProgramId, Arc<str>);
 const BUSY: f64 = 0.9;
 /// Part of a period below which one that was asleep is taken for one that is asleep again.
 const HARDLY: f64 = 0.01;
-/// So many of those who slept and hardly ran or not at all are looked at each period.
+/// Number of threads that slept and hardly ran, or did not run, whose CPU is read each period.
 const LOOKED_AT: usize = 8;
 
 /// A thread as it was before it was touched.
@@ -192,7 +192,7 @@ impl TaskTable {
         self.members.get(&pid).is_some_and(|m| m.before.pid == pid)
     }
 
-    /// Forgets a thread that has ended; tells of which program it was.
+    /// Forgets a thread that has exited; returns its program.
     pub(super) fn remove(&mut self, tid: u32) -> Option<ProgramId> {
         let member = self.members.remove(&tid);
         let ghost = self.ghosts.remove(&tid);
@@ -214,7 +214,7 @@ impl TaskTable {
         }
     }
 
-    /// Somebody else has confined a thread: that is its own from now on.
+    /// Another program has set a thread's mask: that is its own from now on.
     pub(super) fn overruled(&mut self, tid: u32, mask: CpuSet) {
         let allowed = self.set(&mask);
         if let Some(member) = self.members.get_mut(&tid) {
@@ -237,8 +237,8 @@ impl TaskTable {
         }
     }
 
-    /// Ends a period: finds out who sleeps, and where everybody is. Of sleepers that hardly ran only some are looked at, since one
-    /// that wakes for longer runs soon; all of them where nobody tells who ran.
+    /// Ends a period: finds out which threads sleep, and the CPU of each. Of sleeping threads that hardly ran only some are read from /proc,
+    /// since one that wakes up for longer is counted soon; all of them with `all`, where threads are not counted.
     pub(super) fn look(
         &mut self,
         at: Nanos,

@@ -1,4 +1,4 @@
-//! What an engine of this machine is made from, beside its workload.
+//! Configuration of the engine of this machine.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The change from a scheduler that the kernel has ended to CPU affinity.
 //!
-//! Input: the threads that were observed last, and where they were placed. Output: the affinity engine has them, and places them
-//! there. Time goes on: the new placer's clock is shifted by when it began.
+//! Input: the threads that were observed last, and their placements. Output: an affinity engine with these threads and placements. Its
+//! clock is shifted so that time goes on.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

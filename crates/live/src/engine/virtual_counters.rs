@@ -1,10 +1,10 @@
-//! What policies read of threads and no PMU counts: energy, and what they hold of the last-level caches.
+//! Virtual counters of threads for policies: energy, and occupancy of the last-level caches.
 //!
-//! Input: observations, and the metrics that are read. Output: the same observations, with those events in the samples that came of
-//! the time since the last one. Whatever engine observes, [`countersteer_sysfs::sensors`] are read, and only while somebody wants them.
+//! Input: observations, and the metrics that are read. Output: the same observations, with these events in their samples. They come from
+//! [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
 //!
-//! What was spent is shared among a thread's samples by time. What is held at the moment stands in the last one. A thread without a
-//! sample did not run, and has none of either.
+//! A thread's energy is shared among its samples by time. Its present occupancy is in its last sample. A thread without a sample did not
+//! run, and has neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
-//! The layout of pages: what a program and an engine have in common.
+//! The layout of hint pages, which a program and an engine share.
 //!
-//! Input: pages as they lie in memory, or bytes of them. Output: what either side says.
+//! Input: pages in memory, or their bytes. Output: hints of the program, advice of the engine.
 //!
 //! A process has one file without a name ([`NAME`]), sealed so that its size cannot change, open under the first free number
-//! from [`FIRST`] on; so whoever may look into `/proc/PID/fd` finds it, and it is gone with the process. All numbers are in the
-//! byte order of the machine, and all that is not named is zero:
+//! from [`FIRST`] on; so a process that may read `/proc/PID/fd` finds it, and it is gone with the program. All numbers are in the
+//! byte order of the machine, and all bytes that are not named are zero:
 //!
 //! ```text
 //! byte 0      Head                      magic, version, sizes, the process

@@ -1,9 +1,8 @@
-//! Pages: memory that each thread of a program shares with the engine that steers it.
+//! Hint pages: memory that each thread of a program shares with the engine that steers it.
 //!
-//! Input: what the program tells about its threads (priority, how fast is fast enough, what it does, how many share the work, how
-//! much of it is done).
-//! Output: what an engine says to them (core type, speed-up factor, share of a CPU). Neither side waits for the other, and
-//! neither telling nor reading makes a system call. A page works the same where no engine is: nobody listens, nothing is said.
+//! Input: application hints about threads (priority, sufficient speed, state, number of threads that share the work, work done).
+//! Output: the engine's advice to them (core type, speed-up factor, share of a CPU). Neither side waits for the other, and neither
+//! writing nor reading makes a system call. A page works without an engine, too: hints are not read then, and there is no advice.
 //!
 //! ```no_run
 //! use countersteer_model::told::{Phase, Told};

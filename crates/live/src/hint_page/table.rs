@@ -1,10 +1,9 @@
-//! The pages of this process, and which thread has which.
+//! The hint pages of this process by thread.
 //!
 //! Input: threads that open and close pages. Output: their slots in the file that an engine finds.
 //!
-//! The file is mapped once and never unmapped: a slot that is held on to for too long is another thread's, but always memory.
-//! A child that was forked gets empty memory in its place, so that what it says goes nowhere, and makes its own file when it
-//! opens a page.
+//! The file is mapped once and never unmapped: a slot that is used after it was closed may be another thread's, but is always memory.
+//! A child process gets empty memory in its place, so that its hints reach no engine, and makes a file of its own when it opens a page.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;

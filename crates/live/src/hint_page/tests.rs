@@ -106,7 +106,7 @@ fn what_is_told_is_found_and_what_is_said_is_read() {
     assert_eq!(
         Page::open().unwrap().read(),
         None,
-        "what was said to who had the page before is wiped"
+        "the advice to the page's former thread is cleared"
     );
 }
 

@@ -1,6 +1,6 @@
-//! Counters of all threads of a process, for a curve.
+//! Counters of all threads of a process, for its miss curve.
 //!
-//! Input: its threads. Output: instructions, cycles and misses of each stretch, by PMU of cores.
+//! Input: its threads. Output: instructions, cycles and misses of each interval, by PMU of cores.
 use std::collections::BTreeMap;
 
 use countersteer_counters::CounterError;

@@ -2,8 +2,8 @@
 //! modulation of cores).
 //!
 //! Input: a process that fills caches. Output: it runs a part of the time: by a bandwidth limit of its own control group, or
-//! else stopped and continued by signals. Caches are shared by who brings lines in: the program's part is its share of the
-//! misses, unless the hardware tells what it holds (resctrl monitoring).
+//! else stopped and continued by signals. A cache is shared in proportion to misses, which bring lines in: the program's part is taken to be
+//! its share of the misses, unless the hardware measures its occupancy (resctrl monitoring).
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

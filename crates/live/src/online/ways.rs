@@ -1,7 +1,7 @@
 //! Taking cache away by way masks (resctrl: Intel CAT, AMD, Arm MPAM).
 //!
 //! Input: a root directory, the threads of a program. Output: a group of its own for the program, whose mask has more or fewer
-//! ways; everybody else has the rest.
+//! ways; all other threads have the rest.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ impl Ways {
             return Err(unable(
                 format!(
                     "{} has no line for L3",
-                    resctrl.everybody().join("schemata").display()
+                    resctrl.root_group().join("schemata").display()
                 ),
                 "mount resctrl without `cdp`: umount it, then `mount -t resctrl resctrl /sys/fs/resctrl`",
             ));
@@ -88,7 +88,7 @@ impl Ways {
     fn journal(&self, undo: &mut Temporary) -> Result<(), OnlineError> {
         for setting in 0..self.counts.len() {
             undo.write(Entry::Line {
-                file: self.resctrl.everybody().join("schemata"),
+                file: self.resctrl.root_group().join("schemata"),
                 before: self.before.to_string(),
                 set: self.before.with(self.others(setting)).to_string(),
             })?;
@@ -134,8 +134,8 @@ impl Squeeze for Ways {
         debug_assert!(others.count_ones() >= self.allocation.least);
         // Both masks are stretches without holes, which some processors ask for.
         self.resctrl.set(&self.group, &[self.before.with(own)])?;
-        let everybody = self.resctrl.everybody();
-        Ok(self.resctrl.set(everybody, &[self.before.with(others)])?)
+        let root_group = self.resctrl.root_group();
+        Ok(self.resctrl.set(root_group, &[self.before.with(others)])?)
     }
 
     fn begin(&mut self) -> Result<(), OnlineError> {
@@ -190,11 +190,11 @@ mod tests {
                 u64::from_str_radix(text.trim().rsplit('=').next().unwrap(), 16).unwrap()
             };
             let own = mask(&self.0.group);
-            let others = mask(self.0.resctrl.everybody());
+            let others = mask(self.0.resctrl.root_group());
             assert_eq!(
                 (own & others, own | others),
                 (0, 0xffff),
-                "everybody else has the rest"
+                "all other threads have the rest"
             );
             self.1.set(f64::from(own.count_ones()));
             Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: they are set as far as the machine lets them: uclamp of
 //! threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs where they run ([`preferences`]) for the frequency, control groups of resctrl
-//! ([`shares`]) for caches and bandwidth. What is unsupported is counted and said once. Each change is journalled before it is
+//! ([`shares`]) for caches and bandwidth. What is unsupported is counted and reported once. Each change is journalled before it is
 //! made, and restored at the end or, after a kill, with the affinity masks ([`crate::undo`]). Nothing is opened until a policy asks.
 
 pub(crate) mod preferences;
@@ -172,7 +172,7 @@ impl Resources {
         done.map(|()| unheeded)
     }
 
-    /// Takes in who is there.
+    /// Takes in the present threads.
     pub(crate) fn note(&mut self, threads: &[ThreadInfo], journal: &mut Journal) {
         self.hints.retain(|tid, _| {
             let lives = threads.binary_search_by_key(tid, |t| t.id.0).is_ok();

@@ -1,7 +1,6 @@
 //! Frequency hints by CPU: energy preferences (EPP), for processors that choose their frequency themselves.
 //!
-//! Input: a root directory, CPUs with what is wanted of them. Output: their files in sysfs say so, and said something else
-//! before, which is remembered.
+//! Input: a root directory, CPUs with their hints. Output: the preferences are written to the CPUs' files in sysfs; the former values are kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,7 +74,7 @@ impl Preferences {
             .is_some()
     }
 
-    /// Sets what is wanted of each CPU, given the hints of who may run there; others have their own back. Says how many refused.
+    /// Sets what is wanted of each CPU, given the hints of the threads that may run there; other CPUs get their own back. Returns how many refused.
     ///
     /// # Errors
     /// The journal cannot be written; nothing is changed from then on.

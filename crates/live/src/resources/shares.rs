@@ -1,7 +1,7 @@
-//! Cache partitions and of memory bandwidth: classes of threads as control groups of resctrl.
+//! Partitions of caches and of memory bandwidth: classes of threads as control groups of resctrl.
 //!
 //! Input: a root directory, classes, threads. Output: a group per class with its ways and its bandwidth, and its threads in it.
-//! Threads that somebody else has put into a group of resctrl stay there.
+//! Threads that another program has put into a group of resctrl stay there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) struct Shares {
     caches: BTreeMap<GroupId, (u32, u32)>,
     classes: BTreeMap<String, Class>,
     made: u32,
-    /// Threads that somebody else has in a group.
+    /// Threads that another program has put into a group.
     left: BTreeSet<u32>,
 }
 
@@ -165,7 +165,7 @@ impl Shares {
             }
             let class = wanted.as_ref().and_then(|name| self.classes.get(name));
             let path = class.map_or_else(
-                || self.resctrl.everybody().to_owned(),
+                || self.resctrl.root_group().to_owned(),
                 |class| class.path.clone(),
             );
             match self.resctrl.assign(&path, tid) {
@@ -186,11 +186,11 @@ impl Shares {
 
     /// A thread is in no class any more.
     pub(super) fn let_go(&mut self, tid: u32) {
-        let everybody = self.resctrl.everybody().to_owned();
+        let root_group = self.resctrl.root_group().to_owned();
         for class in self.classes.values_mut() {
             if class.threads.remove(&tid) {
                 // Its group is removed at the end in any case.
-                let _ = self.resctrl.assign(&everybody, tid);
+                let _ = self.resctrl.assign(&root_group, tid);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Hints and cache partitions on a fake root, over an had that places nobody.
+//! Hints and cache partitions on a fake root, with a placer that places no thread.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -415,7 +415,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     assert_eq!(
         std::fs::read_to_string(mount.join("tasks")).unwrap(),
         "70\n",
-        "back with everybody"
+        "back in the root group"
     );
     drop(had);
     let left: Vec<_> = std::fs::read_dir(mount)

@@ -1,6 +1,6 @@
-//! What single threads, and the CPUs where they run, are told about frequencies.
+//! Frequency hints of single threads, and of the CPUs where they run.
 //!
-//! Input: threads with hints. Output: their clamps; energy preferences of CPUs.
+//! Input: threads with hints. Output: uclamp values of threads; energy preferences of CPUs.
 use std::collections::BTreeMap;
 
 use countersteer_model::engine::ThreadInfo;
@@ -49,7 +49,7 @@ impl Resources {
         };
         hint.wanted = Some(clamp).filter(|c| *c != Clamp::FREE);
         if found != hint.set.unwrap_or(hint.before.value) {
-            // Somebody else has set it: that is the thread's own from now on.
+            // Another program has set it: that is the thread's own from now on.
             (hint.before.value, hint.set, hint.written) = (found, None, false);
             return Ok(1);
         }
@@ -121,7 +121,7 @@ impl Resources {
         })
     }
 
-    /// Tells CPUs what is wanted of them by the hints of who may run there.
+    /// Sets energy preferences of CPUs by the hints of the threads that may run there.
     pub(super) fn prefer(
         &mut self,
         threads: &[ThreadInfo],

@@ -1,7 +1,7 @@
 //! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp, scheduling policy.
 //!
-//! Input: what a journal has of an attribute. Output: each thread has its own value again, threads too that inherited a changed
-//! one and stand in no journal. A value is restored only where it is one that was set: what somebody else has set since stays.
+//! Input: the entries of an attribute in a journal. Output: each thread has its own value again, as have threads that inherited a changed
+//! value and have no entry. A value is restored only if it is one that was set: what another program has set since stays.
 use std::collections::BTreeSet;
 use std::io;
 

@@ -1,5 +1,5 @@
-//! What a journal's entries come to: for each attribute the threads that were touched, with what they had, and all values that
-//! were set; lines of files, groups and helpers.
+//! The sum of a journal's entries: for each attribute the threads that were changed, with their former values, and all values that
+//! were set; lines of files, groups and helper processes.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

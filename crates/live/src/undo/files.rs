@@ -1,7 +1,7 @@
 //! Restores what is not an attribute of threads: lines of files, groups, helper processes.
 //!
-//! Input: what a journal has. Output: helpers have ended; stopped processes run on; groups of resctrl and control groups by this program's name are gone,
-//! and their threads back in the group of all; lines are as they were where they are still among those that were set.
+//! Input: the entries of a journal. Output: helper processes have ended; stopped processes run on; groups of resctrl and control groups by
+//! this program's name are removed, their threads in the root group again; a line is restored if it is still one of those that were set.
 
 use std::fs;
 use std::io;
@@ -124,7 +124,7 @@ mod tests {
         fs::write(&file, "    MB:0=100;1=100\n    L3:0=0ff;1=0ff\n").unwrap();
         assert_eq!(undone(&changes).hints, 1);
         assert_eq!(fs::read_to_string(&file).unwrap(), "L3:0=fff;1=fff\n");
-        // Somebody else's, and gone.
+        // A line that another program has set since, and a file that is gone.
         fs::write(&file, "L3:0=3f;1=3f\n").unwrap();
         assert_eq!(undone(&changes), Restored::default());
         fs::remove_file(&file).unwrap();

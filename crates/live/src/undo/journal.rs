@@ -25,7 +25,7 @@ const COMPACT_BYTES: usize = 1 << 20;
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct Journal {
-    /// Locked: whoever finds it unlocked knows that its engine is gone.
+    /// Locked while its engine lives: an unlocked journal is one whose engine is gone.
     file: Flock<File>,
     path: PathBuf,
     changes: Changes,
@@ -297,7 +297,7 @@ mod tests {
         }
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         make_folder(&folder).unwrap();
-        // A link that somebody made, to a folder that is this user's alone.
+        // A link to a folder that is this user's alone.
         let link = place.path().join("link");
         std::os::unix::fs::symlink(&folder, &link).unwrap();
         assert!(refused(&link).contains("a link"));

@@ -1,7 +1,8 @@
-//! What killed processes leave in the folder of journals beside journals: sockets on which nobody answers, and files that were
-//! not yet at their place.
+//! What killed processes leave in the folder of journals beside journals: sockets without a listener, and files that were not renamed to
+//! their final names yet.
 //!
-//! Input: the folder. Effect: they are removed. Sockets come and go under [`hold`] only, so one that refuses is nobody's.
+//! Input: the folder. Effect: they are removed. Sockets are made and removed under [`hold`] only, so one that refuses a connection is
+//! left over.
 
 use std::fs::File;
 use std::io;
@@ -15,14 +16,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use countersteer_sysfs::procfs::PROC;
 
-/// How long somebody else may hold a folder, in tries that are [`TRY`] apart.
+/// How long another process may hold a folder, in tries that are [`TRY`] apart.
 const TRIES: u32 = 200;
 const TRY: Duration = Duration::from_millis(10);
 
-/// Holds a folder of journals, for whoever makes or removes sockets there, for as long as the value lives.
+/// Locks a folder of journals for making or removing sockets there, for as long as the value lives.
 ///
 /// # Errors
-/// Somebody else holds it for seconds, or it cannot be opened.
+/// Another process holds it for seconds, or it cannot be opened.
 pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     let mut file = File::open(folder)?;
     for _ in 0..TRIES {
@@ -36,7 +37,7 @@ pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Whether somebody listens on a socket; never waits.
+/// Whether a socket has a listener; never waits.
 #[must_use]
 pub fn listens(path: &Path) -> bool {
     // One whose queue is full has a listener, too.
@@ -49,7 +50,7 @@ fn knock(path: &Path) -> nix::Result<()> {
     connect(own.as_raw_fd(), &UnixAddr::new(path)?)
 }
 
-/// Removes what nobody has any more. What cannot be looked at or removed stays for the next time.
+/// Removes what processes that are gone have left. What cannot be read or removed stays for the next time.
 pub(super) fn sweep(folder: &Path) {
     let Ok(_held) = hold(folder) else { return };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_any_more_goes_and_the_rest_stays() {
+    fn what_is_left_over_is_removed_and_the_rest_stays() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         drop(UnixListener::bind(at("run-7.sock")).unwrap());
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_has_a_listener_and_nobody_waits_for_it() {
+    fn a_full_queue_has_a_listener_and_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run-7.sock");
         let _deaf = UnixListener::bind(&path).unwrap();

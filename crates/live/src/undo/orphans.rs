@@ -15,10 +15,10 @@ use super::changes::Changes;
 use super::folder::is_own;
 use super::journal::read;
 
-/// A journal whose engine is gone, locked against whoever else wants to undo it.
+/// A journal whose engine is gone, locked so that no other process undoes it.
 pub(super) type Orphan = (PathBuf, Flock<File>, Changes);
 
-/// How long somebody else may take to undo a journal, in tries that are [`TRY`] apart.
+/// How long another process may take to undo a journal, in tries that are [`TRY`] apart.
 const TRIES: u32 = 1000;
 const TRY: Duration = Duration::from_millis(10);
 
@@ -37,7 +37,7 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
         .map(|e| e.path())
         .filter(|p| p.extension().is_some_and(|e| e == "journal"))
         .collect();
-    // Whoever waits for a journal holds none behind it, so nobody waits for ever.
+    // A process that waits for a journal holds none of those after it, so no two processes wait for each other.
     paths.sort();
     for path in paths {
         let ended = engine.is_some_and(|pid| is_of(&path, pid));
@@ -61,14 +61,14 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
 
 /// What became of the attempt to lock a journal.
 enum Taken {
-    /// Its engine is gone, and nobody else is undoing it.
+    /// Its engine is gone, and no other process is undoing it.
     Orphan(Flock<File>),
     Living,
-    /// Somebody else has undone it.
+    /// Another process has undone it.
     Gone,
 }
 
-/// Locks a journal, unless its engine lives; waits for whoever is undoing it.
+/// Locks a journal, unless its engine lives; waits while another process is undoing it.
 fn take(path: &Path, ended: bool) -> io::Result<Taken> {
     for _ in 0..TRIES {
         let Ok(file) = File::open(path) else {

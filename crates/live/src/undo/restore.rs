@@ -1,4 +1,4 @@
-//! Restores what journals have: of engines that are gone, and of this process's own at their end.
+//! Restores what stands in journals: those of engines that are gone, and this process's own at its end.
 //!
 //! Input: [`Changes`]. Output: threads, files and groups as they were; see [`super::attribute`] and [`super::files`].
 use std::collections::BTreeSet;
@@ -133,7 +133,7 @@ mod tests {
     struct Program(Child);
 
     impl Program {
-        /// A program in a session of its own, where nobody else's relatives are.
+        /// A program in a session of its own, without processes of others.
         fn start(script: &str) -> Self {
             let mut command = Command::new("setsid");
             command

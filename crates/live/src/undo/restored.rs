@@ -10,7 +10,7 @@ pub struct Restored {
     pub threads: usize,
     /// Frequency hints, energy preferences and groups of resctrl that were restored or removed.
     pub hints: usize,
-    /// Threads that somebody else has confined since; they were left alone.
+    /// Threads whose masks another program has set since; they were left alone.
     pub left: usize,
     /// Threads that could not be restored: not permitted, or none of their CPUs is allowed any more.
     pub failed: usize,

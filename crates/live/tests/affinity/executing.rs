@@ -1,4 +1,4 @@
-//! Processes that execute another program: what their threads carry from then on.
+//! Processes that execute another program: the signature that their threads have from then on.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What is undone after a kill, and when a process is let go.
+//! What is restored after a kill, and when a process is detached.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Threads of which nothing was told, for want of room, are found in /proc.
+//! Threads whose fork reports were lost for want of room are found in /proc.
 
 use std::io;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Real threads confined by their masks. Needs no privilege; with fewer than two CPUs there is nowhere to move, and it says so.
+//! The affinity engine on real threads. Needs no privilege; with fewer than two CPUs tests are skipped and say so.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 

@@ -1,4 +1,4 @@
-//! Threads go where they are placed, unless somebody else says otherwise, and so do those that they start.
+//! Threads go where they are placed, unless another program sets their masks, and so do threads that they start.
 
 use super::*;
 

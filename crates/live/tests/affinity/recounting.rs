@@ -1,4 +1,4 @@
-//! Counters that are exchanged while threads run, and counters that take turns.
+//! Counting sessions that are exchanged while threads run, and multiplexed event sets.
 
 use super::*;
 

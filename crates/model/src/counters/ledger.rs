@@ -1,11 +1,11 @@
 //! The ledger: what each thread has counted so far, and what of it was reported.
 //!
-//! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel tells them, and the totals of whole trees of
+//! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel reports them, and the totals of whole trees of
 //! threads. Output: [`Samples`] since the last flush. Nothing is counted twice and nothing is lost: the samples of a tree
-//! add up to its total, whatever was told in between.
+//! add up to its total, whatever was reported in between.
 //!
-//! A *tree* is a thread that was there first (its root) and all its descendants. The kernel tells
-//! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
+//! A *tree* is a thread that existed before counting began (its root) and all its descendants. The kernel reports
+//! final counts of descendants when they exit. For the root it has only the tree's total, so the root's own counts are the difference.
 
 mod thread;
 
@@ -16,7 +16,7 @@ use crate::units::{CoreTypeId, CpuId, Nanos};
 use crate::sample::{Owner, Sample, Samples};
 use thread::{Slot, TIMES, Thread, advance};
 
-/// Threads of no tree: all that is known of them is what they are told to have counted.
+/// Threads of no tree: they have counts of their own, and there is no total to compare them with.
 pub const NO_TREE: u32 = u32::MAX;
 
 /// Counts since a thread's fork.
@@ -51,12 +51,12 @@ pub struct Ledger {
     is_root: FxHashSet<u32>,
     /// Trees that there ever were.
     trees: u32,
-    /// By (tree, cpu, set): what threads other than the root were told to have counted.
+    /// By (tree, cpu, set): counts of threads other than the root.
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
     /// Threads with something to report, in the order in which they got it.
     dirty: Vec<u32>,
-    /// Threads whose number was taken by another before they were reported.
-    limbo: Vec<Thread>,
+    /// Threads whose number was taken over by another thread before they were reported.
+    replaced: Vec<Thread>,
     /// Slots of threads that ended, to be used again.
     spare: Vec<Slot>,
 }
@@ -73,7 +73,7 @@ impl Ledger {
 
     /// Says which events of a set are counted on a CPU.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
-        // As far as nothing was said, all are.
+        // Until this is called, all are.
         if self
             .present
             .insert((cpu.0, set), present)
@@ -109,7 +109,7 @@ impl Ledger {
     }
 
     /// Forgets a tree whose threads have all ended and been reported.
-    pub fn fell(&mut self, tree: u32) {
+    pub fn forget_tree(&mut self, tree: u32) {
         let Some(tid) = self.roots.remove(&tree) else {
             return;
         };
@@ -122,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// A thread came to life. One of the same number, whose end was not told, ends.
+    /// Adds a thread that was forked. One of the same number, whose exit was not reported, ends.
     pub fn forked(&mut self, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
@@ -135,9 +135,9 @@ impl Ledger {
             early.unannounced = false;
             return;
         }
-        let unsaid = |t: &Thread| t.dirty || (t.ended && !t.farewelled);
+        let unsaid = |t: &Thread| t.dirty || (t.ended && !t.end_reported);
         if self.threads.get(&tid).is_some_and(unsaid) {
-            self.limbo.extend(self.threads.remove(&tid));
+            self.replaced.extend(self.threads.remove(&tid));
         }
         self.recycle(tid);
         self.threads.insert(
@@ -163,18 +163,18 @@ impl Ledger {
                 .collect::<Vec<_>>()
         };
         let mut slots = self.threads.get(&before).map_or_else(Vec::new, told);
-        // Who had this number may be the root of a tree that is not over: what of its total was its own is to be known on.
+        // The former owner of this number may be the root of a tree that is not over: its part of that tree's total is kept.
         let own = self
             .threads
             .get(&tid)
             .filter(|_| self.is_root.contains(&tid))
             .map_or_else(Vec::new, told);
         slots.extend(own.into_iter().filter(|slot| slot.own));
-        let mut heir_of = self
+        let mut trees_before = self
             .threads
             .get(&before)
-            .map_or_else(Vec::new, |thread| thread.heir_of.clone());
-        heir_of.extend(
+            .map_or_else(Vec::new, |thread| thread.trees_before.clone());
+        trees_before.extend(
             self.roots
                 .iter()
                 .filter(|(_, root)| **root == tid)
@@ -190,7 +190,7 @@ impl Ledger {
         self.exit(before);
         self.forked(owner, at);
         if let Some(thread) = self.threads.get_mut(&tid) {
-            (thread.slots, thread.heir_of) = (slots, heir_of);
+            (thread.slots, thread.trees_before) = (slots, trees_before);
         }
     }
 
@@ -236,9 +236,9 @@ impl Ledger {
             .count()
     }
 
-    /// Takes in what a thread has counted since its start. What goes backwards is old news.
+    /// Takes in what a thread has counted since its start. Values that are smaller than known ones are of an earlier time and ignored.
     ///
-    /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
+    /// The counts of a set may come in parts: what a part does not have is zero in it. Returns whether the thread was unknown.
     #[inline]
     pub fn tell(
         &mut self,
@@ -294,7 +294,7 @@ impl Ledger {
             slot.reset((cpu.0, set, tree), told.values.len(), thread.forked);
             slot.core_type = core_types.get(cpu.index()).copied().unwrap_or_default();
             slot.present = present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
-            slot.own = if thread.heir_of.contains(&tree) {
+            slot.own = if thread.trees_before.contains(&tree) {
                 of_root
             } else {
                 roots.get(&tree) == Some(&tid)
@@ -311,7 +311,7 @@ impl Ledger {
         });
         let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
         let (times, values) = slot.counts.split_at_mut(TIMES);
-        // The clock and what a PMU counts are told one after the other: who counted so long ran as long.
+        // The clock and the counts of a PMU come one after the other: a thread has run at least as long as it has counted.
         let enabled = told.enabled.0.max(told.running.0).max(times[1]);
         slot.dirty |= advance(times, &[enabled, told.running.0], time_sums);
         slot.dirty |= advance(values, told.values, value_sums);
@@ -323,15 +323,15 @@ impl Ledger {
         unknown
     }
 
-    /// What a thread was told to have counted last was all: if its end comes before the flush after the next, it is reported with it.
+    /// The last counts of a thread were its final ones. Its exit is reported with them if it comes before the flush after the next.
     pub fn leaves(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.leaving = true;
         }
     }
 
-    /// Takes in what a whole tree has counted. Where only the root is left to have counted the difference, it is the root's;
-    /// otherwise it is returned: threads that are still alive counted it after they were last heard of.
+    /// Takes in what a whole tree has counted. With `only_root` the difference to known counts is the root's; otherwise it is
+    /// returned: living threads have counted it since their last report.
     pub fn total(
         &mut self,
         tree: u32,
@@ -383,7 +383,7 @@ impl Ledger {
     /// Reports what is new, thread by thread, and forgets threads that ended.
     pub fn flush(&mut self, which: Which, into: &mut Samples) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        for mut thread in std::mem::take(&mut self.limbo) {
+        for mut thread in std::mem::take(&mut self.replaced) {
             thread.ended = true;
             thread.report(into);
             thread.final_counts(into);
@@ -400,7 +400,7 @@ impl Ledger {
                 thread.report(into);
             }
             if thread.ended && !stays {
-                // Of a root the tree's total may tell more.
+                // The tree's total may have more of a root.
                 if !self.is_root.contains(tid) {
                     thread.final_counts(into);
                 }
@@ -411,7 +411,7 @@ impl Ledger {
         self.dirty = dirty;
     }
 
-    /// Reports the ends of roots that were not said yet: nothing more comes of them.
+    /// Reports exits of roots that were not reported yet: nothing more comes of these threads.
     pub fn final_counts(&mut self, into: &mut Samples) {
         let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
         roots.sort_unstable();
@@ -454,7 +454,7 @@ impl Ledger {
     }
 
     fn recycle(&mut self, tid: u32) {
-        // A root's slots say what of the tree's total is its own, so they stay until the end.
+        // A root's slots have its part of the tree's total, so they stay until the end.
         if self.is_root.contains(&tid) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The kernel's part of resctrl on a fake root, for tests of whatever uses it.
+//! The kernel's part of resctrl on a fake root, for tests of its users.
 
 use std::sync::{Arc, Mutex};
 

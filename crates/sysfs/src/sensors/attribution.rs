@@ -1,11 +1,11 @@
 //! Energy of packages, shared out among threads.
 //!
 //! Input: packages' energy (powercap), the time that their CPUs were busy (`/proc/stat`), and the time that threads ran on
-//! them: as told by who counts it, else as the kernel has it for threads that are followed (`/proc/TID/schedstat`). Output: by
-//! thread, joules and the part of what all packages spent.
+//! them: from counters where threads are counted, else from the kernel for threads that are followed (`/proc/TID/schedstat`). Output: by
+//! thread, joules and the share of the energy of all packages.
 //!
 //! A package's energy, that of its idle CPUs included, is shared in proportion to time on its CPUs: clock, type of core and
-//! what an instruction costs are not told apart. What nobody who is looked at ran is nobody's here.
+//! what an instruction costs are not distinguished. The energy of threads that are not followed is given to no thread.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ struct Attribution {
     busy: BTreeMap<CpuId, Growing>,
     /// Seconds by thread and CPU since the last reading.
     ran: BTreeMap<(u32, CpuId), f64>,
-    /// Threads whose time is looked up, until somebody tells any.
+    /// Threads whose time is read from /proc, until times come from counters.
     followed: BTreeMap<u32, Growing>,
     told: bool,
 }
@@ -84,7 +84,7 @@ impl Attribution {
         ticks.filter_map(since).collect()
     }
 
-    /// Adds the time of followed threads that nobody has told.
+    /// Adds the time of followed threads that did not come from counters.
     fn look_up(&mut self) {
         for (tid, total) in &mut self.followed {
             let ns = self.proc.sums(*tid).map(|sums| sums.ran_ns as f64);

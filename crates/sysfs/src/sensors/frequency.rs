@@ -1,6 +1,6 @@
-//! Clock by CPU.
+//! Clock frequency by CPU.
 //!
-//! Input: `/sys/devices/system/cpu/cpuN/cpufreq/*`. Output: megahertz per CPU: what the hardware averaged where it tells
+//! Input: `/sys/devices/system/cpu/cpuN/cpufreq/*`. Output: megahertz per CPU: the average that the hardware measured, where there is one
 //! (`cpuinfo_avg_freq`), else what the kernel last knew (`scaling_cur_freq`).
 
 use std::path::{Path, PathBuf};

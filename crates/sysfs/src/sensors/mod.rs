@@ -1,8 +1,7 @@
 //! Virtual counters: what is read together with the counters of an interval but no PMU counts.
 //!
 //! Input: a root directory (`/`, or a fake one) and the threads that are followed. Output: [`Value`]s by column and place.
-//! Several providers run at once, each from one row of [`PROVIDERS`]; one that this machine lacks says so, and what would
-//! mend it.
+//! Several providers run at once, each from one row of [`PROVIDERS`]; one that this machine lacks gives the reason and the remedy.
 
 mod attribution;
 mod frequency;

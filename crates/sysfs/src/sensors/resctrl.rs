@@ -2,9 +2,9 @@
 //!
 //! Input: threads to follow. Output: bytes held and moved per thread, summed over the machine's caches.
 //!
-//! The hardware tells apart only so many groups at once (RMIDs). Each followed thread has one; a group that is free again is
-//! used again after all that were free before it, since lines of its former thread count for it until they are evicted.
-//! When there are none left, the thread that was followed for longest loses its own. Groups bear this process's number: they
+//! The hardware distinguishes a limited number of groups at once (RMIDs). Each followed thread has a group. A group that becomes free is
+//! used again last, since cache lines of its former thread count for it until they are evicted. When no group is left, the
+//! thread that was followed for longest loses its own. Names of groups have this process's number: the groups
 //! are removed when the provider is dropped, and the next start removes those of a process that was killed.
 
 use std::collections::{HashMap, VecDeque};
@@ -44,7 +44,7 @@ const LOCAL_TRAFFIC: Column = Column {
     prose: "the part of a thread's memory traffic that stayed on its node",
 };
 
-/// Files of a cache's folder, what they tell, and the name by which the kernel lists the feature.
+/// Files of a cache's folder, their meaning, and the name by which the kernel lists the feature.
 static FILES: &[(&str, &Column)] = &[
     ("llc_occupancy", &OCCUPANCY),
     ("mbm_total_bytes", &TRAFFIC),

@@ -1,6 +1,6 @@
 //! Several virtual counters, read together.
 //!
-//! Input: their names. Output: their values at every reading; of those that tell what happened, since the reading before.
+//! Input: their names. Output: their values at every reading; those that count something give the difference to the reading before.
 
 use std::path::Path;
 

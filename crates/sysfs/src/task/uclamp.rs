@@ -50,7 +50,7 @@ impl Clamps for Kernel {
     }
 
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()> {
-        // What a thread has that nobody gave a hint about is not a hint: the kernel knows that as the largest number.
+        // A thread without a hint has no value: the kernel shows that as the largest number.
         let free = clamp == Clamp::FREE;
         let (least, most) = if free {
             (u32::MAX, u32::MAX)

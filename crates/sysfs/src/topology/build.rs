@@ -1,6 +1,6 @@
-//! The machine from the facts.
+//! A [`Machine`] from what was read of this one.
 //!
-//! Input: platform, CPUs, core types. Output: a [`Machine`], numbered without holes, with what sysfs cannot tell filled in
+//! Input: platform, CPUs, core types. Output: a [`Machine`], numbered without holes, with what sysfs lacks filled in
 //! from the table of microarchitectures, and a `source` that says so.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use super::tree::Tree;
 
 /// Where no clock is reported at all.
 const GUESSED_GHZ: f64 = 2.0;
-/// Memory figures that no kernel tells.
+/// Memory figures that are in no file of the kernel.
 const MEMORY_NS: f64 = 90.0;
 const MEMORY_GB_S: f64 = 40.0;
 const MEMORY_NJ: f64 = 20.0;
@@ -106,7 +106,7 @@ fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (Lin
             alike,
         )
     } else {
-        // The best core may be offline, and then nobody has 1,024.
+        // The best core may be offline, and then no CPU has 1,024.
         let part = |capacity: &u32| u64::from(*capacity) * 1024 / u64::from(best);
         let scaled = own.iter().map(|c| part(c).max(1) as u32).collect();
         (

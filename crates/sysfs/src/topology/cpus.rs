@@ -32,7 +32,7 @@ pub(super) struct CacheFacts {
     /// 0 where the kernel does not know.
     pub(super) ways: u32,
     pub(super) cpus: CpuSet,
-    /// The kernel knows who shares it, but not its size: usual where a device tree describes it.
+    /// The kernel knows the CPUs that share it, but not its size: usual where a device tree describes it.
     pub(super) guessed: bool,
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::tree::Tree;
 use crate::procfs::field;
 
-/// Who made the processor, and its model number.
+/// The maker of the processor, and its model number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vendor {
     Intel {

@@ -1,4 +1,4 @@
-//! Figures of microarchitectures that no kernel file tells.
+//! Figures of microarchitectures that are in no file of the kernel.
 //!
 //! Input: a name. Output: widths, windows and latencies as vendors published or reviewers measured them (both rounded), and
 //! power figures that are estimates by class of core. A machine made from them says so.

@@ -43,13 +43,13 @@ pub struct ThreadWaits {
     pub waits: Waits,
 }
 
-/// Whose waits are read.
+/// The processes whose waits are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// Those of all descendants that this process has from now on.
     pub children: bool,
     pub pids: Vec<u32>,
-    /// Everybody's.
+    /// Those of all processes.
     pub all: bool,
 }
 

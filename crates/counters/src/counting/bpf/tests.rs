@@ -1,4 +1,4 @@
-//! The programs inside the kernel, made up: what they tell is written down.
+//! Counting by BPF programs, with a script in the place of the programs.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use std::process::Command;
 /// What is reported at each look, written down.
 struct Script {
     looks: VecDeque<Vec<(u64, u32, TaskReport<'static>)>>,
-    /// Who has not left its CPU at each look.
+    /// Threads that have not left their last CPU, at each look.
     living: VecDeque<Vec<(u32, u32)>>,
     has_room: bool,
     switched: Vec<(u32, bool)>,
@@ -118,7 +118,7 @@ fn rows(follower: &mut Follower) -> Vec<(Sample, Vec<u64>)> {
 }
 
 #[test]
-fn who_goes_on_is_counted_beside_what_befalls_others() {
+fn threads_with_counts_alone_are_counted_beside_those_with_events() {
     let first = vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))];
     let pid = 1;
     let kind = 0;
@@ -163,7 +163,7 @@ fn who_goes_on_is_counted_beside_what_befalls_others() {
 fn what_is_reported_becomes_readings_of_the_time_since_the_last() {
     let first = vec![
         (20, 1, counted(0, 2, 15, 10, &[100, 200])),
-        // Told later, and earlier by its time.
+        // Reported later, and earlier by its time.
         (10, 2, TaskReport::Forked { pid: 1, parent: 1 }),
         (10, 2, TaskReport::Named(*b"worker\0nonsense!")),
         (30, 2, counted(1, 4, 20, 20, &[7, 0])),
@@ -207,7 +207,7 @@ fn what_is_reported_becomes_readings_of_the_time_since_the_last() {
 }
 
 #[test]
-fn who_was_not_told_apart_is_the_rest() {
+fn counts_without_a_slot_are_the_rest() {
     let (mut backend, mut follower) =
         backend(vec![vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))]]);
     follower.listen(&mut backend, true);
@@ -244,7 +244,7 @@ fn the_session_waits_for_threads_that_are_about_to_leave_their_cpus() {
         has_room: false,
         switched: Vec::new(),
     });
-    backend.hear_out();
+    backend.wait_for_final_counts();
     assert_eq!(backend.follow.living().len(), 2, "three looks were enough");
 }
 

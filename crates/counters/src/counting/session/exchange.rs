@@ -69,7 +69,7 @@ impl Session {
 
     /// Takes in what is left of counters that are switched off.
     pub(in super::super) fn take_in_last(&mut self) -> Result<(), CounterError> {
-        self.hear_the_last();
+        self.follower.drain(&mut *self.counters);
         match self.owner {
             Some(owner) => {
                 self.follower.read(&mut *self.counters, owner)?;

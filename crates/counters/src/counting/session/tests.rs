@@ -1,4 +1,4 @@
-//! The loop on a made-up backend: what it hears at which time is written down, so nothing here depends on a clock.
+//! Sessions over a script in the place of counters: records come at given times, so no test depends on a clock.
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -204,7 +204,7 @@ fn without_a_period_threads_are_told_when_they_end() {
     assert_eq!(
         session.follower.name(2),
         "?",
-        "names of the dead are forgotten"
+        "names of threads that have exited are forgotten"
     );
 }
 

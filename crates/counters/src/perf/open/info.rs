@@ -1,4 +1,4 @@
-//! What the times and values of an open group mean.
+//! The meaning of an open group's times and values: its CPU, its set, and the place of each value in the set.
 
 use countersteer_model::units::CpuId;
 

@@ -2,19 +2,20 @@
 //!
 //! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
 //!
-//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of it can: what the kernel
-//! counts itself never has to wait and forms one group with the thread's clock, which so knows how long the thread ran on
-//! that CPU while the set had its turn; the events of each PMU form another, whose running time says how much of that they
-//! really counted.
+//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of its events can count. Software events
+//! never wait for a counter: they form one group, led by the thread's clock, whose value is the time that the thread ran on that CPU
+//! while the set was switched on. The events of each PMU form another group, whose running time is the part of that time in which they
+//! counted.
 //!
-//! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group see to that. The
-//! kernel tells final counts itself (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread
-//! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of frequent forks).
-//! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
-//! kernel writes one after the other. Where the kernel does not tell ([`super::final_counts`]), they are known only together.
+//! A thread's counts are also reported whenever it leaves a CPU, and at its exit: each group has two more members for that. The
+//! kernel reports final counts (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread exits, and two
+//! CPUs that write into one ring at once stop it for good (seen on 6.18 within seconds of frequent forks). So final counts are reported by
+//! an event of their own, into a ring of their own: the kernel writes the reports of one event one after the other. Where it does not
+//! report them ([`super::final_counts`]), they are known only as a sum.
 //!
-//! Totals of threads are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
-//! another PMU than all else that it counts itself, and PMUs are what relatives exchange, one by one, when they take turns.
+//! Totals of threads are led by an event that counts nothing, and the times that the kernel keeps for it are the clock's value. The task
+//! clock itself is of another PMU than other software events, and at a switch from a parent to its child the kernel exchanges their
+//! counters PMU by PMU.
 
 mod info;
 mod opening;
@@ -34,7 +35,7 @@ pub(crate) use info::{GroupInfo, Places};
 pub(crate) use opening::{CGROUP, Leaving, Opening, Whom, files_per_thread};
 use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
 
-/// What it means when an event tells what its group has counted.
+/// The reason for which an event reports its group's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Due,
@@ -48,7 +49,7 @@ pub(crate) struct Opened {
     pub(crate) leaders: Vec<OwnedFd>,
     /// The other events of each group.
     members: Vec<Vec<OwnedFd>>,
-    /// Group by the identifier of its events, and what it means when that event tells.
+    /// Group by the identifier of its events, and the reason for which that event reports counts.
     pub(crate) ids: FxHashMap<u64, (usize, Says)>,
     /// By CPU: the ring, and the group whose leader has it.
     pub(crate) rings: Vec<(Ring, usize)>,
@@ -57,14 +58,14 @@ pub(crate) struct Opened {
     /// thread there. Only groups of several threads that were there first share one.
     pub(crate) final_counts: Vec<(Ring, usize)>,
     final_counts_of: FxHashMap<(u32, usize), usize>,
-    /// Final counts that the kernel tells of each thread that is created by one with counters.
+    /// Number of final counts that the kernel reports of each thread that is created by one with counters.
     pub(crate) final_counts_each: u32,
     trees: u32,
     pub(crate) user_only: bool,
 }
 
 impl Opened {
-    /// Opens everything for `whom`; groups of the first thread are of tree 0, and so on.
+    /// Opens the groups of threads, CPUs or a control group; those of the first thread are of tree 0, and so on.
     pub(crate) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
         let mut opened = Self {
             user_only: opening.user_only()?,
@@ -175,7 +176,7 @@ impl Opened {
             let refused = |e| opening.refused("task_clock", e);
             files.open(&clock, scope, (lead, Says::Due), refused)?;
         }
-        // What tells already when the thread leaves a CPU need not be opened twice.
+        // An event that reports counts when the thread leaves a CPU need not be opened twice.
         let switches_tell = !exit_events.contains(&SWITCHES);
         for member in &others {
             let mut attr = self.member(&clock, member, files.fds.is_empty());
@@ -389,7 +390,7 @@ fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
     rows.retain(|_| going.next().is_none_or(|goes| !goes));
 }
 
-/// The events of a group, its leader first: what each counts of its set, and what it means when it tells.
+/// The events of a group, its leader first: the place of each in its set, and the reason for which it reports counts.
 #[derive(Default)]
 struct Files {
     fds: Vec<OwnedFd>,
@@ -413,7 +414,7 @@ impl Files {
     }
 }
 
-/// An event that tells what its group has counted when a thread leaves a CPU, or ends.
+/// An event that reports its group's counts when a thread leaves a CPU, or exits.
 fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
     // The kernel ends the members last to first, and the first to go still sees the whole group.
     let tell_at_exit = event == NOTHING;

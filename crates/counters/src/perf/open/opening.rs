@@ -32,11 +32,11 @@ pub(crate) enum Whom<'a> {
     Cgroup(&'a OwnedFd),
 }
 
-/// When a thread tells its counts as it leaves a CPU: it is interrupted for that.
+/// How often a thread's counts are reported as it leaves a CPU: it is interrupted for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Each(u64),
-    /// Each time, but of those who leave more often only about so many times a second.
+    /// Each time, but about so many times a second at most.
     PerSecond(u64),
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct Opening<'a> {
     pub(crate) sample_ns: u64,
     /// Instead of that: a sample each so many events of this set, at this place.
     pub(crate) every: Option<(usize, usize, u64)>,
-    /// Such a sample wakes who waits.
+    /// Such a sample ends waiting for records.
     pub(crate) prompt: bool,
-    /// The kernel tells final counts.
+    /// The kernel reports final counts.
     pub(crate) reports_final_counts: bool,
-    /// When a thread's counts are told as it leaves a CPU.
+    /// How often a thread's counts are reported as it leaves a CPU.
     pub(crate) leaving: Leaving,
     /// The first set begins with the program.
     pub(crate) on_exec: bool,
@@ -107,8 +107,8 @@ impl Opening<'_> {
         )
     }
 
-    /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
-    /// and, the last one, when it ends; or one that tells only that.
+    /// Kind and config of the additional events that a group of these members needs, so that a thread's counts are reported when it
+    /// leaves a CPU and, by the last of them, when it exits.
     pub(crate) fn exit_events(
         &self,
         ring: bool,
@@ -118,7 +118,7 @@ impl Opening<'_> {
         if !ring {
             return Vec::new();
         }
-        // An event that asks for readings must not be taken for one that only tells.
+        // An event that gives a reading each so many times does not count as one for context switches.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
         let last = self.reports_final_counts.then_some(NOTHING);

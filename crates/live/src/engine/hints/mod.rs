@@ -1,10 +1,10 @@
-//! Hint pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
-//! to it after each placement.
+//! Hint pages of the programs that are steered: hints are read before each decision, and advice for each thread is written after each
+//! placement.
 //!
 //! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
 //!
-//! A process without pages costs a look now and then; one with pages a few system calls each period, however many threads it
-//! has, and a few for each thread that is told something new.
+//! A process without pages costs a search now and then. One with pages costs a few system calls each period, however many threads it
+//! has, and a few for each thread whose advice changes.
 
 mod outlook;
 mod program_pages;
@@ -208,7 +208,7 @@ impl HintPages {
         }
     }
 
-    /// Finds out who is new and who is gone.
+    /// Finds processes that are new, and those that are gone.
     fn take_stock(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
         self.threads
             .retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
@@ -348,7 +348,7 @@ impl Known {
 }
 
 impl Drop for HintPages {
-    /// Nobody looks after these threads any more: nothing that was said holds.
+    /// These threads are not steered any more: clears their advice.
     fn drop(&mut self) {
         for known in self.threads.values().filter(|k| k.said.is_some()) {
             let shared = self

@@ -1,6 +1,6 @@
-//! What lies ahead of threads: on which core type, how fast, with what share of a CPU.
+//! Advice to threads: the core type that each will run on, how fast, and its share of a CPU.
 //!
-//! Input: threads with what they are confined to, their speed-up factors. Output: [`Advice`] for each.
+//! Input: threads with their placements and speed-up factors. Output: [`Advice`] for each.
 
 use std::sync::Arc;
 

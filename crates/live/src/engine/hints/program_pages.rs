@@ -1,11 +1,11 @@
 //! The pages of a program that is steered.
 //!
-//! Input: a process. Output: what its threads tell; what is said to them is written there.
+//! Input: a process. Output: the hints of its threads; their advice is written there.
 //!
 //! Nothing there is trusted. The file is read and written by calls, never mapped, so that no program can make an engine fault;
 //! and it is written only if it can be nothing but what it claims to be: a file without a name, of the program's own user,
-//! whose size is sealed. Nothing else is opened or even asked for its size: it might be a file of somebody else, which an
-//! engine that is root could write, or lie in a file system that the program itself provides, and never answer.
+//! whose size is sealed. Nothing else is opened, nor is its size read: it might be a file of another user, which an engine that is root
+//! could write, or be in a file system that the program itself provides and that never answers.
 
 use std::fs::{File, OpenOptions};
 use std::io;

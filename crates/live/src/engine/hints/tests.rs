@@ -1,4 +1,4 @@
-//! What an engine makes of pages, honest and other.
+//! What an engine does with pages that are sound and with pages that are not.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

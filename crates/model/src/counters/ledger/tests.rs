@@ -94,7 +94,7 @@ fn final_counts_wait_for_the_end_but_not_for_long() {
 }
 
 #[test]
-fn nobody_counts_for_longer_than_it_ran() {
+fn no_thread_counts_for_longer_than_it_ran() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     let part = |enabled, running| Cumulative {
@@ -192,7 +192,7 @@ fn who_gets_another_number_goes_on_counting() {
             (thread(2), 2, true)
         ]
     );
-    // Of the tree's 25, the first one's last 9 were told by nobody.
+    // Of the tree's 25, the first one's last 9 were in no report.
     assert_eq!(
         ledger.total(tree, CPU, 0, &told(40, &[25]), false).unwrap()[2],
         9
@@ -258,7 +258,7 @@ fn a_tree_that_is_over_leaves_nothing() {
         ledger.exit(2);
         ledger.exit(1);
         assert_eq!(rows(&mut ledger).iter().map(|r| r.1).sum::<u64>(), 9);
-        ledger.fell(tree);
+        ledger.forget_tree(tree);
         assert_eq!(
             (ledger.trees(), ledger.threads.len(), ledger.others.len()),
             (0, 0, 0)

@@ -1,4 +1,4 @@
-//! What one thread has counted, on each CPU and by each set, as told and as reported.
+//! What one thread has counted, on each CPU and by each set: as known, and as reported.
 
 use crate::sample::{Owner, Sample, Samples};
 use crate::units::{CoreTypeId, CpuId, Nanos};
@@ -18,7 +18,7 @@ pub(super) struct Slot {
     pub(super) at: Nanos,
     pub(super) reported_at: Nanos,
     pub(super) seen_on: CpuId,
-    /// enabled, running, then values: as told, then as reported. Side by side, since they are read together, of thousands of
+    /// enabled, running, then values: as known, then as reported. Side by side, since they are read together, of thousands of
     /// threads, each time from memory.
     pub(super) counts: Vec<u64>,
 }
@@ -28,17 +28,17 @@ pub(super) struct Thread {
     pub(super) owner: Option<Owner>,
     pub(super) forked: Nanos,
     pub(super) ended: bool,
-    /// Its final counts were told, its end was not: with the next flush both are.
+    /// Its final counts have come and its exit has not: it waits for one flush, so that both are reported together.
     pub(super) leaving: bool,
-    /// It counted before its fork was told.
+    /// Its counts came before its fork was reported.
     pub(super) unannounced: bool,
-    /// A sample has said that it ended.
-    pub(super) farewelled: bool,
+    /// A sample with its exit was reported.
+    pub(super) end_reported: bool,
     /// It has something to report, and is in the list of those.
     pub(super) dirty: bool,
     pub(super) slots: Vec<Slot>,
-    /// Trees whose root had this number before: what of their totals is the root's is not this thread's.
-    pub(super) heir_of: Vec<u32>,
+    /// Trees whose root had this number before: the root's part of their totals is not this thread's.
+    pub(super) trees_before: Vec<u32>,
 }
 
 /// Times before the values in a slot.
@@ -64,19 +64,20 @@ pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) 
     grew > 0
 }
 
-/// What was told and is reported now.
+/// What is known and not reported yet; it is reported from now on.
 #[inline]
 const fn news(told: &u64, reported: &mut u64) -> u64 {
     *told - std::mem::replace(reported, *told)
 }
 
 impl Thread {
-    /// Where it counts for a tree, or where the root of the tree does whose number it has.
+    /// The slot of its own counts for a tree, or with `of_root` that of the tree's root, whose number it has.
     #[inline]
     pub(super) fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
-        let heir = self.heir_of.contains(&tree);
-        let is =
-            |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
+        let took_over = self.trees_before.contains(&tree);
+        let is = |s: &Slot| {
+            (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!took_over || s.own == of_root)
+        };
         self.slots.iter().position(is)
     }
 
@@ -86,13 +87,13 @@ impl Thread {
         self.dirty = false;
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
             slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
-            self.farewelled |= self.ended;
+            self.end_reported |= self.ended;
         }
     }
 
-    /// Says that it ended, where no sample has: it has counted nothing since its last one.
+    /// Reports its exit, unless a sample has: it has counted nothing since its last one.
     pub(super) fn final_counts(&mut self, into: &mut Samples) {
-        if self.farewelled {
+        if self.end_reported {
             return;
         }
         if let Some(last) = self.slots.iter_mut().max_by_key(|slot| slot.at) {
