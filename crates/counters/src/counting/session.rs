@@ -347,8 +347,13 @@ impl Session {
         } else {
             self.request.plan.after(self.set)
         };
+        // Counters of the threads' own report forks only while a set counts: the next one follows at once.
+        let at_once = self.owner.is_none() && !self.counters.follows_while_off();
         if next != self.set {
             self.counters.select(self.set as u32, false)?;
+            if at_once {
+                self.counters.select(next as u32, true)?;
+            }
             if self.counters.is_prompt() {
                 self.listen();
             }
@@ -359,7 +364,9 @@ impl Session {
         let over = self.over_by_now();
         self.follower.flush(Which::All);
         if next != self.set {
-            self.counters.select(next as u32, true)?;
+            if !at_once {
+                self.counters.select(next as u32, true)?;
+            }
             self.set = next;
             self.turned = now;
         }

@@ -98,13 +98,15 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let since = ran();
     let mut told = 0;
     let mut turns = [0; 2];
+    let mut until = engine.observe(&WATCH, Nanos::ZERO).unwrap().at;
     for period in 1..=45 {
         if period == 41 {
-            // What it has run for is told in the periods that are left.
+            // What it has run for is reported in the periods that are left.
             let stop = ["-STOP", &program.pid().to_string()];
             assert!(Command::new("kill").args(stop).status().unwrap().success());
         }
-        let seen = engine.observe(&WATCH, Nanos(period * PERIOD.0)).unwrap();
+        let seen = engine.observe(&WATCH, until + PERIOD).unwrap();
+        until = seen.at;
         for sample in seen.samples.iter() {
             assert_eq!(sample.sets(), 2);
             told += sample.running.0;
@@ -118,4 +120,31 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let share = told as f64 / (ran() - since) as f64;
     assert!(share > 0.7, "{share}");
     assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
+}
+
+#[test]
+fn forks_are_reported_while_any_set_counts() {
+    const CHILDREN: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("go");
+    let forks = format!("i=0; while [ $i -lt {CHILDREN} ]; do sleep 0.005; i=$((i+1)); done");
+    let program = Program::start(&format!(
+        "{}; sleep 0.1; {forks}; sleep 60",
+        wait_for(&gate)
+    ));
+    let sets = counters(&["task_clock", "page_faults,task_clock"], PERIOD);
+    let mut engine = engine_that(Some(sets), folder.path(), false, None);
+    if engine.blindness().is_some() {
+        countersteer_fuzz::skipped("counting is not permitted here");
+        return;
+    }
+    engine.attach(&root(&program)).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let mut seen_forks = 0;
+    until(&mut engine, |seen| {
+        let kinds = seen.events.iter().map(|event| event.kind);
+        seen_forks += kinds.filter(|kind| *kind == ThreadEventKind::New).count();
+        // Between two sets, for some microseconds, none is.
+        seen_forks >= CHILDREN - 2
+    });
 }

@@ -222,7 +222,7 @@ impl Opened {
             exclude_kernel: self.user_only,
             disabled: true,
             enable_on_exec: opening.on_exec && group.set == 0,
-            follow: ring && group.set == 0 && group.clock,
+            follow: ring && group.clock,
             period: if ring {
                 opening.clock_period(group.set, lead)
             } else {
