@@ -14,6 +14,7 @@ use countersteer_model::metric::steps::step_models;
 use countersteer_model::models::FACTOR_BITS;
 use countersteer_model::placement::{AdmissionTable, Placement};
 use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_sysfs::task::affinity;
 
 use crate::ScxError;
 use crate::config::ScxConfig;
@@ -379,8 +380,19 @@ impl ScxEngine {
                 ..types::command::default()
             });
         }
-        self.kernel.obey(&commands, |c| match c.result {
-            0 if c.on_target == 0 => applied.refused += 1,
+        let Self {
+            kernel,
+            targets,
+            config,
+            ..
+        } = self;
+        // A thread that may not migrate at the moment has only its CPU by the scheduler's books: its own affinity decides.
+        let is_excluded = |c: &types::command| {
+            let mask = affinity::mask(c.tid).map(|mask| config.numbers.own_set(&mask));
+            mask.is_ok_and(|mask| mask.intersection(targets.cpus(c.target)).is_empty())
+        };
+        kernel.obey(&commands, |c| match c.result {
+            0 if c.on_target == 0 && is_excluded(c) => applied.refused += 1,
             0 if c.old_target != c.target => {
                 applied.changed += 1;
                 left.insert(c.old_target);

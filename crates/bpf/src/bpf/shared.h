@@ -102,7 +102,7 @@ struct command {
 	u32 cpu; /* where it last ran */
 	u32 runnable; /* wants a CPU */
 	s32 nice; /* its nice value */
-	u32 on_target; /* its own affinity leaves it a CPU of the target */
+	u32 on_target; /* it may run on a CPU of the target; a thread may be kept from migrating for a moment */
 	u32 nr_allowed; /* CPUs that its own affinity leaves it */
 	u64 metric_q16; /* to give: its metric; the answer is the factor that was computed in the kernel, 0 for none */
 };
