@@ -144,7 +144,7 @@ fn forks_are_reported_while_any_set_counts() {
     until(&mut engine, |seen| {
         let kinds = seen.events.iter().map(|event| event.kind);
         seen_forks += kinds.filter(|kind| *kind == ThreadEventKind::New).count();
-        // Between two sets, for some microseconds, none is.
-        seen_forks >= CHILDREN - 2
+        // Between two sets none is: for some microseconds, or longer on a busy machine. Were one set's alone reported, half would be missing.
+        seen_forks >= CHILDREN * 4 / 5
     });
 }
