@@ -99,7 +99,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .sum::<f64>();
         bank.update(&seen);
         for thread in &seen.threads {
-            let (kernel, user) = (engine.factor(thread.id), bank.get(thread.id, "sf_steps"));
+            let kernel = engine.factor(thread.id);
+            let user = bank.get(thread.id, "sf_steps");
             println!("{} {kernel:?} {user:?}", thread.id.0);
         }
         if lists.len() > 1 && round % 5 == 0 {

@@ -44,7 +44,7 @@ impl Raw {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+            // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
             Ok(unsafe { std::fs::File::from_raw_fd(fd) })
         };
         let leader = one(configs[0], -1)?;

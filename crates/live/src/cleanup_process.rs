@@ -48,7 +48,7 @@ impl Drop for CleanupProcess {
     }
 }
 
-/// What a process that was started by [`CleanupProcess::start`] does first: it heeds no signal that can be refused, holds none of the
+/// What a process that was started by [`CleanupProcess::start`] does first: it ignores every signal that can be ignored, holds none of the
 /// files that others opened, keeps no folder in use, and is called by a name of its own in lists of processes.
 pub fn settle_in(name: &str) {
     for refused in [

@@ -17,13 +17,14 @@ pub fn open(pid: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// Sends a signal to the process behind a descriptor of [`open`]. A process that has exited is not missed.
 pub fn send_signal(process: &OwnedFd, signal: Signal) {
-    let (fd, signal) = (process.as_raw_fd(), signal as libc::c_int);
+    let fd = process.as_raw_fd();
+    let signal = signal as libc::c_int;
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the call takes plain numbers and no information about the signal.
     let _ = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };

@@ -54,8 +54,9 @@ impl Judging {
         let has = |set: &[Resolved], event| set.iter().any(|e| e.planned.event == Some(event));
         let known = |model: &FixedModel| {
             let first = model.features.first();
-            let tells = |f: &FixedFeature, set: &[Resolved]| has(set, f.above) && has(set, f.below);
-            first.is_some_and(|f| request.sets.iter().any(|set| tells(f, set)))
+            let counts =
+                |f: &FixedFeature, set: &[Resolved]| has(set, f.above) && has(set, f.below);
+            first.is_some_and(|f| request.sets.iter().any(|set| counts(f, set)))
         };
         self.models.iter().any(known)
             && classes.first.len() <= shared::MAX_JUDGED as usize

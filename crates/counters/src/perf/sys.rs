@@ -74,7 +74,7 @@ pub(crate) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::R
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

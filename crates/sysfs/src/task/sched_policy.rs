@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_set_is_read_back() {
-        // A thread of its own: its policy is nobody else's.
+        // A thread of its own: no other test depends on its policy.
         let seen = std::thread::spawn(|| {
             let batch = SchedPolicy(libc::SCHED_BATCH | RESET_ON_FORK);
             batch.set(0).unwrap();
