@@ -187,14 +187,13 @@ static __noinline void catch_up(struct cpu_state *here, u64 thread, u32 cpu)
 }
 
 /*
- * Threads take turns: what counters gained since the last time is the former one's. User space runs this too, on a CPU of its choice
- * and without a next thread: then what the one there has counted so far is put down.
+ * A context switch: what counters gained since the last one is the former thread's. Without a next thread, what the one that runs here has
+ * counted so far is put down.
  */
-SEC("raw_tp/sched_switch")
-int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state)
+static __always_inline int switch_threads(u64 leaver, u64 thread, unsigned int state, bool judging)
 {
 	u32 cpu = bpf_get_smp_processor_id(), nr, old, row_nr;
-	u64 leaver = (u64)prev, thread = (u64)next, leaves = 1, now;
+	u64 leaves = 1, now;
 	struct cpu_state *here = here_at(cpu);
 	struct judgement *judged = NULL;
 	struct slot *slot;
@@ -213,7 +212,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 	nr = recent_slot_of(here, thread);
 	old = here->slot;
 	if (!settings.program && old == NONE && state & TASK_DEAD)
-		leave_unseen((u64)prev, true);
+		leave_unseen(leaver, true);
 	if (old == NONE && nr == NONE)
 		return 0;
 	if (nr == SHARED_SLOT)
@@ -225,7 +224,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		row = here->kind < settings.kinds ? bpf_map_lookup_elem(&rows, &row_nr) : &here->rest;
 		if (!slot || !row)
 			return 0;
-		if (settings.judging && old < settings.slots && here->kind < settings.kinds) {
+		if (judging && old < settings.slots && here->kind < settings.kinds) {
 			judged = judgement_of(old, slot);
 			if (judged)
 				judge_turn(leaver, judged, old, here->kind, row, here->since_ns);
@@ -259,6 +258,20 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		read_counters(here, &here->rest, cpu, here->kind);
 	}
 	return 0;
+}
+
+/* User space runs this too, on a CPU of its choice and without threads. */
+SEC("raw_tp/sched_switch")
+int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state)
+{
+	return switch_threads((u64)prev, (u64)next, state, false);
+}
+
+/* The same with speed-up factors. Loading takes time by instruction, so only one of the two is loaded. */
+SEC("?raw_tp/sched_switch")
+int BPF_PROG(on_switch_judging, bool preempt, void *prev, void *next, unsigned int state)
+{
+	return switch_threads((u64)prev, (u64)next, state, true);
 }
 
 /* A slot, if one is left. */

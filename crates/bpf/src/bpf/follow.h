@@ -41,7 +41,6 @@ struct follow_settings {
 	u32 events; /* events that need a counter, at most in a set */
 	u32 timed; /* the first of them knows how long it counted, in some set */
 	u32 program; /* the thread that is followed from its `exec` on, in the first slot; 0 for none */
-	u32 judging; /* speed-up factors are computed */
 };
 
 /* Changed by either side at any time. */

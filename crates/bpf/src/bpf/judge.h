@@ -4,7 +4,7 @@
  * another set, or on another class of CPUs, than before. metric/steps.rs and metric/round.rs of the model have the same arithmetic and
  * the same rule of rounds for user space.
  *
- * This is done only where a scheduler in the kernel needs the factors (`settings.judging`).
+ * This is done only where a scheduler in the kernel needs the factors: `on_switch_judging` is loaded there.
  */
 #pragma once
 
@@ -42,8 +42,6 @@ __noinline s64 addition_of(u32 class, u32 feature, u64 value)
 	s64 add = 0;
 	u32 i;
 
-	if (!settings.judging)
-		return 0;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < MAX_STEPS && i < f->nr_steps; i++) {
 		if (f->steps[i].least_q20 > value)
@@ -74,7 +72,7 @@ __noinline int weigh(u64 thread, u32 nr, u32 kind)
 	struct round *round;
 	u64 ratio;
 
-	if (!settings.judging || class >= MAX_JUDGED || !model->nr_features)
+	if (class >= MAX_JUDGED || !model->nr_features)
 		return 0;
 	j = bpf_map_lookup_elem(&judgements, &nr);
 	row = bpf_map_lookup_elem(&rows, &row_nr);

@@ -79,10 +79,11 @@ fn skeleton(
         settings.events = layout.places() as u32;
         settings.timed = u32::from(Layout::is_timed(request.sets));
         settings.program = request.program.unwrap_or(0);
-        settings.judging = u32::from(judging.is_some());
     }
     // No thread is adopted, so each is seen to exit.
     open.progs.on_free.set_autoload(request.program.is_none());
+    open.progs.on_switch.set_autoload(judging.is_none());
+    open.progs.on_switch_judging.set_autoload(judging.is_some());
     let events = layout.places() * sizes.per_slot * sizes.cpus;
     let maps = &mut open.maps;
     let judged = judging.map_or(1, |_| sizes.slots as u32);
@@ -257,9 +258,9 @@ impl InKernel {
     }
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
-        let programs = &mut self.skel.progs;
+        let programs = &self.skel.progs;
         // No thread is followed before the last one is attached.
-        self.links = vec![programs.on_switch.attach()?, programs.on_fork.attach()?];
+        self.links = vec![self.on_switch().attach()?, programs.on_fork.attach()?];
         if programs.on_free.autoload() {
             self.links.push(programs.on_free.attach()?);
         }

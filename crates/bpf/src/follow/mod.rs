@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use countersteer_counters::{BpfRequest, CpuCounters, Follow, Kind, TakeReport};
 use countersteer_model::units::{CpuId, Nanos};
-use libbpf_rs::{Link, ProgramInput};
+use libbpf_rs::{Link, ProgramInput, ProgramMut};
 use rustc_hash::FxHashMap;
 
 use crate::generated::adopt::AdoptSkel;
@@ -151,7 +151,17 @@ impl InKernel {
                 ..ProgramInput::default()
             };
             // A CPU that is offline runs no thread.
-            let _ = self.skel.progs.on_switch.test_run(input);
+            let _ = self.on_switch().test_run(input);
+        }
+    }
+
+    /// The program of context switches that was loaded.
+    fn on_switch(&self) -> &ProgramMut<'static> {
+        let programs = &self.skel.progs;
+        if programs.on_switch.autoload() {
+            &programs.on_switch
+        } else {
+            &programs.on_switch_judging
         }
     }
 
