@@ -30,9 +30,10 @@ try() {
     for file in "$scratch/programs/$arch"/*; do
         ! grep -qwF -- "${file##*/}" <<<"$text" || files+=("$file")
     done
+    SECONDS=0
     vm/run.sh "${options[@]}" "${files[@]}" -- "$(cat "$folder/command")" >"$output" 2>"$output.log" || status=$?
     if [ $status = 0 ] && python3 "$folder/check.py" <"$output" 2>>"$output.log"; then
-        echo "test vm::${folder##*/} ... ok" | tee -a "$scratch/results"
+        echo "test vm::${folder##*/} ... ok <${SECONDS}s>" | tee -a "$scratch/results"
     else
         # What the judge or the machine said last comes first: logs are often cut short.
         {
@@ -43,7 +44,7 @@ try() {
             echo "-- log:"
             cat "$output.log"
         } >"$output.told"
-        echo "test vm::${folder##*/} ... FAILED" | tee -a "$scratch/results"
+        echo "test vm::${folder##*/} ... FAILED <${SECONDS}s>" | tee -a "$scratch/results"
     fi
 }
 export -f options try
@@ -66,7 +67,7 @@ printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'try "$1"' t
 for told in "$scratch"/*.told; do
     [ ! -e "$told" ] || { name=${told##*/} && printf '\n---- vm::%s printed ----\n' "${name%.told}" && cat "$told"; }
 done
-failed=$(grep -c FAILED$ "$scratch/results" || true)
-grep FAILED$ "$scratch/results" || true
-echo "vm: $(grep -c ok$ "$scratch/results" || true) passed, $failed failed"
+failed=$(grep -c ' FAILED <' "$scratch/results" || true)
+grep ' FAILED <' "$scratch/results" || true
+echo "vm: $(grep -c ' ok <' "$scratch/results" || true) passed, $failed failed"
 [ "$failed" = 0 ]
