@@ -2,13 +2,19 @@
 //!
 //! A flag that was renamed keeps its former name as a hidden alias, where the command has no other use for that name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
+use countersteer_model::workload::Workload;
 
 use crate::bpf::Bpf;
+use crate::error::{Kind, told};
+use crate::library::{self, Text};
 use crate::steering::engine::EngineName;
-use crate::values::time;
+use crate::steering::here::Here;
+use crate::steering::programs::{self, Programs};
+use crate::values::{pid, time};
 
 /// What is counted: `stat` and `top`.
 #[derive(Debug, clap::Args)]
@@ -78,6 +84,82 @@ pub struct HereArgs {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+impl HereArgs {
+    /// This machine as it is found out, or as the file says.
+    pub fn look(&self) -> anyhow::Result<Here> {
+        let pmus = library::pmus(Path::new("/"), None)?;
+        let loaded = match &self.machine {
+            Some(name) => library::loaded(name)?,
+            None => {
+                let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
+                library::with_models(machine, None)?
+            }
+        };
+        let machine = loaded.machine.clone();
+        let text = loaded.text.text.clone();
+        Ok(Here::new(machine, text, pmus)?)
+    }
+}
+
+/// Whom to steer, as flags say it.
+#[derive(Debug, clap::Args)]
+#[group(id = "whom", multiple = false, required = true)]
+pub struct Whom {
+    /// A workload file whose programs are commands
+    #[arg(short, long, value_name = "WORKLOAD")]
+    workload: Option<String>,
+    /// Processes that run, with all their threads and what they start
+    #[arg(
+        short,
+        long,
+        alias = "attach",
+        value_name = "PID",
+        value_parser = pid,
+        value_delimiter = ','
+    )]
+    pid: Vec<u32>,
+    /// A control group: whatever is in its folder, now or later
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+impl Whom {
+    /// Who that is on this machine.
+    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
+        if let Some(name) = &self.workload {
+            let Text { path, text, .. } = library::workload(name)?;
+            let workload = Workload::parse(&path, &text)?;
+            return programs::of_workload(workload, (&path, text), topology);
+        }
+        if let Some(folder) = &self.cgroup {
+            return Ok(programs::in_cgroup(folder)?);
+        }
+        if !self.pid.is_empty() {
+            return programs::attached(&self.pid);
+        }
+        if self.command.is_empty() {
+            return Err(told(
+                Kind::Usage,
+                "name a program, or say whom to steer: -w, -p or --cgroup",
+            ));
+        }
+        programs::of_command(&self.command)
+    }
+
+    /// The program that is to be started, if that is what was asked for.
+    pub fn command(&self) -> Option<&[String]> {
+        (!self.command.is_empty()).then_some(&self.command)
+    }
+
+    /// Processes come and go, and the end is somebody's word.
+    pub const fn is_endless(&self) -> bool {
+        self.cgroup.is_some()
+    }
 }
 
 #[cfg(test)]

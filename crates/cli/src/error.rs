@@ -17,6 +17,14 @@ use countersteer_sysfs::topology::DetectError;
 
 pub use countersteer_lab::error::{Kind, Told, told};
 
+use crate::steering::error::SteeringError;
+use crate::waits::WaitsError;
+
+/// Ends this process with the error's exit code.
+pub fn exit(error: SteeringError) -> ! {
+    std::process::exit(i32::from(kind_of(&error.into()) as u8))
+}
+
 /// The error and its causes in one paragraph; a cause that an earlier message already quotes is not repeated.
 pub fn paragraph(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut text, cause| {
@@ -69,6 +77,26 @@ fn of_counter_error(error: &CounterError) -> Kind {
     }
 }
 
+const fn of_steering_error(error: &SteeringError) -> Option<Kind> {
+    use SteeringError as E;
+    match error {
+        E::OtherMachine { .. }
+        | E::BoundPolicy { .. }
+        | E::UnavailablePolicy { .. }
+        | E::NoQueues
+        | E::UnknownSide { .. } => Some(Kind::Usage),
+        E::Score { .. } => Some(Kind::BadInput),
+        #[cfg(not(feature = "scx"))]
+        E::NoScheduler => Some(Kind::Missing),
+        E::NoControlGroup(_) => Some(Kind::Missing),
+        E::OtherUser { .. }
+        | E::FailedRun { .. }
+        | E::SchedulerEnded { .. }
+        | E::SchedulerLate { .. } => Some(Kind::Io),
+        E::SocketInUse(_) | E::NoLoopback(_) | E::StuckPolicy => None,
+    }
+}
+
 const fn of_launch_error(error: &LaunchError) -> Kind {
     match error {
         LaunchError::NotFound { .. } => Kind::Missing,
@@ -89,6 +117,12 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     }
     if let Some(error) = cause.downcast_ref::<SignatureError>() {
         return (!matches!(error, SignatureError::Io { .. })).then_some(Kind::BadInput);
+    }
+    if let Some(error) = cause.downcast_ref::<SteeringError>() {
+        return of_steering_error(error);
+    }
+    if let Some(WaitsError::Unmeasured(_)) = cause.downcast_ref() {
+        return Some(Kind::Missing);
     }
     if cause.is::<WireError>() {
         return Some(Kind::BadInput);

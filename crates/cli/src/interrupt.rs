@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_profiler::this_program;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
 /// Time in which a process that was asked to end has to.
 const GRACE: Duration = Duration::from_secs(5);
+
+const CANNOT_LISTEN: &str = "cannot listen for signals";
 
 static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
 static LISTENS: Once = Once::new();
@@ -55,7 +57,16 @@ pub fn listen() -> anyhow::Result<()> {
     }
     let mut result = Ok(());
     LISTENS.call_once(|| result = start());
-    result.context("cannot listen for signals")
+    result.context(CANNOT_LISTEN)
+}
+
+/// A limit on the size of files is an error of writing, not the end of counting or steering.
+///
+/// # Errors
+/// The system refuses.
+pub fn survive_limits() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context(CANNOT_LISTEN)?;
+    Ok(())
 }
 
 fn start() -> io::Result<()> {

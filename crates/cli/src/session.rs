@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use countersteer_counters::{CoreTypes, Summary, Tick};
@@ -12,9 +11,9 @@ use countersteer_model::counters::Outside;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{CountingRecorder, Manifest};
-use signal_hook::consts::SIGXFSZ;
 
 use crate::counted::{Asked, Counted};
+use crate::interrupt::survive_limits;
 use crate::virtuals::Bank;
 
 /// What a record says of its making.
@@ -66,12 +65,6 @@ pub fn recorder(
         what,
         core_types.names.clone(),
     )?)
-}
-
-/// A limit on the size of files is an error of writing, not the end of counting or steering.
-pub fn survive_limits() -> anyhow::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;
-    Ok(())
 }
 
 /// Keeps what was read in a period.

@@ -14,7 +14,15 @@ use countersteer_sysfs::waits::{Histogram, Schedstat, Source, ThreadWaits, Waits
 use serde::Serialize;
 
 use crate::bpf::{Bpf, measure};
-use crate::error::{Kind, told};
+
+/// Why there are no waits.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitsError {
+    #[error("waits cannot be measured one by one: {0}")]
+    Unmeasured(String),
+    #[error("what reads waits has panicked")]
+    Panicked,
+}
 
 /// Waits of a thread, a process or a program between being able to run and running.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -95,7 +103,7 @@ impl Meter {
     ///
     /// # Errors
     /// BPF programs were demanded and cannot be loaded.
-    pub fn open(whose: &Whose, bpf: Bpf) -> anyhow::Result<Self> {
+    pub fn open(whose: &Whose, bpf: Bpf) -> Result<Self, WaitsError> {
         let why = match bpf {
             Bpf::Never => "BPF programs are ruled out".to_owned(),
             Bpf::Auto | Bpf::Always => match measure(whose) {
@@ -109,8 +117,7 @@ impl Meter {
             },
         };
         if bpf == Bpf::Always {
-            let text = format!("waits cannot be measured one by one: {why}");
-            return Err(told(Kind::Missing, text));
+            return Err(WaitsError::Unmeasured(why));
         }
         Ok(Self {
             source: Box::new(Schedstat::new(whose.clone())),
@@ -360,11 +367,10 @@ impl Watch {
     ///
     /// # Errors
     /// The reader has panicked.
-    pub fn finish(self) -> anyhow::Result<(Meter, Book)> {
+    pub fn finish(self) -> Result<(Meter, Book), WaitsError> {
         self.over.store(true, Ordering::Release);
         let _ = self.wake.send(());
-        let panicked = |_| told(Kind::Internal, "what reads waits has panicked");
-        self.reader.join().map_err(panicked)
+        self.reader.join().map_err(|_| WaitsError::Panicked)
     }
 }
 

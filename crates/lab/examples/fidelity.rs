@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use countersteer_lab::experiment::{Fidelity, Finished};
 use countersteer_lab::{Experiment, LoadedMachine, SimOptions, experiment, plan};
+use countersteer_model::policy::policy_rng;
 use rand::RngExt;
 
 /// What came of a simulation, how long it took, and how many instructions it had.
@@ -40,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     );
     let machine = experiment::machine(machine)?;
     let policies: Vec<&str> = policies.split(',').collect();
-    let mut rng = experiment::policy_rng(1);
+    let mut rng = policy_rng(1);
     let mut errors = Vec::new();
     let mut misses = Vec::new();
     let mut taus = Vec::new();

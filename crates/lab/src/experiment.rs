@@ -10,7 +10,7 @@ use anyhow::Context;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
-use countersteer_model::policy;
+use countersteer_model::policy::policy_rng;
 use countersteer_model::score::Score;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
@@ -18,7 +18,6 @@ use countersteer_report::table::CompareRun;
 use countersteer_sim::engine::{Plan, ProgramUsage, SimConfig, Simulation};
 use countersteer_sim::linux::{self, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
-use rand::SeedableRng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -346,11 +345,6 @@ impl Experiment {
             self.workload.profiles.clone(),
         )
     }
-}
-
-/// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.
-pub fn policy_rng(seed: u64) -> policy::PolicyRng {
-    policy::PolicyRng::seed_from_u64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Runs many on all cores; results come in the order of the experiments, whatever the number of cores. `done` is called after

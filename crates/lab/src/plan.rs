@@ -7,10 +7,9 @@ use std::sync::Arc;
 use countersteer_model::bounds;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::profile::Profile;
-use countersteer_model::textfile::{TextError, table_line};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
-use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_model::workload::{Workload, WorkloadProgram, at_program, cpus_of};
 use countersteer_report::record::Manifest;
 use countersteer_sim::engine::{Plan, PlannedProgram};
 use countersteer_sim::progress::Traces;
@@ -246,6 +245,8 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut threads = 0.0;
+    let Text { path, text, .. } = &loaded.text;
+    let wrong = |row, why| at_program(path, text, row, why);
     for (row, (program, profile)) in loaded.programs.iter().enumerate() {
         let base = program
             .name
@@ -256,15 +257,13 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .as_deref()
             .map(|place| cpus_of(place, topology))
             .transpose();
-        let launch_on = launch_on.map_err(|why| at_program(&loaded.text, row, why))?;
-        let shape = program
-            .shape(profile)
-            .map_err(|why| at_program(&loaded.text, row, why))?;
+        let launch_on = launch_on.map_err(|why| wrong(row, why))?;
+        let shape = program.shape(profile).map_err(|why| wrong(row, why))?;
         // Profiles bring threads of their own.
         threads += f64::from(program.copies) * f64::from(shape.0);
         bounds::THREADS
             .check("threads of all programs", threads)
-            .map_err(|why| at_program(&loaded.text, row, why))?;
+            .map_err(|why| wrong(row, why))?;
         for _ in 0..program.copies {
             let nth = seen
                 .entry(base.clone())
@@ -301,32 +300,6 @@ fn planned(
         launch_on,
         scale: program.scale,
     }
-}
-
-/// An error about a program of a workload, with its line.
-pub fn at_program(file: &Text, row: usize, why: String) -> TextError {
-    match table_line(&file.text, "program", row) {
-        Some(line) => TextError::at_line(&file.path, &file.text, line, why),
-        None => TextError::value(&file.path, why),
-    }
-}
-
-/// CPUs of a group's name or a CPU list.
-pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
-    if let Some(group) = topology.group_named(place) {
-        return Ok(Arc::clone(&group.cpus));
-    }
-    let machine = &topology.name;
-    let cpus: CpuSet = place.parse().map_err(|e| {
-        format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}")
-    })?;
-    let all = &topology.groups[0].cpus;
-    if cpus.is_empty() || !cpus.is_subset(all) {
-        return Err(format!(
-            "`launch_on = \"{place}\"`: {machine} has CPUs {all}"
-        ));
-    }
-    Ok(Arc::new(cpus))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::engine::{Applied, Engine, Forecast, Observation, Watch};
 use countersteer_model::placement::Placement;
+use countersteer_model::policy::policy_rng;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::ReportError;
@@ -13,7 +14,7 @@ use countersteer_report::record::{
 };
 use countersteer_sim::engine::Simulation;
 
-use crate::experiment::{SimOptions, policy_rng};
+use crate::experiment::SimOptions;
 use crate::plan;
 
 /// A record that predicts as the simulator that made it would; those of real machines predict nothing.

@@ -2,12 +2,16 @@
 //!
 //! Input: TOML text. Output: a checked [`Workload`]; its profiles are found by the caller.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, check_all};
+use crate::cpuset::CpuSet;
 use crate::profile::Profile;
 use crate::textfile::{TextError, parse_toml, table_line};
+use crate::topology::Topology;
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,10 +110,7 @@ impl Workload {
         for (nth, program) in workload.program.iter().enumerate() {
             program
                 .check()
-                .map_err(|why| match table_line(text, "program", nth) {
-                    Some(line) => TextError::at_line(path, text, line, why),
-                    None => TextError::value(path, why),
-                })?;
+                .map_err(|why| at_program(path, text, nth, why))?;
             threads += f64::from(program.copies) * f64::from(program.threads.unwrap_or(1));
         }
         bounds::THREADS
@@ -117,6 +118,36 @@ impl Workload {
             .map_err(|why| TextError::value(path, why))?;
         Ok(workload)
     }
+}
+
+/// An error about a program of a workload file, with its line.
+#[must_use]
+pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError {
+    match table_line(text, "program", row) {
+        Some(line) => TextError::at_line(path, text, line, why),
+        None => TextError::value(path, why),
+    }
+}
+
+/// CPUs of a core group's name or a CPU list, as `launch_on` has them.
+///
+/// # Errors
+/// One sentence: the machine has no such group or CPUs.
+pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
+    if let Some(group) = topology.group_named(place) {
+        return Ok(Arc::clone(&group.cpus));
+    }
+    let machine = &topology.name;
+    let cpus: CpuSet = place.parse().map_err(|e| {
+        format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}")
+    })?;
+    let all = &topology.groups[0].cpus;
+    if cpus.is_empty() || !cpus.is_subset(all) {
+        return Err(format!(
+            "`launch_on = \"{place}\"`: {machine} has CPUs {all}"
+        ));
+    }
+    Ok(Arc::new(cpus))
 }
 
 impl WorkloadProgram {

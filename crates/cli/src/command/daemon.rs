@@ -14,7 +14,7 @@ use countersteer_model::trial::TrialPlan;
 use countersteer_model::units::Nanos;
 
 use crate::args::{HereArgs, PlacingArgs};
-use crate::error::{Kind, told};
+use crate::error::{self, Kind, told};
 use crate::library;
 use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return list(rules);
     }
     job::restore()?;
-    let here = Here::look(args.here.machine.as_deref())?;
+    let here = args.here.look()?;
     let control = Control::default();
     let (policy, contest) = judged(&rules, &here, &control)?;
     let engine = engine(args.placing.engine, &rules)?;
@@ -89,6 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         socket: "daemon.sock".into(),
         metrics: metrics.transpose()?.flatten(),
         control,
+        exit: error::exit,
     };
     let mut host = Host::new(rules);
     let workload = LiveWorkload::finding(Box::new(move || host.find()));

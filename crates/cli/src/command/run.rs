@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use countersteer_report::{number, table};
 
 use super::print_json;
-use crate::args::{DecisionArgs, HereArgs, PlacingArgs};
+use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
+use crate::error;
 use crate::output::RecordOut;
-use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
-use crate::steering::programs::Whom;
 use crate::steering::summary::{ProgramTally, Summary};
 use crate::steering::supervisor::Control;
 use crate::steering::tally::Tell;
@@ -51,7 +50,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     job::restore()?;
-    let here = Here::look(args.here.machine.as_deref())?;
+    let here = args.here.look()?;
     let policy = here.policy(&args.policy)?;
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
@@ -73,6 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         socket: format!("run-{}.sock", std::process::id()),
         metrics: None,
         control: Control::default(),
+        exit: error::exit,
     };
     let done = job::conduct(job, policy, &here, programs)?;
     if let Some(path) = &args.summary {

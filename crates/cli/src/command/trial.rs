@@ -8,18 +8,16 @@ use countersteer_model::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;
-use crate::args::{DecisionArgs, HereArgs};
+use crate::args::{DecisionArgs, HereArgs, Whom};
+use crate::error::{self, Kind, told};
 use crate::output::RecordOut;
 use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
-use crate::steering::here::Here;
 use crate::steering::job::{self, Done, Job};
-use crate::steering::programs::Whom;
 use crate::steering::supervisor::Control;
 use crate::steering::whole_runs::{self, By, RunsPlan, Side};
 use crate::values::time;
 use crate::waits::Wait;
-use countersteer_lab::error::{Kind, told};
 
 /// Compare a policy with Linux's own scheduler, or another policy, on live programs.
 ///
@@ -79,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let record = args.record.place()?;
     job::restore()?;
-    let here = Here::look(args.here.machine.as_deref())?;
+    let here = args.here.look()?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
     let contest = contest(args);
@@ -104,6 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         socket: format!("trial-{}.sock", std::process::id()),
         metrics: None,
         control,
+        exit: error::exit,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;
     tell(args, &contest, &done)?;

@@ -92,7 +92,5 @@ fn in_kernel(
     _: EngineName,
     _: Option<u32>,
 ) -> anyhow::Result<Box<dyn Placer>> {
-    let why =
-        "this `steer` was built without the scheduler in the kernel; build it with --features scx";
-    Err(crate::error::told(crate::error::Kind::Missing, why))
+    Err(super::error::SteeringError::NoScheduler.into())
 }

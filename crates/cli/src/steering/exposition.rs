@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::error::SteeringError;
 use super::serving::{Door, Listener, Refusal, Service};
 use super::summary::Summary;
 use super::supervisor::Control;
@@ -34,10 +35,9 @@ const FRESH: Duration = Duration::from_millis(100);
 /// # Errors
 /// It is no loopback address, or cannot be listened on.
 pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
-    anyhow::ensure!(
-        address.ip().is_loopback(),
-        "{address} is no loopback address; metrics are for this host only"
-    );
+    if !address.ip().is_loopback() {
+        return Err(SteeringError::NoLoopback(address).into());
+    }
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let figures = Figures {

@@ -1,4 +1,6 @@
 //! This machine: its topology, and counters for what a policy reads.
+//!
+//! Input: a machine with its file, PMUs. Output: policies for it and sets of events that are counted here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +19,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 
-use crate::error::{Kind, told};
-use crate::library;
+use super::error::SteeringError;
 
 /// The machine that threads are steered on.
 pub struct Here {
@@ -40,31 +41,23 @@ pub struct PolicyCounters {
 }
 
 impl Here {
-    /// Looks at this machine, or takes a file's word for it.
-    pub fn look(file: Option<&str>) -> anyhow::Result<Self> {
-        let pmus = library::pmus(Path::new("/"), None)?;
-        let loaded = match file {
-            Some(name) => library::loaded(name)?,
-            None => {
-                let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
-                library::with_models(machine, None)?
-            }
-        };
-        let machine = &loaded.machine;
+    /// A machine with its file, and the PMUs that count here.
+    ///
+    /// # Errors
+    /// The machine has CPUs that are not here.
+    pub fn new(machine: Machine, text: String, pmus: Pmus) -> Result<Self, SteeringError> {
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
-            let name = &machine.name;
-            let online = &pmus.online;
-            let why = format!(
-                "machine {name} has a CPU {}, this one has CPUs {online}; give a file that fits",
-                cpu.0
-            );
-            return Err(told(Kind::Usage, why));
+            return Err(SteeringError::OtherMachine {
+                machine: machine.name,
+                cpu: cpu.0,
+                online: pmus.online,
+            });
         }
         Ok(Self {
-            machine: machine.clone(),
-            text: loaded.text.text.clone(),
-            topology: Arc::clone(&loaded.topology),
+            topology: Arc::new(Topology::new(&machine)),
+            machine,
+            text,
             numbers: CpuNumbers::new(os),
             pmus,
         })
@@ -76,18 +69,13 @@ impl Here {
     /// There is no such policy, or only a simulator can run it.
     pub fn policy(&self, spec: &str) -> anyhow::Result<Box<dyn Policy>> {
         let policy = countersteer_policies::parse(spec, &self.topology)?;
+        let named = || spec.to_owned();
         if reach::is_bound(spec) {
-            let why = format!(
-                "`{spec}` reads what only a simulator knows: use it with `steer sim` or `steer compare`, as a bound"
-            );
-            return Err(told(Kind::Usage, why));
+            return Err(SteeringError::BoundPolicy { policy: named() }.into());
         }
         if let Some(what) = reach::lacking(spec) {
-            let why = format!(
-                "`{spec}` is unavailable on this machine, which lacks {what}; use it with `steer sim` or `steer compare`, or \
-                 hsf with sf=model, sf=sampled or sf=history here"
-            );
-            return Err(told(Kind::Usage, why));
+            let policy = named();
+            return Err(SteeringError::UnavailablePolicy { policy, what }.into());
         }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
             eprintln!(

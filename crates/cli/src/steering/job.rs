@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersteer_counters::permission;
-use countersteer_lab::experiment::policy_rng;
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::undo::{self, journal_folder};
 use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, VirtualCounters};
 use countersteer_model::driver::{DriverConfig, drive};
-use countersteer_model::policy::Policy;
+use countersteer_model::policy::{Policy, policy_rng};
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 use countersteer_sysfs::waits::{Source, Whose};
@@ -19,6 +18,7 @@ use countersteer_sysfs::waits::{Source, Whose};
 use super::cleanup;
 use super::contest::Contest;
 use super::engine::{EngineName, scheduler};
+use super::error::SteeringError;
 use super::executables::Executables;
 use super::here::Here;
 use super::programs::Programs;
@@ -29,8 +29,7 @@ use super::supervisor::{Control, Supervisor};
 use super::tally::{Tally, Tell};
 use super::waits::Waits;
 use crate::bpf::{Bpf, loader};
-use crate::error::{Kind, told};
-use crate::session::survive_limits;
+use crate::interrupt::survive_limits;
 use crate::waits::{Meter, Wait};
 
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
@@ -72,6 +71,8 @@ pub struct Job<'a> {
     pub metrics: Option<Door>,
     /// What the socket and others see of it.
     pub control: Control,
+    /// Ends this process, with the error's exit code, where nothing else ends the run.
+    pub exit: fn(SteeringError) -> !,
 }
 
 pub struct Done {
@@ -103,8 +104,7 @@ pub fn conduct(
     mut programs: Programs,
 ) -> anyhow::Result<Done> {
     if job.steal_above.is_some() && job.engine == EngineName::Affinity {
-        let why = "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`";
-        return Err(told(Kind::Usage, why));
+        return Err(SteeringError::NoQueues.into());
     }
     job.control.lock().stealing.set_above(job.steal_above);
     let measuring = job.latency.then(measuring).transpose()?;
@@ -129,7 +129,7 @@ pub fn conduct(
         &here.topology,
         &job.control,
         period,
-        give_up,
+        move || give_up(job.exit),
     );
     let counters = VirtualCounters::new(
         Path::new("/"),
@@ -204,12 +204,11 @@ fn measuring() -> anyhow::Result<Box<dyn Source>> {
 }
 
 /// A policy that never comes back from a decision has the run ended, and its threads let go.
-fn give_up() {
-    eprintln!(
-        "steer: the policy does not come back from a decision; all threads are let go and this run ends"
-    );
+fn give_up(exit: fn(SteeringError) -> !) {
+    let why = SteeringError::StuckPolicy;
+    eprintln!("steer: {why}");
     let _ = undo::undo_own(&journal_folder());
-    std::process::exit(i32::from(Kind::Internal as u8));
+    exit(why);
 }
 
 fn engine(

@@ -3,6 +3,7 @@
 pub mod cleanup;
 pub mod contest;
 pub mod engine;
+pub mod error;
 pub mod executables;
 pub mod exposition;
 pub mod here;

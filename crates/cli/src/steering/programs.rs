@@ -1,78 +1,20 @@
 //! Whom to steer: a command, a workload, processes, a control group.
+//!
+//! Input: words, numbers, a parsed workload. Output: [`Programs`], as an engine and a record take them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_lab::plan;
 use countersteer_live::placer::Root;
 use countersteer_live::{LiveWorkload, Start};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
-use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_model::workload::{Workload, WorkloadProgram, at_program, cpus_of};
 use countersteer_sysfs::cgroup;
 use countersteer_sysfs::procfs::{PROC, Status};
 
-use crate::error::{Kind, told};
-use crate::library;
-use crate::values::pid;
-
-/// Whom to steer, as flags say it.
-#[derive(Debug, clap::Args)]
-#[group(id = "whom", multiple = false, required = true)]
-pub struct Whom {
-    /// A workload file whose programs are commands
-    #[arg(short, long, value_name = "WORKLOAD")]
-    workload: Option<String>,
-    /// Processes that run, with all their threads and what they start
-    #[arg(
-        short,
-        long,
-        alias = "attach",
-        value_name = "PID",
-        value_parser = pid,
-        value_delimiter = ','
-    )]
-    pid: Vec<u32>,
-    /// A control group: whatever is in its folder, now or later
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
-    command: Vec<String>,
-}
-
-impl Whom {
-    /// Who that is.
-    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
-        if let Some(name) = &self.workload {
-            return workload(name, topology);
-        }
-        if let Some(folder) = &self.cgroup {
-            return in_cgroup(folder);
-        }
-        if !self.pid.is_empty() {
-            return attached(&self.pid);
-        }
-        if self.command.is_empty() {
-            return Err(told(
-                Kind::Usage,
-                "name a program, or say whom to steer: -w, -p or --cgroup",
-            ));
-        }
-        command(&self.command)
-    }
-
-    /// The program that is to be started, if that is what was asked for.
-    pub fn command(&self) -> Option<&[String]> {
-        (!self.command.is_empty()).then_some(&self.command)
-    }
-
-    /// Processes come and go, and the end is somebody's word.
-    pub const fn is_endless(&self) -> bool {
-        self.cgroup.is_some()
-    }
-}
+use super::error::SteeringError;
 
 /// Programs with a name and a text that a record keeps.
 pub struct Programs {
@@ -85,7 +27,10 @@ pub struct Programs {
 }
 
 /// A command.
-fn command(command: &[String]) -> anyhow::Result<Programs> {
+///
+/// # Errors
+/// The system does not let signals be listened to.
+pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     let name = Path::new(&command[0])
         .file_name()
         .map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
@@ -112,16 +57,21 @@ fn command(command: &[String]) -> anyhow::Result<Programs> {
     })
 }
 
-/// A workload file whose programs are commands.
-fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
-    let text = library::workload(name)?;
-    let workload = Workload::parse(&text.path, &text.text)?;
+/// A workload whose programs are commands, with its file.
+///
+/// # Errors
+/// A program that only the simulator runs, or a place that this machine does not have, with the line.
+pub fn of_workload(
+    workload: Workload,
+    (path, text): (&str, String),
+    topology: &Topology,
+) -> anyhow::Result<Programs> {
     let mut starts: Vec<Start> = Vec::new();
     for (row, program) in workload.program.iter().enumerate() {
-        let wrong = |why: String| plan::at_program(&text, row, why);
+        let wrong = |why: String| at_program(path, &text, row, why);
         let command = command_of(program).map_err(wrong)?;
         let place = program.launch_on.as_deref();
-        let launch_on = place.map(|place| plan::cpus_of(place, topology));
+        let launch_on = place.map(|place| cpus_of(place, topology));
         let launch_on = launch_on.transpose().map_err(wrong)?;
         for _ in 0..program.copies {
             starts.push(Start {
@@ -134,7 +84,7 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
             });
         }
     }
-    let stem = Path::new(&text.path)
+    let stem = Path::new(path)
         .file_stem()
         .map(|s| s.to_string_lossy().into_owned())
         .unwrap_or_default();
@@ -146,7 +96,7 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
     Ok(Programs {
         workload: LiveWorkload::of(starts)?,
         name,
-        text: text.text,
+        text,
     })
 }
 
@@ -180,14 +130,14 @@ fn unused_name(program: &WorkloadProgram, command: &[String], starts: &[Start]) 
 }
 
 /// Processes that run.
-fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
+///
+/// # Errors
+/// One is another user's, or gone.
+pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     for pid in pids {
         if let Some(user) = foreign_user(*pid) {
-            let name = root(*pid, 0).name;
-            let why = format!(
-                "{name} is of user {user}, and its threads are not yours to steer: run as root, or with CAP_SYS_NICE"
-            );
-            return Err(told(Kind::Io, why));
+            let process = root(*pid, 0).name.to_string();
+            return Err(SteeringError::OtherUser { process, user }.into());
         }
     }
     let roots = pids
@@ -224,13 +174,12 @@ fn foreign(own: &Status, of: &Status) -> Option<u32> {
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
-fn in_cgroup(folder: &Path) -> anyhow::Result<Programs> {
+///
+/// # Errors
+/// The folder is no control group.
+pub fn in_cgroup(folder: &Path) -> Result<Programs, SteeringError> {
     if !folder.join("cgroup.procs").is_file() {
-        let why = format!(
-            "{} is no control group: there is no cgroup.procs in it",
-            folder.display()
-        );
-        return Err(told(Kind::Missing, why));
+        return Err(SteeringError::NoControlGroup(folder.to_owned()));
     }
     let shown = folder.display().to_string();
     let folder = folder.to_owned();

@@ -19,6 +19,7 @@ use countersteer_model::topology::Topology;
 use mio::net::UnixListener;
 use serde_json::{Value, json};
 
+use super::error::SteeringError;
 use super::serving::{Door, LIMITS, Listener, Refusal, Service};
 use super::supervisor::{Control, Shared};
 use crate::values::time;
@@ -109,10 +110,7 @@ pub fn door(
     let folder = path.parent().unwrap_or(Path::new("."));
     let _held = undo::hold(folder).with_context(cannot)?;
     if undo::listens(path) {
-        anyhow::bail!(
-            "another run answers on {}; name another socket, or end that run",
-            path.display()
-        );
+        return Err(SteeringError::SocketInUse(path.to_owned()).into());
     }
     // One that a killed run has left.
     let _ = std::fs::remove_file(path);
@@ -318,7 +316,7 @@ mod tests {
 
     #[test]
     fn keys_are_got_as_they_were_set_and_wrong_ones_are_told() {
-        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));
@@ -369,7 +367,7 @@ mod tests {
 
     #[test]
     fn every_request_has_an_answer() {
-        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn decide_once(supervisor: &mut Supervisor) -> Placement {
-        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));
@@ -357,7 +357,7 @@ mod tests {
 
     fn supervisor(slow: bool) -> (Supervisor, Control) {
         let control = Control::default();
-        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));

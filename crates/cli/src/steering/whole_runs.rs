@@ -10,7 +10,6 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_lab::error::{Kind, told};
 use countersteer_model::evidence::Evidence;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
@@ -18,6 +17,7 @@ use countersteer_profiler::this_program;
 use countersteer_sysfs::sched_ext;
 use rand::{RngExt, SeedableRng};
 
+use super::error::SteeringError;
 use crate::interrupt::{self, Helper, Temporary};
 
 /// What programs run under.
@@ -63,18 +63,17 @@ impl Side {
     ///
     /// # Errors
     /// Neither.
-    pub fn parse(text: &str) -> anyhow::Result<Self> {
+    pub fn parse(text: &str) -> Result<Self, SteeringError> {
         let name = text.split(':').next().unwrap_or(text).trim();
         if countersteer_policies::by_name(name).is_some() {
             return Ok(Self::Policy(text.to_owned()));
         }
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         if countersteer_sysfs::launch::find_program(&words).is_err() {
-            let known = countersteer_policies::names().join(", ");
-            let why = format!(
-                "`{name}` is neither a policy nor a program in PATH that could start others; policies are {known}"
-            );
-            return Err(told(Kind::Usage, why));
+            return Err(SteeringError::UnknownSide {
+                name: name.to_owned(),
+                known: countersteer_policies::names().join(", "),
+            });
         }
         let base = Path::new(&words[0])
             .file_name()
@@ -187,7 +186,7 @@ fn one_run(
     let run = Helper::start(&mut steer).context("cannot start a run")?;
     let status = run.wait()?;
     if !status.success() {
-        return Err(failed(side, status, &log));
+        return Err(failed(side, status, &log).into());
     }
     match plan.score {
         Some(command) => Ok(BTreeMap::from([(
@@ -199,14 +198,16 @@ fn one_run(
 }
 
 /// Why a run has failed: the first words of the program, or of the command before it.
-fn failed(side: &Side, status: ExitStatus, log: &Path) -> anyhow::Error {
+fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     let said = std::fs::read_to_string(log).unwrap_or_default();
     // A summary of the run follows.
     let own = said.lines().filter(|line| !line.starts_with("steer: "));
     let first: Vec<&str> = own.take(3).collect();
-    let first = first.join("; ");
-    let why = format!("a run under {} failed ({status}): {first}", side.name());
-    told(Kind::Io, why)
+    SteeringError::FailedRun {
+        side: side.name(),
+        status,
+        said: first.join("; "),
+    }
 }
 
 /// What a run was worth by its summary.
@@ -246,15 +247,11 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
         .split_whitespace()
         .last()
         .and_then(|word| word.parse().ok());
-    number
-        .filter(|n: &f64| printed.status.success() && *n > 0.0)
-        .ok_or_else(|| {
-            let why = format!(
-                "`{command}` should print a number above zero, and printed `{}`",
-                text.trim()
-            );
-            told(Kind::BadInput, why)
-        })
+    let number = number.filter(|n: &f64| printed.status.success() && *n > 0.0);
+    Ok(number.ok_or_else(|| SteeringError::Score {
+        command: command.to_owned(),
+        printed: text.trim().to_owned(),
+    })?)
 }
 
 /// Loads a sched_ext scheduler, which stays while its process does.
@@ -271,18 +268,15 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
     let began = Instant::now();
     while !sched_ext::is_enabled(Path::new("/")) {
         if let Some(status) = scheduler.ended()? {
-            let why = format!(
-                "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
-                words[0]
-            );
-            return Err(told(Kind::Io, why));
+            let name = words[0].clone();
+            return Err(SteeringError::SchedulerEnded { name, status }.into());
         }
         if began.elapsed() > MOST {
-            let name = &words[0];
-            let why = format!(
-                "{name} is not loaded after 10 s: /sys/kernel/sched_ext/state does not say so"
-            );
-            return Err(told(Kind::Io, why));
+            return Err(SteeringError::SchedulerLate {
+                name: words[0].clone(),
+                after_s: MOST.as_secs(),
+            }
+            .into());
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use countersteer_model::signature::{CoreTraits, Signature};
 use countersteer_model::topology::Topology;
+use countersteer_model::workload::cpus_of;
 
 use super::values::Values;
 use crate::error::{Kind, told};
@@ -15,7 +16,7 @@ pub fn inputs(
     groups: &[String; 2],
 ) -> anyhow::Result<Values> {
     let core = |group: &String| -> anyhow::Result<CoreTraits> {
-        let cpus = crate::plan::cpus_of(group, topology).map_err(|e| told(Kind::BadInput, e))?;
+        let cpus = cpus_of(group, topology).map_err(|e| told(Kind::BadInput, e))?;
         let cpu = cpus.lowest();
         let cpu = cpu.ok_or_else(|| told(Kind::BadInput, format!("`{group}` has no CPU")))?;
         Ok(CoreTraits::of(topology, cpu))

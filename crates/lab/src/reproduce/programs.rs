@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use countersteer_model::profile::Profile;
 use countersteer_model::topology::Topology;
+use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
 use crate::error::{Kind, told};
@@ -258,7 +259,7 @@ pub fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
 
 /// A policy that keeps everything on the first CPU of a core group or list.
 pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
-    let cpus = plan::cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
+    let cpus = cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
     let first = cpus.iter().next();
     let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))?;
     Ok(format!("static:*={first}"))

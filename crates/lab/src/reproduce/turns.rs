@@ -13,6 +13,7 @@ use countersteer_model::metric::{MetricBank, events_on};
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, Nanos};
+use countersteer_model::workload::cpus_of;
 use rayon::prelude::*;
 
 use super::programs::Cast;
@@ -20,7 +21,6 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::error::{Kind, told};
 use crate::experiment::LoadedMachine;
-use crate::plan::cpus_of;
 
 /// The trained model alone: what the paper's scheduler reads.
 const METRIC: &str = "sf_steps";

@@ -18,6 +18,8 @@ mod seats;
 use std::any::Any;
 use std::sync::Arc;
 
+use rand::SeedableRng;
+
 pub use groups::decide;
 pub use hint_class::{HintClass, weights};
 pub use params::{ParamDef, Params, PolicyError};
@@ -32,6 +34,12 @@ use crate::usage::Usage;
 
 /// The random numbers that policies draw from; seeded by the driver.
 pub type PolicyRng = rand_pcg::Pcg64;
+
+/// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.
+#[must_use]
+pub fn policy_rng(seed: u64) -> PolicyRng {
+    PolicyRng::seed_from_u64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+}
 
 /// What a policy needs of the engine and the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

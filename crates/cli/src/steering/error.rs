@@ -1,0 +1,73 @@
+//! What keeps steering from beginning, or from going on.
+//!
+//! Output: a sentence that says what happened, where, and what to do.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use countersteer_model::cpuset::CpuSet;
+
+/// Errors of steering's own; those of engines, records and files come as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum SteeringError {
+    /// A machine file of another machine.
+    #[error("machine {machine} has a CPU {cpu}, this one has CPUs {online}; give a file that fits")]
+    OtherMachine {
+        machine: String,
+        cpu: u32,
+        online: CpuSet,
+    },
+    #[error(
+        "`{policy}` reads what only a simulator knows: use it with `steer sim` or `steer compare`, as a bound"
+    )]
+    BoundPolicy { policy: String },
+    #[error(
+        "`{policy}` is unavailable on this machine, which lacks {what}; use it with `steer sim` or `steer compare`, or \
+         hsf with sf=model, sf=sampled or sf=history here"
+    )]
+    UnavailablePolicy { policy: String, what: &'static str },
+    #[error(
+        "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`"
+    )]
+    NoQueues,
+    #[cfg(not(feature = "scx"))]
+    #[error(
+        "this `steer` was built without the scheduler in the kernel; build it with --features scx"
+    )]
+    NoScheduler,
+    /// A process whose affinity this one may not set.
+    #[error(
+        "{process} is of user {user}, and its threads are not yours to steer: run as root, or with CAP_SYS_NICE"
+    )]
+    OtherUser { process: String, user: u32 },
+    #[error("{} is no control group: there is no cgroup.procs in it", .0.display())]
+    NoControlGroup(PathBuf),
+    #[error("another run answers on {}; name another socket, or end that run", .0.display())]
+    SocketInUse(PathBuf),
+    #[error("{0} is no loopback address; metrics are for this host only")]
+    NoLoopback(SocketAddr),
+    #[error(
+        "the policy does not come back from a decision; all threads are let go and this run ends"
+    )]
+    StuckPolicy,
+    #[error(
+        "`{name}` is neither a policy nor a program in PATH that could start others; policies are {known}"
+    )]
+    UnknownSide { name: String, known: String },
+    /// A run of a trial; `said` is how its output begins.
+    #[error("a run under {side} failed ({status}): {said}")]
+    FailedRun {
+        side: String,
+        status: ExitStatus,
+        said: String,
+    },
+    #[error("`{command}` should print a number above zero, and printed `{printed}`")]
+    Score { command: String, printed: String },
+    #[error(
+        "{name} ended before it was loaded ({status}); it needs root and a kernel with sched_ext"
+    )]
+    SchedulerEnded { name: String, status: ExitStatus },
+    #[error("{name} is not loaded after {after_s} s: /sys/kernel/sched_ext/state does not say so")]
+    SchedulerLate { name: String, after_s: u64 },
+}
