@@ -85,7 +85,7 @@ fn shell(script: &str) -> Target {
 const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 #[test]
-fn every_process_of_a_program_is_counted_from_birth_to_death() {
+fn every_process_of_a_program_is_counted_from_fork_to_exit() {
     let busy = format!("(sleep 0.01; {BUSY}; true)");
     let script = format!("{busy} & {busy} & wait; {busy}; exit 3");
     for interval in [None, Some(Nanos::from_millis(5))] {
@@ -136,7 +136,7 @@ fn programs_that_are_started_by_a_program_have_their_names() {
 }
 
 #[test]
-fn threads_that_run_already_are_followed_with_what_they_give_birth_to() {
+fn threads_that_run_already_are_followed_with_what_they_fork() {
     let script = "read line; sleep 0.02; sleep 0.01; true";
     let mut shell = std::process::Command::new("sh")
         .args(["-c", script])
@@ -224,7 +224,7 @@ fn following() -> Option<Box<dyn Follow>> {
         program: None,
         threads: 1,
         interval: None,
-        sparing: Nanos::ZERO,
+        spacing: Nanos::ZERO,
     });
     loaded.map_err(countersteer_fuzz::skipped).ok()
 }

@@ -83,9 +83,9 @@ pub struct Applied {
     pub gone: u32,
     /// Threads whose program does not allow any of the CPUs asked for.
     pub refused: u32,
-    /// Frequency hints and cache partitions that the machine does not have, or refuses.
-    pub unheeded: u32,
-    /// From what was seen until all that changed held, the decision included; zero where nobody measures, as in replays.
+    /// Frequency hints and cache partitions that are unsupported or were rejected.
+    pub unsupported: u32,
+    /// From what was seen until all that changed held, the decision included; zero where it is not measured, as in replays.
     pub took: Nanos,
 }
 

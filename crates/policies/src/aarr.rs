@@ -15,10 +15,10 @@
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::HintClass;
+use countersteer_model::policy::{CoreSlots, active};
 use countersteer_model::policy::{
     ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
-use countersteer_model::policy::{Seats, active};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) const IDEAL_RR: PolicyDef = PolicyDef {
 fn make(params: &Params, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     Ok(Box::new(Aarr {
         turn: turn(params)?,
-        seats: Seats::new(topology),
+        slots: CoreSlots::new(topology),
         ring: Vec::new(),
         members: Vec::new(),
         turned: None,
@@ -65,8 +65,8 @@ fn turn(params: &Params) -> Result<Nanos, PolicyError> {
 
 struct Aarr {
     turn: Nanos,
-    seats: Seats,
-    /// Threads by seat, those on the fastest cores first.
+    slots: CoreSlots,
+    /// Threads by core slot, those on the fastest cores first.
     ring: Vec<ThreadId>,
     /// Threads by id.
     members: Vec<ThreadId>,
@@ -92,7 +92,7 @@ impl Aarr {
             .copied()
             .collect();
         // Whoever is on a fast core already may begin there.
-        new.sort_by_key(|t| (self.seats.rank_of(t.cpu), t.id));
+        new.sort_by_key(|t| (self.slots.rank_of(t.cpu), t.id));
         self.ring.extend(new.iter().map(|t| t.id));
         self.members = present.iter().map(|t| t.id).collect();
     }
@@ -114,7 +114,7 @@ impl Aarr {
     fn reason(&self, quota: &[usize], class: Option<HintClass>) -> Reason {
         let n = self.ring.len().max(1) as f64;
         let shares = self
-            .seats
+            .slots
             .ranks()
             .iter()
             .zip(quota)
@@ -140,12 +140,12 @@ impl Policy for Aarr {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         self.admit(&present);
-        let quota = self.seats.quota(self.ring.len());
-        if self.seats.ranks().len() > 1 {
+        let quota = self.slots.quota(self.ring.len());
+        if self.slots.ranks().len() > 1 {
             self.advance(view.now, &quota);
         }
         let mut rank_of = vec![0; present.len()];
-        let mut seats = quota
+        let mut ranks = quota
             .iter()
             .enumerate()
             .flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
@@ -159,11 +159,11 @@ impl Policy for Aarr {
                 .filter_map(row)
                 .filter(|row| waits(*row) == last)
             {
-                rank_of[row] = seats.next().unwrap_or_default();
+                rank_of[row] = ranks.next().unwrap_or_default();
             }
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
-        let told = self.seats.seat(&wanted, false);
+        let told = self.slots.assign(&wanted, false);
         let place = |(row, group): (usize, _)| {
             let class = (wanted[row].1 > 0).then(|| HintClass::of(wanted[row].0, None, false, 0.0));
             ThreadPlacement::new(

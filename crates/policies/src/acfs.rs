@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+    CoreSlots, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
 
@@ -62,7 +62,7 @@ struct Acfs {
     threshold_s: f64,
     exact: bool,
     kind: Kind,
-    seats: Seats,
+    slots: CoreSlots,
     types: Types,
     progress: Progress,
 }
@@ -75,7 +75,7 @@ impl Acfs {
             ("steps", "sf_steps"),
             ("oracle", "sf_oracle"),
         ];
-        let seats = Seats::new(topology);
+        let slots = CoreSlots::new(topology);
         let metric = params.choice("sf", &sources)?;
         Ok(Self {
             needs: Needs::metrics(&[metric]),
@@ -86,15 +86,15 @@ impl Acfs {
                 "work",
                 &[("dynamic", Kind::Dynamic), ("static", Kind::Static)],
             )?,
-            types: Types::new(topology, &seats),
-            seats,
+            types: Types::new(topology, &slots),
+            slots,
             progress: Progress::default(),
         })
     }
 
     /// Progress per second of CPU time on each rank.
     fn credits(&self, program: &Active) -> Vec<f64> {
-        let big = self.seats.ranks().first().map_or(0, |r| r.cores.len());
+        let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let speedup = speedup::application(self.kind, program.sf, program.threads, big);
         let waits_for_slowest = self.kind == Kind::Static && program.threads > big;
         let (fast, slow) = if waits_for_slowest {
@@ -151,15 +151,15 @@ impl Policy for Acfs {
                 .sum();
             self.progress.add(info.id, done / nice_weight(info.nice));
         }
-        let mut entries = entries(&present, &self.seats);
+        let mut entries = entries(&present, &self.slots);
         for entry in &mut entries {
             entry.key = -self.progress.get(entry.info.id);
         }
-        let quota = self.seats.quota(entries.len());
+        let quota = self.slots.quota(entries.len());
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             challenger - holder > self.threshold_s
         });
-        place(&mut self.seats, &entries, &ranks, |row| {
+        place(&mut self.slots, &entries, &ranks, |row| {
             Reason::rule("the application furthest behind gets the fastest cores")
                 .saw("progress at full speed, s", Some(-entries[row].key))
                 .saw("sf", sf[row])

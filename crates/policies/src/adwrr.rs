@@ -14,7 +14,7 @@
 
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+    CoreSlots, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         prose: "round slice: scaled CPU time by which a thread must be behind to take a faster core, in ms",
     }],
     make: |params, topology| {
-        let seats = Seats::new(topology);
+        let slots = CoreSlots::new(topology);
         Ok(Box::new(Adwrr {
             slice_s: params.number("slice_ms", 1.0)? * 1e-3,
-            types: Types::new(topology, &seats),
-            seats,
+            types: Types::new(topology, &slots),
+            slots,
             progress: Progress::default(),
         }))
     },
@@ -44,7 +44,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 struct Adwrr {
     slice_s: f64,
-    seats: Seats,
+    slots: CoreSlots,
     types: Types,
     progress: Progress,
 }
@@ -71,15 +71,15 @@ impl Policy for Adwrr {
                 .sum();
             self.progress.add(info.id, scaled / nice_weight(info.nice));
         }
-        let mut entries = entries(&present, &self.seats);
+        let mut entries = entries(&present, &self.slots);
         for entry in &mut entries {
             entry.key = -self.progress.get(entry.info.id);
         }
-        let quota = self.seats.quota(entries.len());
+        let quota = self.slots.quota(entries.len());
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             challenger - holder > self.slice_s
         });
-        place(&mut self.seats, &entries, &ranks, |row| {
+        place(&mut self.slots, &entries, &ranks, |row| {
             Reason::rule("the least scaled CPU time runs on the fastest cores")
                 .saw("scaled CPU seconds", Some(-entries[row].key))
         })

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use countersteer_model::engine::{ThreadForecast, ThreadInfo};
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
+    CoreSlots, HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
     active,
 };
 use countersteer_model::topology::Topology;
@@ -121,10 +121,10 @@ struct Ef {
     keeps_low: bool,
     /// What the user measured, by program's name.
     given: BTreeMap<String, Factors>,
-    seats: Seats,
+    slots: CoreSlots,
     /// With static factors, those of each program.
     known: BTreeMap<ProgramId, Factors>,
-    /// Decisions in a row that ranked a thread below its seat.
+    /// Decisions in a row that ranked a thread below the one it was assigned.
     doubt: BTreeMap<ThreadId, u32>,
 }
 
@@ -155,7 +155,7 @@ impl Ef {
             patience: params.number("patience", 1.0)? as u32,
             keeps_low: params.choice("idle", &[("auto", true), ("fill", false)])?,
             given,
-            seats: Seats::new(topology),
+            slots: CoreSlots::new(topology),
             known: BTreeMap::new(),
             doubt: BTreeMap::new(),
         })
@@ -187,7 +187,7 @@ impl Ef {
 
     /// Factors of a thread's program, alone on a CPU of the fastest and of the slowest type.
     fn foreseen(&self, view: &mut View<'_>, thread: ThreadId) -> Factors {
-        let ranks = self.seats.ranks();
+        let ranks = self.slots.ranks();
         let cpu = |row: usize| view.topology.group(ranks[row].group).cpus.lowest();
         let (Some(fast), Some(slow), Some(forecast)) =
             (cpu(0), cpu(ranks.len() - 1), view.forecast.as_mut())
@@ -241,10 +241,10 @@ impl Ef {
 
     /// Sends threads whose EDP is lower there to free cores of the slowest type; says which.
     fn keep_low(&self, entries: &[Entry<'_>], all: &[Factors], ranks: &mut [usize]) -> Vec<bool> {
-        let last = self.seats.ranks().len() - 1;
+        let last = self.slots.ranks().len() - 1;
         let mut kept = vec![false; ranks.len()];
         let taken = ranks.iter().filter(|rank| **rank == last).count();
-        let mut free = self.seats.ranks()[last].cores.len().saturating_sub(taken);
+        let mut free = self.slots.ranks()[last].cores.len().saturating_sub(taken);
         let mut rows: Vec<usize> = (0..ranks.len()).filter(|row| ranks[*row] != last).collect();
         rows.sort_by(|a, b| entries[*a].key.total_cmp(&entries[*b].key));
         for row in rows {
@@ -280,7 +280,7 @@ impl Policy for Ef {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
-        if self.seats.ranks().is_empty() {
+        if self.slots.ranks().is_empty() {
             return Placement::default();
         }
         let column = |name| view.metrics.column(name);
@@ -297,19 +297,19 @@ impl Policy for Ef {
         let key = |f: &Factors| if by_ef { f.ef } else { f.sf };
         let known: Vec<f64> = all.iter().filter_map(key).collect();
         let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
-        let mut entries = entries(&present, &self.seats);
+        let mut entries = entries(&present, &self.slots);
         for (entry, factors) in entries.iter_mut().zip(&all) {
             let class = HintClass::of(entry.info, None, false, 0.0);
             entry.key = key(factors).unwrap_or(mean) * class.factor();
         }
-        let quota = self.seats.quota(entries.len());
+        let quota = self.slots.quota(entries.len());
         let mut ranks = self.rank(&entries, &quota);
         let kept = if self.keeps_low && by_ef && quota.len() > 1 {
             self.keep_low(&entries, &all, &mut ranks)
         } else {
             vec![false; ranks.len()]
         };
-        place(&mut self.seats, &entries, &ranks, |row| {
+        place(&mut self.slots, &entries, &ranks, |row| {
             let rule = match (kept[row], by_ef, ranks[row]) {
                 (true, ..) => {
                     "its EDP is lower on the slowest cores, although faster ones are free"

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
+    CoreSlots, Needs, ParamDef, Policy, PolicyDef, PolicyRng, View, active,
 };
 use countersteer_model::units::{Nanos, ThreadId};
 
@@ -43,7 +43,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         },
     ],
     make: |params, topology| {
-        let seats = Seats::new(topology);
+        let slots = CoreSlots::new(topology);
         let sources = [
             ("sampled", "sf_sampled"),
             ("model", "sf"),
@@ -56,8 +56,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             samples: metric == "sf_sampled",
             margin: params.number("margin", 0.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
-            types: Types::new(topology, &seats),
-            seats,
+            types: Types::new(topology, &slots),
+            slots,
             visits: BTreeMap::new(),
             refreshed: Nanos::ZERO,
         }))
@@ -92,7 +92,7 @@ struct Eqp {
     samples: bool,
     margin: f64,
     refresh: Nanos,
-    seats: Seats,
+    slots: CoreSlots,
     types: Types,
     visits: BTreeMap<ThreadId, Visits>,
     refreshed: Nanos,
@@ -163,20 +163,20 @@ impl Policy for Eqp {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
-        let mut entries = entries(&present, &self.seats);
+        let mut entries = entries(&present, &self.slots);
         let mut factors = view.column(self.metric);
         let sf: Vec<Option<f64>> = entries.iter().map(|e| factors.get(e.info.id)).collect();
         for (entry, sf) in entries.iter_mut().zip(&sf) {
             entry.key = self.slowdown(view, entry.info.id, *sf);
         }
-        if self.samples && self.seats.ranks().len() > 1 {
+        if self.samples && self.slots.ranks().len() > 1 {
             self.measure(view, &mut entries);
         }
-        let quota = self.seats.quota(entries.len());
+        let quota = self.slots.quota(entries.len());
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             challenger > holder * (1.0 + self.margin) || (challenger > holder && holder < 0.0)
         });
-        place(&mut self.seats, &entries, &ranks, |row| {
+        place(&mut self.slots, &entries, &ranks, |row| {
             let slowdown = Some(entries[row].key).filter(|key| key.is_finite());
             let rule = if slowdown.is_some() {
                 "the most slowed-down threads run on the fastest cores"

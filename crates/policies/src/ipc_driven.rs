@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{
-    Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
+    CoreSlots, Needs, ParamDef, Policy, PolicyDef, PolicyRng, View, active,
 };
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
@@ -45,7 +45,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         },
     ],
     make: |params, topology| {
-        let seats = Seats::new(topology);
+        let slots = CoreSlots::new(topology);
         let refresh = Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3);
         Ok(Box::new(IpcDriven {
             needs: Needs {
@@ -55,8 +55,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             },
             threshold: params.number("threshold", 0.0)?,
             inactivity: Nanos::from_secs_f64(params.number("inactivity_ms", 0.0)? * 1e-3),
-            types: Types::new(topology, &seats),
-            seats,
+            types: Types::new(topology, &slots),
+            slots,
             threads: BTreeMap::new(),
         }))
     },
@@ -90,7 +90,7 @@ struct IpcDriven {
     needs: Needs,
     threshold: f64,
     inactivity: Nanos,
-    seats: Seats,
+    slots: CoreSlots,
     types: Types,
     threads: BTreeMap<ThreadId, Known>,
 }
@@ -193,14 +193,14 @@ impl Policy for IpcDriven {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
-        let mut entries = entries(&present, &self.seats);
+        let mut entries = entries(&present, &self.slots);
         if self.types.types.is_empty() {
             return Placement::default();
         }
         for entry in &mut entries {
             entry.held = self.threads.get(&entry.info.id).map(|k| k.home);
         }
-        let quota = self.seats.quota(entries.len());
+        let quota = self.slots.quota(entries.len());
         let homes = ranks(&entries, &quota, |_, _| false);
         self.admit(view, &entries, &homes);
         self.visit(view, &entries);
@@ -210,7 +210,7 @@ impl Policy for IpcDriven {
             let Some(known) = self.threads.get_mut(&entry.info.id) else {
                 continue;
             };
-            let group = self.seats.ranks()[known.at].group;
+            let group = self.slots.ranks()[known.at].group;
             if known.told == Some(group) {
                 continue;
             }
@@ -243,7 +243,7 @@ mod tests {
     /// A policy that knows two threads at home on the fast and on the slow type, by the ratios of their speeds.
     fn knowing(ratios: [f64; 2]) -> IpcDriven {
         let topology = topology(SMT);
-        let seats = Seats::new(&topology);
+        let slots = CoreSlots::new(&topology);
         let known = |home: usize| {
             let known = Known {
                 home,
@@ -258,8 +258,8 @@ mod tests {
             needs: Needs::NOTHING,
             threshold: 0.1,
             inactivity: Nanos::from_millis(1_000),
-            types: Types::new(&topology, &seats),
-            seats,
+            types: Types::new(&topology, &slots),
+            slots,
             threads: [known(0), known(1)].into(),
         }
     }

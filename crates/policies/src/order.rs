@@ -1,12 +1,12 @@
 //! Ranks from keys: which core type each thread gets when threads are ordered by a number.
 //!
-//! Shared by policies that keep one key per thread. Rules: as many threads per type as [`Seats::quota`] says; a freed core of
+//! Shared by policies that keep one key per thread. Rules: as many threads per type as [`CoreSlots::quota`] says; a freed core of
 //! a faster type goes to the best thread of a slower one; otherwise threads move in pairs, and only when the challenger's lead
 //! satisfies the policy's threshold.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_model::policy::Seats;
+use countersteer_model::policy::CoreSlots;
 use countersteer_model::units::CoreTypeId;
 
 /// A thread in a decision.
@@ -19,9 +19,9 @@ pub(crate) struct Entry<'a> {
 }
 
 /// The entries of these threads, keys still zero.
-pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], seats: &Seats) -> Vec<Entry<'a>> {
+pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Entry<'a>> {
     let entry = |info: &&'a ThreadInfo| {
-        let (rank, given) = seats.present(info);
+        let (rank, given) = slots.present(info);
         Entry {
             info,
             held: given.then_some(rank),
@@ -93,7 +93,7 @@ fn rows(ranks: &[usize], wanted: impl Fn(usize) -> bool) -> Vec<usize> {
 
 /// Gives every entry a core of its rank; the reason is asked for threads that move only.
 pub(crate) fn place(
-    seats: &mut Seats,
+    slots: &mut CoreSlots,
     entries: &[Entry<'_>],
     ranks: &[usize],
     reason: impl Fn(usize) -> Reason,
@@ -103,7 +103,7 @@ pub(crate) fn place(
         .zip(ranks)
         .map(|(entry, rank)| (entry.info, *rank))
         .collect();
-    let moved = seats.seat(&wanted, false);
+    let moved = slots.assign(&wanted, false);
     let threads = moved.into_iter().map(|(row, group)| {
         ThreadPlacement::new(entries[row].info.id, Target::Group(group), reason(row))
     });
@@ -122,11 +122,14 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    pub(crate) fn new(topology: &countersteer_model::topology::Topology, seats: &Seats) -> Self {
+    pub(crate) fn new(
+        topology: &countersteer_model::topology::Topology,
+        slots: &CoreSlots,
+    ) -> Self {
         let group = |rank: &countersteer_model::policy::Rank| topology.group(rank.group).core_type;
-        let types: Vec<CoreTypeId> = seats.ranks().iter().filter_map(group).collect();
+        let types: Vec<CoreTypeId> = slots.ranks().iter().filter_map(group).collect();
         let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
-        let capacities: Vec<f64> = seats.ranks().iter().map(|r| r.capacity).collect();
+        let capacities: Vec<f64> = slots.ranks().iter().map(|r| r.capacity).collect();
         // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
         let told = capacities.windows(2).any(|pair| pair[0] != pair[1]);
         let speeds: Vec<f64> = if told {

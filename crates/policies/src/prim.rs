@@ -26,7 +26,7 @@ use countersteer_model::machine::swaps_for;
 use countersteer_model::models::swaps::{Bound, FEATURES, Side, SwapFile, SwapRule};
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+    CoreSlots, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
@@ -67,7 +67,7 @@ struct Prim {
     pairs: Option<usize>,
     settle: u32,
     rules: Option<SwapFile>,
-    seats: Seats,
+    slots: CoreSlots,
     /// Decisions since a thread's last move.
     still: BTreeMap<ThreadId, u32>,
 }
@@ -121,7 +121,7 @@ impl Prim {
             pairs,
             settle: params.number("settle", 0.0)? as u32,
             rules,
-            seats: Seats::new(topology),
+            slots: CoreSlots::new(topology),
             still: BTreeMap::new(),
         })
     }
@@ -180,7 +180,7 @@ impl Prim {
         ranks: &mut [(usize, Why)],
         rng: &mut PolicyRng,
     ) {
-        let last = self.seats.ranks().len() - 1;
+        let last = self.slots.ranks().len() - 1;
         let Some(rules) = self.rules.as_ref().filter(|_| last > 0) else {
             return;
         };
@@ -195,7 +195,7 @@ impl Prim {
             here
         };
         let (big, small) = (on(0), on(last));
-        let cores = |rank: usize| self.seats.ranks()[rank].cores.len();
+        let cores = |rank: usize| self.slots.ranks()[rank].cores.len();
         let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
         // By rule and bound.
         let column = |bound: &Bound| view.metrics.column(&bound.metric);
@@ -241,7 +241,7 @@ impl Policy for Prim {
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology, self.rules.take())?;
         *self = Self {
-            seats: std::mem::replace(&mut self.seats, Seats::new(topology)),
+            slots: std::mem::replace(&mut self.slots, CoreSlots::new(topology)),
             still: std::mem::take(&mut self.still),
             ..new
         };
@@ -250,11 +250,11 @@ impl Policy for Prim {
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let present = active(view);
-        if self.seats.ranks().is_empty() {
+        if self.slots.ranks().is_empty() {
             return Placement::default();
         }
-        let entries = entries(&present, &self.seats);
-        let quota = self.seats.quota(entries.len());
+        let entries = entries(&present, &self.slots);
+        let quota = self.slots.quota(entries.len());
         let mut ranks = self.start(&entries, &quota, rng);
         self.exchange(view, &entries, &mut ranks, rng);
         self.remember(&entries, &ranks, view.threads);
@@ -264,7 +264,7 @@ impl Policy for Prim {
         let columns: Vec<(&'static str, Option<usize>)> = metrics
             .map(|name| (*name, view.metrics.column(name)))
             .collect();
-        place(&mut self.seats, &entries, &only, |row| {
+        place(&mut self.slots, &entries, &only, |row| {
             let reason = ranks[row].1.reason(has_rules);
             columns.iter().fold(reason, |reason, (name, column)| {
                 let value = column.and_then(|c| view.metrics.at(entries[row].info.id, c));

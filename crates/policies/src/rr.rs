@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
-    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+    CoreSlots, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
@@ -39,7 +39,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 struct RoundRobin {
     turn: Nanos,
-    seats: Seats,
+    slots: CoreSlots,
     types: Types,
     turned: Option<Nanos>,
     /// Big-core seconds credited to an application that came later than others.
@@ -50,11 +50,11 @@ struct RoundRobin {
 
 impl RoundRobin {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let seats = Seats::new(topology);
+        let slots = CoreSlots::new(topology);
         Ok(Self {
             turn: Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3),
-            types: Types::new(topology, &seats),
-            seats,
+            types: Types::new(topology, &slots),
+            slots,
             turned: None,
             head_start_s: BTreeMap::new(),
             order: BTreeMap::new(),
@@ -184,8 +184,8 @@ impl Policy for RoundRobin {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
-        let mut entries = entries(&present, &self.seats);
-        let quota = self.seats.quota(entries.len());
+        let mut entries = entries(&present, &self.slots);
+        let quota = self.slots.quota(entries.len());
         let due = self
             .turned
             .is_none_or(|turned| view.now.since(turned) >= self.turn);
@@ -201,7 +201,7 @@ impl Policy for RoundRobin {
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             due && challenger > holder
         });
-        place(&mut self.seats, &entries, &ranks, |row| {
+        place(&mut self.slots, &entries, &ranks, |row| {
             let info = entries[row].info;
             let used = self.types.types.first().map_or(0.0, |fast| {
                 view.program_usage(info.program)

@@ -99,7 +99,7 @@ fn static_refuses_places_that_do_not_exist() {
 }
 
 #[test]
-fn hints_follow_the_seats_where_they_are_wanted() {
+fn hints_follow_the_core_types_where_they_are_wanted() {
     let topology = machine("two-big-two-small");
     let (placement, _) = first("hsf:clamp=on", &topology, 4, false);
     assert_eq!(placement.threads.len(), 4);

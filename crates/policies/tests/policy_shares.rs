@@ -87,8 +87,8 @@ fn simulate(spec: &str, topology: &Arc<Topology>, threads: usize, periods: u64) 
 }
 
 #[test]
-fn round_robin_gives_everybody_the_same_share_of_every_type() {
-    // Threads and the length of a rotation in turns: threads over the greatest common divisor of the types' seats.
+fn round_robin_gives_every_thread_the_same_share_of_every_type() {
+    // Threads and the length of a rotation in turns: threads over the greatest common divisor of the types' core slots.
     let cases = [
         ("two-big-two-small", 4, 2),
         ("two-big-two-small", 3, 3),

@@ -218,21 +218,21 @@ fn clamped(most: u32, governor: Governor) -> (f64, u32) {
         })
         .unwrap();
     simulation.observe(&watch, Nanos::NEVER).unwrap();
-    (seconds(&simulation.outcome()), applied.unheeded)
+    (seconds(&simulation.outcome()), applied.unsupported)
 }
 
 #[test]
-fn a_clamp_holds_the_frequency_down_where_a_governor_heeds_it() {
+fn a_clamp_holds_the_frequency_down_where_a_governor_applies_it() {
     let (free, _) = clamped(Clamp::MOST, Governor::Schedutil);
-    let (half, unheeded) = clamped(512, Governor::Schedutil);
-    assert_eq!(unheeded, 0);
+    let (half, unsupported) = clamped(512, Governor::Schedutil);
+    assert_eq!(unsupported, 0);
     assert!(half > 1.8 * free, "{half} {free}");
-    let (deaf, unheeded) = clamped(512, Governor::Performance);
-    assert_eq!(unheeded, 1);
+    let (deaf, unsupported) = clamped(512, Governor::Performance);
+    assert_eq!(unsupported, 1);
     assert!(deaf < free, "{deaf} {free}");
 }
 
-/// Completion of a program beside streams, and hints not heeded.
+/// Completion of a program beside streams, and unsupported hints.
 fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
     let topology = machine("", "", "2.0");
     let streams = (1..4).map(|i| program(&format!("s{i}"), synthetic::streaming()));
@@ -249,7 +249,7 @@ fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
     };
     let applied = simulation.apply(&placement).unwrap();
     simulation.observe(&watch, Nanos::NEVER).unwrap();
-    (seconds(&simulation.outcome()), applied.unheeded)
+    (seconds(&simulation.outcome()), applied.unsupported)
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn ways_of_its_own_keep_a_working_set_from_streams() {
         }],
     };
     let (shared, _) = beside_streams(None);
-    let (split, unheeded) = beside_streams(Some(vec![
+    let (split, unsupported) = beside_streams(Some(vec![
         class("kept", 0..1, Some(0), 14),
         class("streams", 1..4, None, 2),
     ]));
-    assert_eq!(unheeded, 0);
+    assert_eq!(unsupported, 0);
     assert!(split < 0.9 * shared, "{split} {shared}");
     let (squeezed, _) = beside_streams(Some(vec![
         class("kept", 0..1, Some(0), 1),

@@ -1,4 +1,4 @@
-"""Clamps are where threads are seated, and gone when another policy decides or the engine is killed."""
+"""Clamps follow the threads' core types, and are gone when another policy decides or the engine is killed."""
 import sys
 
 lines = dict(line.split(": ", 1) for line in sys.stdin.read().splitlines() if ": " in line)

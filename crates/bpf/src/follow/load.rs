@@ -144,7 +144,7 @@ impl InKernel {
             last_reports: Vec::new(),
             reported: Vec::new(),
             before: FxHashMap::default(),
-            sparing: request.sparing,
+            spacing: request.spacing,
             exited: Vec::new(),
             unseen: 0,
             living: 0,

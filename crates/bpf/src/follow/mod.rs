@@ -55,7 +55,7 @@ pub struct InKernel {
     reported: Vec<u64>,
     before: FxHashMap<usize, Vec<u64>>,
     /// A thread that has had a CPU for less is not interrupted.
-    sparing: Nanos,
+    spacing: Nanos,
     /// Threads whose exits were reported at the last look, perhaps later than others took their numbers.
     exited: Vec<u32>,
     /// Threads that ended without having been seen to run.
@@ -249,10 +249,10 @@ impl Follow for InKernel {
         let now = now_ns();
         // Where that fails, a CPU that was offline goes on uncounted, and all others are counted.
         let _ = self.renew();
-        let sparing = self.sparing.0;
+        let spacing = self.spacing.0;
         self.read_running(|here| {
             is_busy(here)
-                && now.saturating_sub(here.field(offset_of!(types::cpu_state, since_ns))) >= sparing
+                && now.saturating_sub(here.field(offset_of!(types::cpu_state, since_ns))) >= spacing
         });
         self.exited.clear();
         for nr in 0..self.taken() {

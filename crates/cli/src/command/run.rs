@@ -170,8 +170,8 @@ fn decisions(summary: &Summary, args: &Args) -> String {
     if summary.refused > 0 {
         text += &format!(", {} times they could not be", summary.refused);
     }
-    if summary.unheeded > 0 {
-        text += &format!("; {} hints are unsupported here", summary.unheeded);
+    if summary.unsupported > 0 {
+        text += &format!("; {} hints are unsupported here", summary.unsupported);
     }
     if let Some(stolen) = summary.stolen.filter(|n| *n > 0) {
         text += &format!("; {stolen} times a thread ran elsewhere since too many waited");

@@ -53,8 +53,9 @@ pub struct Summary {
     pub changed: u64,
     /// Threads that could not be.
     pub refused: u64,
-    /// Frequency hints and cache partitions that the machine does not have, or refuses.
-    pub unheeded: u64,
+    /// Frequency hints and cache partitions that are unsupported or were rejected.
+    #[serde(rename = "unheeded")]
+    pub unsupported: u64,
     /// Times that a thread ran outside of its place since too many waited there; none where places have no queues.
     pub stolen: Option<u64>,
     /// How long decisions took to hold; none if nothing was ever changed.

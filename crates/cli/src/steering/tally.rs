@@ -184,7 +184,7 @@ impl Tally {
         }
     }
 
-    /// Threads that were born and ended between two observations, where it is not known any more whose they were.
+    /// Threads that were forked and exited between two observations, and whose program is not known any more.
     fn short_lived(&mut self) -> &mut ProgramTally {
         let types = self.summary.core_types.len();
         let none = || ProgramTally {
@@ -208,21 +208,21 @@ impl Tally {
         true
     }
 
-    /// Threads that were born and have ended since the last observation are known until their ends are taken in. Of those that had
-    /// ended before only something late may be told: their programs.
+    /// Threads that were forked and have exited since the last observation are known until their exits are taken in. Of those that
+    /// had exited before, only their programs may be reported late.
     fn passed_by(&mut self, observation: &Observation) -> BTreeMap<ThreadId, u32> {
         if observation.ended.is_empty() {
             return BTreeMap::new();
         }
-        let born = observation
+        let forked = observation
             .events
             .iter()
             .filter(|e| matches!(e.kind, ThreadEventKind::New));
-        let born: BTreeSet<ThreadId> = born.map(|e| e.thread).collect();
+        let forked: BTreeSet<ThreadId> = forked.map(|e| e.thread).collect();
         let (new, known): (Vec<_>, Vec<_>) = observation
             .ended
             .iter()
-            .partition(|(thread, _)| born.contains(thread));
+            .partition(|(thread, _)| forked.contains(thread));
         new.into_iter()
             .for_each(|(thread, program)| _ = self.passes_by(thread, program.0));
         known
@@ -407,7 +407,7 @@ impl Recorder for Tally {
         self.summary.decisions += 1;
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
-        self.summary.unheeded += u64::from(applied.unheeded);
+        self.summary.unsupported += u64::from(applied.unsupported);
         if let Some(effects) = self.effects.as_mut().filter(|_| applied.changed > 0) {
             effects.saturating_record(applied.took.0 / 1000);
             let ms = |us: u64| us as f64 * 1e-3;

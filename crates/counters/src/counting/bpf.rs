@@ -30,13 +30,13 @@ const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 /// Loads the BPF programs where that is possible; nothing where counters of the threads' own are to be used instead.
 pub(super) fn follow(
     request: &Request,
-    sparing_ns: u64,
+    spacing_ns: u64,
     (threads, program): (usize, Option<u32>),
     loader: &BpfLoader,
 ) -> Result<Option<Box<dyn Follow>>, CounterError> {
-    let sparing = Nanos(sample_ns(
+    let spacing = Nanos(sample_ns(
         request.interval.map_or(u64::MAX, |i| i.0),
-        sparing_ns,
+        spacing_ns,
     ));
     let core_types = &request.core_types.by_cpu;
     let asked = BpfRequest {
@@ -46,7 +46,7 @@ pub(super) fn follow(
         program,
         threads,
         interval: request.interval,
-        sparing,
+        spacing,
     };
     let loaded = suits(request)
         .map_err(str::to_owned)

@@ -56,18 +56,18 @@ pub struct Request {
 
 /// Parts of a period after which a running thread is sampled.
 const SAMPLES_PER_PERIOD: u64 = 10;
-/// Of a short period, as many parts as are this long, but at least two: each sample interrupts the thread.
-pub(super) const SPARING_NS: u64 = 5_000_000;
+/// Spacing of samples in a short period, which has at least two: each sample interrupts the thread.
+pub(super) const SPACING_NS: u64 = 5_000_000;
 /// Least time of running between two samples of a thread.
 pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
 /// Interval between samples of threads that leave their CPUs all the time, where nothing is reported before the end.
 const SELDOM_NS: u64 = 100_000_000;
 
 impl Request {
-    /// How counters are opened, with samples of short periods no closer than so, if that gives two.
-    pub(super) fn opening(&self, sparing_ns: u64) -> Opening<'_> {
+    /// How counters are opened; samples of a short period are `spacing_ns` apart, or half a period.
+    pub(super) fn opening(&self, spacing_ns: u64) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
-        let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
+        let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, spacing_ns));
         let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
         let leaving = often.min(limits::samples_per_second());
         let numbers = |ids: &[u32]| {
@@ -105,9 +105,9 @@ impl Request {
 }
 
 /// After how much running a thread is sampled, by the length of a period.
-pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
+pub(super) fn sample_ns(period: u64, spacing_ns: u64) -> u64 {
     (period / SAMPLES_PER_PERIOD)
-        .max(sparing_ns.min(period / 2))
+        .max(spacing_ns.min(period / 2))
         .max(LEAST_SAMPLE_NS)
 }
 

@@ -15,7 +15,7 @@ use super::bpf::{self, BpfCounters};
 use super::event_sorter::TAKEN_IN;
 use super::follow::{Follower, TaskEvent};
 use super::per_thread::PerThread;
-use super::request::{Request, SPARING_NS, Target};
+use super::request::{Request, SPACING_NS, Target};
 use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
 use super::task_counters::TaskCounters;
 use super::tasks;
@@ -33,7 +33,7 @@ pub struct Session {
     /// The owner of totals that are read; absent where each thread is counted for itself.
     pub(super) owner: Option<Owner>,
     /// Samples of threads are no closer together than so.
-    sparing_ns: u64,
+    spacing_ns: u64,
     pub(super) origin: Nanos,
     /// The set that counts, and since when.
     set: usize,
@@ -75,7 +75,7 @@ impl Session {
         };
         let follow = loader
             .as_ref()
-            .map(|loader| bpf::follow(&request, SPARING_NS, (roots.len(), program), loader))
+            .map(|loader| bpf::follow(&request, SPACING_NS, (roots.len(), program), loader))
             .transpose()?
             .flatten();
         let is_inside = follow.is_some();
@@ -87,9 +87,9 @@ impl Session {
                     BpfCounters::new(follow, &request.plan, pids, awaited)?,
                 )
             }
-            None => Self::by_events(&request, SPARING_NS, &tids_of(&roots), awaited)?,
+            None => Self::by_events(&request, SPACING_NS, &tids_of(&roots), awaited)?,
         };
-        let mut session = Self::over(request, SPARING_NS, open);
+        let mut session = Self::over(request, SPACING_NS, open);
         session.child = child;
         if session.owner == Some(Owner::Cpu) {
             let folder = cgroup(&session.request.target)?;
@@ -99,7 +99,7 @@ impl Session {
             session.take_in(&roots);
             // A program that is to be started has its slot already, and counters of events are open.
             if is_inside && session.child.is_none() {
-                let opening = session.request.opening(session.sparing_ns);
+                let opening = session.request.opening(session.spacing_ns);
                 session.counters.attach(&opening, &roots)?;
             }
             if let Target::Processes(pids) | Target::Present(pids) = &session.request.target {
@@ -118,12 +118,12 @@ impl Session {
     /// With counters of threads, CPUs or control groups.
     fn by_events(
         request: &Request,
-        sparing_ns: u64,
+        spacing_ns: u64,
         tids: &[u32],
         awaited: Vec<OwnedFd>,
     ) -> Result<Open, CounterError> {
         let folder = cgroup(&request.target)?;
-        let opening = request.opening(sparing_ns);
+        let opening = request.opening(spacing_ns);
         let whom = match (&request.target, &folder) {
             (Target::Cpus, _) => Whom::Cpus,
             (_, Some(folder)) => Whom::Cgroup(folder),
@@ -143,7 +143,7 @@ impl Session {
 
     pub(super) fn over(
         request: Request,
-        sparing_ns: u64,
+        spacing_ns: u64,
         (counters, follower, owner): Open,
     ) -> Self {
         let origin = counters.now();
@@ -153,7 +153,7 @@ impl Session {
             follower,
             child: None,
             owner,
-            sparing_ns,
+            spacing_ns,
             origin,
             set: 0,
             turned: origin,
@@ -203,7 +203,7 @@ impl Session {
     }
 
     fn attach_threads(&mut self, pid: u32, threads: &[(u32, u32)]) -> Result<(), CounterError> {
-        let mut opening = self.request.opening(self.sparing_ns);
+        let mut opening = self.request.opening(self.spacing_ns);
         opening.target = format!("process {pid}");
         let known = self.counters.groups().len();
         self.counters.attach(&opening, threads)?;
@@ -285,7 +285,7 @@ impl Session {
             return Ok(());
         }
         let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
-        let opening = self.request.opening(self.sparing_ns);
+        let opening = self.request.opening(self.spacing_ns);
         let known = self.counters.groups().len();
         for cpu in back.iter() {
             match self.counters.renew(&opening, whom, cpu) {

@@ -396,9 +396,9 @@ impl LiveEngine {
         };
         applied.took = Nanos(self.observed.elapsed().as_nanos() as u64);
         if !self.dry {
-            applied.unheeded += self
-                .resources
-                .apply(placement, &self.threads, &mut self.journal);
+            applied.unsupported +=
+                self.resources
+                    .apply(placement, &self.threads, &mut self.journal);
         }
         Ok(applied)
     }

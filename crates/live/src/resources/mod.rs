@@ -130,15 +130,15 @@ impl Resources {
         threads: &[ThreadInfo],
         journal: &mut Journal,
     ) -> Result<u32, JournalError> {
-        let mut unheeded = 0;
+        let mut unsupported = 0;
         for (tid, clamp) in hints {
-            unheeded += self.hint(*tid, *clamp, journal)?;
+            unsupported += self.hint(*tid, *clamp, journal)?;
         }
         match caches {
             Some(classes) if !classes.is_empty() || self.shares.is_some() => {
-                Ok(unheeded + self.divide(classes, threads, journal)?)
+                Ok(unsupported + self.divide(classes, threads, journal)?)
             }
-            _ => Ok(unheeded),
+            _ => Ok(unsupported),
         }
     }
 
@@ -167,9 +167,9 @@ impl Resources {
         };
         let mut refused = Refused::new();
         let done = shares.divide(classes, threads, journal, &mut refused);
-        let unheeded = refused.values().sum();
+        let unsupported = refused.values().sum();
         refused.into_keys().for_each(|why| self.say(why));
-        done.map(|()| unheeded)
+        done.map(|()| unsupported)
     }
 
     /// Takes in the present threads.
@@ -183,7 +183,7 @@ impl Resources {
         });
         let mut refused = Refused::new();
         if let Some(Some(shares)) = &mut self.shares {
-            shares.seat(threads, &mut refused);
+            shares.assign(threads, &mut refused);
         }
         self.owed += refused.values().sum::<u32>();
         refused.into_keys().for_each(|why| self.say(why));

@@ -119,12 +119,12 @@ impl Shares {
                 }
             }
         }
-        self.seat(threads, refused);
+        self.assign(threads, refused);
         Ok(())
     }
 
     /// Puts threads into their classes' groups, and takes out those that are in no class any more.
-    pub(super) fn seat(&mut self, threads: &[ThreadInfo], refused: &mut Refused) {
+    pub(super) fn assign(&mut self, threads: &[ThreadInfo], refused: &mut Refused) {
         if self.classes.is_empty() {
             return;
         }

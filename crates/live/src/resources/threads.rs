@@ -13,7 +13,7 @@ use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 
 impl Resources {
-    /// Sets a thread's hint; 1 if it is not heeded.
+    /// Sets a thread's hint; 1 if it is unsupported or rejected.
     pub(super) fn hint(
         &mut self,
         tid: u32,

@@ -10,20 +10,20 @@
 
 #![warn(missing_docs)]
 
+mod core_slots;
 mod groups;
 mod hint_class;
 mod params;
-mod seats;
 
 use std::any::Any;
 use std::sync::Arc;
 
 use rand::SeedableRng;
 
+pub use core_slots::{CoreSlots, Rank, active};
 pub use groups::decide;
 pub use hint_class::{HintClass, weights};
 pub use params::{ParamDef, Params, PolicyError};
-pub use seats::{Rank, Seats, active};
 
 use crate::engine::{Forecast, ProgramInfo, ThreadEvent, ThreadInfo};
 use crate::metric::{Column, MetricBank};

@@ -231,7 +231,7 @@ impl<'a> Search<'a> {
 
     fn climb_from_several(&mut self, rng: &mut PolicyRng) {
         let any: Vec<usize> = (0..self.subjects.len()).collect();
-        let first = self.seat(&any);
+        let first = self.assign(&any);
         let predicted = self.forecast.steady_state(&self.ids, &first);
         let sf = |t: usize| {
             predicted
@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
         let mut order = any;
         order.sort_by(|a, b| sf(*b).total_cmp(&sf(*a)).then(a.cmp(b)));
         for _ in 0..STARTS {
-            let start = self.seat(&order);
+            let start = self.assign(&order);
             if self.climb(start, rng).is_none() {
                 return;
             }
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
     }
 
     /// Threads in this order onto CPUs from the fastest and least shared, evenly.
-    fn seat(&self, order: &[usize]) -> Vec<CpuId> {
+    fn assign(&self, order: &[usize]) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = self.topology.cpus.iter().map(|c| c.id).collect();
         cpus.sort_by_key(|c| {
             let cpu = &self.topology.cpus[c.index()];

@@ -1,6 +1,6 @@
 //! Which exchange to try next: of two threads, or of all threads of two core slots, of different caches.
 //!
-//! Input: who is where, what each thread stands to lose, and the lines that it brings in. Output: the mapping after the exchange
+//! Input: where each thread is, what it stands to lose, and the lines that it brings in. Output: the mapping after the exchange
 //! that saves most, by a simple model: a thread loses its stake in proportion to the lines that the others of its cache bring in,
 //! those of its own core slot excepted, which never run at the same time.
 
@@ -36,7 +36,7 @@ pub(super) fn best(
         other.swap(a, b);
         (other, [spots[a].0, spots[b].0])
     });
-    let seats = board.pairs_of_seats().into_iter().map(|(from, to)| {
+    let slots = board.pairs_of_slots().into_iter().map(|(from, to)| {
         let moved = |spot: &Spot| match *spot {
             spot if spot == from => to,
             spot if spot == to => from,
@@ -51,7 +51,7 @@ pub(super) fn best(
         (change.iter().sum::<f64>() - cost, other)
     };
     let promising = |(worth, other): &(f64, Vec<Spot>)| *worth > 0.0 && !refused.contains(other);
-    let all = threads.chain(seats).map(worth).filter(promising);
+    let all = threads.chain(slots).map(worth).filter(promising);
     all.reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, other)| other)
 }
@@ -85,17 +85,17 @@ impl<'a> Board<'a> {
 
     /// What the threads of a cache lose with this mapping.
     fn loss(&self, row: usize, spots: &[Spot]) -> f64 {
-        let seats = self.caches.rows[row].seats.len();
-        let mut of_seat = vec![(0.0, 0.0); seats];
-        for ((at, seat), own) in spots.iter().zip(self.habits) {
+        let slots = self.caches.rows[row].slots.len();
+        let mut of_slot = vec![(0.0, 0.0); slots];
+        for ((at, slot), own) in spots.iter().zip(self.habits) {
             if *at == row {
-                of_seat[*seat].0 += own.stake;
-                of_seat[*seat].1 += own.pressure;
+                of_slot[*slot].0 += own.stake;
+                of_slot[*slot].1 += own.pressure;
             }
         }
-        let stake: f64 = of_seat.iter().map(|s| s.0).sum();
-        let pressure: f64 = of_seat.iter().map(|s| s.1).sum();
-        let own: f64 = of_seat.iter().map(|s| s.0 * s.1).sum();
+        let stake: f64 = of_slot.iter().map(|s| s.0).sum();
+        let pressure: f64 = of_slot.iter().map(|s| s.1).sum();
+        let own: f64 = of_slot.iter().map(|s| s.0 * s.1).sum();
         (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
@@ -121,18 +121,18 @@ impl<'a> Board<'a> {
         pairs
     }
 
-    /// Seats that several threads share, in different caches.
-    fn pairs_of_seats(&self) -> Vec<(Spot, Spot)> {
-        let mut seats = self.spots.to_vec();
-        seats.sort_unstable();
-        seats.dedup();
-        if seats.len() == self.spots.len() || seats.len() > 2 * FEW {
+    /// Core slots that several threads share, in different caches.
+    fn pairs_of_slots(&self) -> Vec<(Spot, Spot)> {
+        let mut slots = self.spots.to_vec();
+        slots.sort_unstable();
+        slots.dedup();
+        if slots.len() == self.spots.len() || slots.len() > 2 * FEW {
             return Vec::new();
         }
-        let pairs = seats
+        let pairs = slots
             .iter()
             .enumerate()
-            .flat_map(|(row, a)| seats[row + 1..].iter().map(|b| (*a, *b)));
+            .flat_map(|(row, a)| slots[row + 1..].iter().map(|b| (*a, *b)));
         pairs.filter(|(a, b)| a.0 != b.0).collect()
     }
 }
@@ -167,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn seats_change_caches_with_all_their_threads() {
-        // Two that are hurt share a seat beside two that hurt; the other cache holds four that do neither.
+    fn core_slots_change_caches_with_all_their_threads() {
+        // Two that are hurt share a core slot beside two that hurt; the other cache holds four that do neither.
         let rows = habits(&[(1.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 1.0)]);
         let rows = [rows, habits(&[(0.0, 0.0); 4])].concat();
-        let spots = [0, 0, 1, 1, 2, 2, 3, 3].map(|seat| (seat / 2, seat % 2));
+        let spots = [0, 0, 1, 1, 2, 2, 3, 3].map(|slot| (slot / 2, slot % 2));
         let found = best(&rows, &spots, &caches(), &[]).unwrap();
         assert_eq!(found[0], found[1]);
         assert_eq!(found[2], found[3]);

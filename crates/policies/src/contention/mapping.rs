@@ -1,8 +1,8 @@
 //! Mappings of threads to last-level caches and, where threads share CPUs, to CPUs.
 //!
-//! Input: threads in order of what they demand. Output: per cache, per core slot, who goes there. A core slot is a CPU; threads of one
-//! core slot never run at the same time, so those that hurt each other most are put together ("local optimisation"); core slots are
-//! dealt to caches so that demands even out or poison stays apart ("global optimisation").
+//! Input: threads in order of what they demand. Output: per cache, per core slot, the threads that go there. A core slot is a CPU;
+//! threads of one core slot never run at the same time, so those that hurt each other most are put together ("local optimisation");
+//! core slots are dealt to caches so that demands even out or poison stays apart ("global optimisation").
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
@@ -12,23 +12,23 @@ pub(super) struct Caches {
     pub rows: Vec<CacheRow>,
     /// Row by CPU.
     of_cpu: Vec<usize>,
-    /// Seat within the row by CPU.
-    seat_of_cpu: Vec<usize>,
-    seats: usize,
+    /// Core slot within the row by CPU.
+    slot_of_cpu: Vec<usize>,
+    slots: usize,
 }
 
 /// A last-level cache.
 pub(super) struct CacheRow {
     pub group: GroupId,
     pub lines: f64,
-    /// A group per seat: its core, or its CPU where cores run several threads at once.
-    pub seats: Vec<GroupId>,
+    /// A group per core slot: its core, or its CPU where cores run several threads at once.
+    pub slots: Vec<GroupId>,
 }
 
-/// Threads by cache and seat, as rows of the caller's list.
+/// Threads by cache and core slot, as rows of the caller's list.
 pub(super) type Mapping = Vec<Vec<Vec<usize>>>;
 
-/// Where a thread is: row of the cache, seat within it.
+/// Where a thread is: row of the cache, core slot within it.
 pub(super) type Spot = (usize, usize);
 
 impl Caches {
@@ -37,8 +37,8 @@ impl Caches {
         let mut caches = Self {
             rows: Vec::with_capacity(groups.len()),
             of_cpu: vec![0; topology.cpus.len()],
-            seat_of_cpu: vec![0; topology.cpus.len()],
-            seats: topology.cpus.len().max(1),
+            slot_of_cpu: vec![0; topology.cpus.len()],
+            slots: topology.cpus.len().max(1),
         };
         for (row, group) in groups.iter().enumerate() {
             let by = if group.cores as usize == group.cpus.len() {
@@ -46,11 +46,11 @@ impl Caches {
             } else {
                 GroupBy::Cpu
             };
-            let mut seats = Vec::with_capacity(group.cpus.len());
+            let mut slots = Vec::with_capacity(group.cpus.len());
             for cpu in group.cpus.iter() {
                 caches.of_cpu[cpu.index()] = row;
-                caches.seat_of_cpu[cpu.index()] = seats.len();
-                seats.extend(topology.group_of(cpu, by).map(|g| g.id));
+                caches.slot_of_cpu[cpu.index()] = slots.len();
+                slots.extend(topology.group_of(cpu, by).map(|g| g.id));
             }
             let cache = group.cpus.lowest().map(|c| topology.llc_of(c));
             let lines = cache
@@ -59,7 +59,7 @@ impl Caches {
             caches.rows.push(CacheRow {
                 group: group.id,
                 lines,
-                seats,
+                slots,
             });
         }
         caches
@@ -67,23 +67,23 @@ impl Caches {
 
     /// Whether so many threads share CPUs.
     pub fn crowded(&self, threads: usize) -> bool {
-        threads > self.seats
+        threads > self.slots
     }
 
     /// The spot of a CPU.
     pub fn spot(&self, cpu: CpuId) -> Spot {
         let at = |table: &[usize]| table.get(cpu.index()).copied().unwrap_or(0);
-        (at(&self.of_cpu), at(&self.seat_of_cpu))
+        (at(&self.of_cpu), at(&self.slot_of_cpu))
     }
 
-    /// How many threads each seat of each cache takes, evenly by CPUs.
+    /// How many threads each core slot of each cache takes, evenly by CPUs.
     fn rooms(&self, threads: usize) -> Vec<Vec<usize>> {
-        let share = |row: &CacheRow| threads * row.seats.len() / self.seats;
+        let share = |row: &CacheRow| threads * row.slots.len() / self.slots;
         let mut quota: Vec<usize> = self.rows.iter().map(share).collect();
         let mut by_rest: Vec<usize> = (0..quota.len()).collect();
         by_rest.sort_by_key(|row| {
             (
-                std::cmp::Reverse(threads * self.rows[*row].seats.len() % self.seats),
+                std::cmp::Reverse(threads * self.rows[*row].slots.len() % self.slots),
                 *row,
             )
         });
@@ -94,15 +94,15 @@ impl Caches {
             .take(left)
             .for_each(|row| quota[*row] += 1);
         let spread = |(row, n): (&CacheRow, usize)| {
-            let seats = row.seats.len().max(1);
-            (0..seats)
-                .map(|seat| n / seats + usize::from(seat < n % seats))
+            let slots = row.slots.len().max(1);
+            (0..slots)
+                .map(|slot| n / slots + usize::from(slot < n % slots))
                 .collect()
         };
         self.rows.iter().zip(quota).map(spread).collect()
     }
 
-    /// Deals threads, highest demand first, seat by seat to the cache with the least demand so far.
+    /// Deals threads, highest demand first, core slot by core slot to the cache with the least demand so far.
     pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
         let mut table = Table::new(self.rooms(order.len()));
         let all: Vec<usize> = (0..self.rows.len()).collect();
@@ -148,18 +148,18 @@ impl Caches {
         table.mapping
     }
 
-    /// Where a mapping puts each thread, with equal caches, and equal seats of a cache, exchanged so that most stay where
+    /// Where a mapping puts each thread, with equal caches, and equal core slots of a cache, exchanged so that most stay where
     /// they are.
     pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
         let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
         let equal = |a: usize, b: usize| {
             let x = &self.rows[a];
             let y = &self.rows[b];
-            (x.lines, x.seats.len(), size(a)) == (y.lines, y.seats.len(), size(b))
+            (x.lines, x.slots.len(), size(a)) == (y.lines, y.slots.len(), size(b))
         };
         let mut stay = vec![0usize; self.rows.len() * self.rows.len()];
-        for (row, seats) in mapping.iter().enumerate() {
-            seats
+        for (row, slots) in mapping.iter().enumerate() {
+            slots
                 .iter()
                 .flatten()
                 .for_each(|t| stay[row * self.rows.len() + present[*t].0] += 1);
@@ -168,18 +168,18 @@ impl Caches {
             equal(a, b).then(|| stay[a * self.rows.len() + b])
         });
         let mut spots = present.to_vec();
-        for (seats, row) in mapping.iter().zip(order) {
+        for (slots, row) in mapping.iter().zip(order) {
             let stays = |from: usize, to: usize| {
-                seats[from]
+                slots[from]
                     .iter()
                     .filter(|t| present[**t] == (row, to))
                     .count()
             };
-            for (threads, seat) in seats
+            for (threads, slot) in slots
                 .iter()
-                .zip(matching(seats.len(), |a, b| Some(stays(a, b))))
+                .zip(matching(slots.len(), |a, b| Some(stays(a, b))))
             {
-                threads.iter().for_each(|t| spots[*t] = (row, seat));
+                threads.iter().for_each(|t| spots[*t] = (row, slot));
             }
         }
         spots
@@ -218,7 +218,7 @@ impl Table {
     fn new(rooms: Vec<Vec<usize>>) -> Self {
         let mapping = rooms
             .iter()
-            .map(|seats| vec![Vec::new(); seats.len()])
+            .map(|slots| vec![Vec::new(); slots.len()])
             .collect();
         Self {
             demand: vec![0.0; rooms.len()],
@@ -233,27 +233,27 @@ impl Table {
             - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The first seat with room that is the most occupied, so that seats fill one after the other.
-    fn open_seat(&self, cache: usize) -> Option<usize> {
+    /// The first core slot with room that is the most occupied, so that core slots fill one after the other.
+    fn open_slot(&self, cache: usize) -> Option<usize> {
         (0..self.rooms[cache].len()).find(|s| self.mapping[cache][*s].len() < self.rooms[cache][*s])
     }
 
-    /// Deals seat-loads of threads to the cache of `among` with the least demand; returns who found no room.
+    /// Deals slot-loads of threads to the cache of `among` with the least demand; returns the threads that found no room.
     fn deal(&mut self, order: &[usize], demand: &[f64], among: &[usize]) -> Vec<usize> {
         let mut waiting = order.iter().copied().peekable();
         while waiting.peek().is_some() {
             let open = among
                 .iter()
                 .copied()
-                .filter(|c| self.open_seat(*c).is_some());
+                .filter(|c| self.open_slot(*c).is_some());
             let next =
                 open.min_by(|a, b| self.demand[*a].total_cmp(&self.demand[*b]).then(a.cmp(b)));
-            let Some((cache, seat)) = next.and_then(|c| Some((c, self.open_seat(c)?))) else {
+            let Some((cache, slot)) = next.and_then(|c| Some((c, self.open_slot(c)?))) else {
                 break;
             };
-            while self.mapping[cache][seat].len() < self.rooms[cache][seat] {
+            while self.mapping[cache][slot].len() < self.rooms[cache][slot] {
                 let Some(thread) = waiting.next() else { break };
-                self.mapping[cache][seat].push(thread);
+                self.mapping[cache][slot].push(thread);
                 self.demand[cache] += demand[thread];
             }
         }
@@ -264,9 +264,9 @@ impl Table {
     fn fill(&mut self, threads: &[usize], caches: &[usize]) {
         let mut waiting = threads.iter().copied();
         for &cache in caches {
-            for (seat, room) in self.mapping[cache].iter_mut().zip(&self.rooms[cache]) {
-                let more = room - seat.len();
-                seat.extend(waiting.by_ref().take(more));
+            for (slot, room) in self.mapping[cache].iter_mut().zip(&self.rooms[cache]) {
+                let more = room - slot.len();
+                slot.extend(waiting.by_ref().take(more));
             }
         }
     }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_finds_a_seat_whatever_the_numbers() {
+    fn every_thread_finds_a_core_slot_whatever_the_numbers() {
         let caches = caches();
         for n in 0..20 {
             for poison in 0..=n {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_caches_and_seats_are_exchanged_rather_than_threads_moved() {
+    fn equal_caches_and_core_slots_are_exchanged_rather_than_threads_moved() {
         let present = [(1, 1), (1, 0), (0, 1), (0, 0)];
         let mapping = vec![vec![vec![0], vec![1]], vec![vec![2], vec![3]]];
         assert_eq!(caches().nearest(mapping, &present), present);

@@ -95,8 +95,8 @@ struct Contention {
     split: Option<Split>,
 }
 
-/// A thread in this mapping.
-struct Seated<'a> {
+/// A thread that ran lately, in this mapping.
+struct Running<'a> {
     info: &'a ThreadInfo,
     evidence: usize,
 }
@@ -152,33 +152,33 @@ impl Contention {
         }
     }
 
-    fn last(&self, seated: &Seated<'_>) -> evidence::Use {
-        self.evidence[seated.evidence].last.unwrap_or_default()
+    fn last(&self, running: &Running<'_>) -> evidence::Use {
+        self.evidence[running.evidence].last.unwrap_or_default()
     }
 
     /// Marks the half that holds most; who is in it stays unless another holds clearly more.
-    fn find_large(&mut self, seated: &[Seated<'_>], demand: &[f64]) {
+    fn find_large(&mut self, running: &[Running<'_>], demand: &[f64]) {
         let held = |t: usize| {
             demand[t]
-                * if self.evidence[seated[t].evidence].large {
+                * if self.evidence[running[t].evidence].large {
                     STICKY
                 } else {
                     1.0
                 }
         };
-        let mut order: Vec<usize> = (0..seated.len()).collect();
+        let mut order: Vec<usize> = (0..running.len()).collect();
         order.sort_by(|a, b| held(*b).total_cmp(&held(*a)).then(a.cmp(b)));
         for (nth, t) in order.into_iter().enumerate() {
-            self.evidence[seated[t].evidence].large = nth < seated.len() / 2;
+            self.evidence[running[t].evidence].large = nth < running.len() / 2;
         }
     }
 
     /// Threads by class, the most demanding first, and the misses that each has at stake.
-    fn classify(&mut self, seated: &[Seated<'_>], demand: &[f64]) -> (Groups, Vec<f64>) {
-        self.find_large(seated, demand);
+    fn classify(&mut self, running: &[Running<'_>], demand: &[f64]) -> (Groups, Vec<f64>) {
+        self.find_large(running, demand);
         let mut groups = Groups::default();
-        let mut stake = Vec::with_capacity(seated.len());
-        for (t, who) in seated.iter().enumerate() {
+        let mut stake = Vec::with_capacity(running.len());
+        for (t, who) in running.iter().enumerate() {
             let evidence = &mut self.evidence[who.evidence];
             evidence.classify(self.mpki);
             stake.push(evidence.at_stake(self.mpki));
@@ -200,8 +200,8 @@ impl Contention {
     }
 
     /// The mapping that the classes ask for, as near to the present one as equal caches and cores allow.
-    fn proposal(&mut self, seated: &[Seated<'_>], demand: &[f64], near: &[Spot]) -> Vec<Spot> {
-        let (groups, stake) = self.classify(seated, demand);
+    fn proposal(&mut self, running: &[Running<'_>], demand: &[f64], near: &[Spot]) -> Vec<Spot> {
+        let (groups, stake) = self.classify(running, demand);
         let mapping = if groups.poison.is_empty() {
             let mut order: Vec<usize> = (0..demand.len()).collect();
             order.sort_by(|a, b| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b)));
@@ -214,30 +214,30 @@ impl Contention {
     }
 
     /// Threads that ran, or wanted to, within an interval.
-    fn seated<'a>(&self, view: &View<'a>) -> Vec<Seated<'a>> {
+    fn running<'a>(&self, view: &View<'a>) -> Vec<Running<'a>> {
         let lately = |row: &usize| {
             let stirred = self.evidence[*row].stirred;
             stirred.is_some_and(|then| view.now.since(then) < self.every)
         };
         let rows = (0..view.threads.len()).filter(lately);
-        let seat = |row| Seated {
+        let entry = |row| Running {
             info: &view.threads[row],
             evidence: row,
         };
-        rows.map(seat).collect()
+        rows.map(entry).collect()
     }
 
     /// Maps the threads anew, where it is time for that and something speaks for it.
     fn map(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
-        let seated = self.seated(view);
-        let ids: Vec<ThreadId> = seated.iter().map(|s| s.info.id).collect();
+        let running = self.running(view);
+        let ids: Vec<ThreadId> = running.iter().map(|s| s.info.id).collect();
         let alive: Vec<ThreadId> = view.threads.iter().map(|t| t.id).collect();
         if !self.settle.due(&alive, &ids) {
             return Vec::new();
         }
         self.evidence.iter_mut().for_each(Evidence::close);
-        let demand: Vec<f64> = seated.iter().map(|s| self.last(s).occupancy).collect();
-        let ipc: Vec<Option<f64>> = seated
+        let demand: Vec<f64> = running.iter().map(|s| self.last(s).occupancy).collect();
+        let ipc: Vec<Option<f64>> = running
             .iter()
             .map(|s| self.evidence[s.evidence].ipc)
             .collect();
@@ -246,7 +246,7 @@ impl Contention {
             return Vec::new();
         }
         // For whoever was never told anything, the place it runs at counts.
-        let near: Vec<Spot> = seated
+        let near: Vec<Spot> = running
             .iter()
             .map(|s| {
                 let told = self.spot(s.info.id);
@@ -255,28 +255,28 @@ impl Contention {
             .collect();
         match self.settle.judge(&near, &ipc) {
             Verdict::Kept => Vec::new(),
-            Verdict::Back(spots) => self.tell(&seated, &spots, &demand, Some(BACK)),
+            Verdict::Back(spots) => self.tell(&running, &spots, &demand, Some(BACK)),
             Verdict::Nothing => {
                 let first = self.settle.is_new();
                 let next = if first {
-                    Some(self.proposal(&seated, &demand, &near))
+                    Some(self.proposal(&running, &demand, &near))
                 } else {
-                    self.exchanged(&seated, &near)
+                    self.exchanged(&running, &near)
                 };
                 self.settle.attempt(&near, &ipc, next.as_deref());
                 let rule = (!first).then_some(EXCHANGED);
-                next.map_or_else(Vec::new, |spots| self.tell(&seated, &spots, &demand, rule))
+                next.map_or_else(Vec::new, |spots| self.tell(&running, &spots, &demand, rule))
             }
         }
     }
 
     /// The mapping after the most promising exchange.
-    fn exchanged(&self, seated: &[Seated<'_>], spots: &[Spot]) -> Option<Vec<Spot>> {
-        let habits = |s: &Seated<'_>| Habits {
+    fn exchanged(&self, running: &[Running<'_>], spots: &[Spot]) -> Option<Vec<Spot>> {
+        let habits = |s: &Running<'_>| Habits {
             stake: self.evidence[s.evidence].ipc_at_stake(),
             pressure: self.evidence[s.evidence].pressure(),
         };
-        let habits: Vec<Habits> = seated.iter().map(habits).collect();
+        let habits: Vec<Habits> = running.iter().map(habits).collect();
         exchange::best(&habits, spots, &self.caches, self.settle.refused())
     }
 
@@ -288,26 +288,26 @@ impl Contention {
     /// Placements of those whose group changed.
     fn tell(
         &mut self,
-        seated: &[Seated<'_>],
+        running: &[Running<'_>],
         spots: &[Spot],
         demand: &[f64],
         rule: Option<&'static str>,
     ) -> Vec<ThreadPlacement> {
-        let crowded = self.caches.crowded(seated.len());
+        let crowded = self.caches.crowded(running.len());
         let mut loads = vec![0.0; self.caches.rows.len()];
         let each = spots.iter().zip(demand);
         each.for_each(|((row, _), d)| loads[*row] += d);
-        let mut told = Vec::with_capacity(seated.len());
+        let mut told = Vec::with_capacity(running.len());
         let mut placements = Vec::new();
-        for ((who, &(row, seat)), demand) in seated.iter().zip(spots).zip(demand) {
+        for ((who, &(row, slot)), demand) in running.iter().zip(spots).zip(demand) {
             let thread = who.info.id;
             let cache = &self.caches.rows[row];
             let group = if crowded {
-                cache.seats[seat]
+                cache.slots[slot]
             } else {
                 cache.group
             };
-            told.push((thread, (row, seat), group));
+            told.push((thread, (row, slot), group));
             let known = self.told.binary_search_by_key(&thread, |t| t.0);
             let same = known.is_ok_and(|r| self.told[r].2 == group);
             if !same || !who.info.allowed.is_subset(&self.topology.group(group).cpus) {
@@ -329,7 +329,7 @@ impl Contention {
 
     fn reason(
         &self,
-        who: &Seated<'_>,
+        who: &Running<'_>,
         row: usize,
         demand: f64,
         loads: &[f64],
@@ -350,9 +350,9 @@ impl Contention {
     /// Divides the caches anew, where that is wanted and worth it.
     fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
         let mut split = self.split.take()?;
-        let seated = self.seated(view);
-        let known = seated.iter().any(|s| self.last(s).occupancy > 0.0);
-        let claim = |s: &Seated<'_>| Claim {
+        let running = self.running(view);
+        let known = running.iter().any(|s| self.last(s).occupancy > 0.0);
+        let claim = |s: &Running<'_>| Claim {
             program: s.info.program,
             cache: self.spot(s.info.id).map_or(0, |spot| spot.0),
             appetite: if known {
@@ -362,7 +362,7 @@ impl Contention {
             },
             poison: self.evidence[s.evidence].class == Class::Poison,
         };
-        let claims: Vec<Claim> = seated.iter().map(claim).collect();
+        let claims: Vec<Claim> = running.iter().map(claim).collect();
         let classes = split.divide(&claims);
         self.split = Some(split);
         classes

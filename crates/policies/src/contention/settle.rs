@@ -1,6 +1,6 @@
 //! Settling: how long a mapping is held, and whether another one helped.
 //!
-//! Input: at each interval who is here; when one is due, the present mapping, the speeds reached with it, and the next one to
+//! Input: at each interval the threads; when one is due, the present mapping, the speeds reached with it, and the next one to
 //! try. Output: whether to go on with it. Another mapping is first tried for two intervals and kept only for a clear gain:
 //! programs have phases, and what a phase does must not pass for what the mapping did. After some more time it must prove
 //! itself again. Each one that was not kept makes the next wait eight times as long, so threads are moved a few times at the start
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 #[derive(Default)]
 pub(super) struct Settle {
     alive: Vec<ThreadId>,
-    seated: Vec<ThreadId>,
+    running: Vec<ThreadId>,
     fresh: bool,
     /// Intervals that a mapping is held for, and how many of them are left.
     hold: u32,
@@ -49,9 +49,9 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Moves on by an interval; says whether it is time to look. `alive` are all threads, `seated` those that run: others
+    /// Moves on by an interval; says whether it is time to look. `alive` are all threads, `running` those that run; others
     /// begin everything anew, others that run end a trial.
-    pub fn due(&mut self, alive: &[ThreadId], seated: &[ThreadId]) -> bool {
+    pub fn due(&mut self, alive: &[ThreadId], running: &[ThreadId]) -> bool {
         if self.alive != alive {
             *self = Self {
                 alive: alive.to_vec(),
@@ -60,8 +60,8 @@ impl Settle {
                 ..Self::default()
             };
         }
-        if self.seated != seated {
-            self.seated = seated.to_vec();
+        if self.running != running {
+            self.running = running.to_vec();
             self.refused.clear();
             (self.before, self.proving) = (None, false);
         }

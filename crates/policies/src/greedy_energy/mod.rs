@@ -10,7 +10,7 @@
 //! From the paper: utilisation is busy cycles over frequency times slice, with the frequency of the slice; a cache is contended where
 //! the mean miss rate of the last k slices exceeds that of the j before by a tolerance, looked at at every level (a core's own
 //! caches, those that clusters share, the last one); sharing is favourable where a program's threads miss less together;
-//! affinity is hard; threads that are younger than k slices move nobody.
+//! affinity is hard; threads that are younger than k slices cause no moves.
 //!
 //! Decided here:
 //! - Power of the next slice: `P = static + sum over cores of idle power * (1 - U) + sum over CPUs of a U + b FP + m misses`; a, b and m by core
@@ -18,8 +18,8 @@
 //!   power of the machine file. Where energy is not measured a is 1 W, b .5 nJ, m the machine file's energy of a line, and reasons say so.
 //!   Where energy is charged to threads by time on CPUs, as from RAPL, idle power counts twice and moves gain less than predicted.
 //! - Speed: the sum over threads of their CPU share, threads on one CPU sharing it evenly; less where SMT siblings are busy or collide at
-//!   the floating-point unit; times `1 - stalls * change of misses`. Stalls are misses times the latency of memory. Whoever
-//!   leaves a contended cache misses less by the tolerance, whoever comes to one more.
+//!   the floating-point unit; times `1 - stalls * change of misses`. Stalls are misses times the latency of memory. A
+//!   thread that leaves a contended cache misses less by the tolerance, one that comes to it more.
 //! - Cost is `P / speed^time_weight`; a move must lower it by a quarter of the tolerance, and none follows within k slices.
 //! - Cores are emptied only while the mean utilisation of those in use is below a half, whatever `time_weight` says: busy threads that
 //!   are put together do the same work later at more energy, as long as idle cores draw anything.

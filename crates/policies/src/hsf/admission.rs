@@ -38,15 +38,15 @@ impl Hsf {
     }
 
     fn rows(&self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Vec<(f64, GroupId)> {
-        let seats = self.seats.ranks();
-        // As long as a core is free, whoever comes takes the fastest free one.
-        let free = seats
+        let types = self.slots.ranks();
+        // As long as a core is free, a new thread takes the fastest free one.
+        let free = types
             .iter()
             .zip(quota)
             .position(|(r, q)| *q < r.cores.len());
-        let last = free.unwrap_or(seats.len() - 1);
+        let last = free.unwrap_or(types.len() - 1);
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
-        for (rank, seat) in seats.iter().enumerate().take(last) {
+        for (rank, core_type) in types.iter().enumerate().take(last) {
             let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
             // The table is compared with threads' own factors.
             let counts =
@@ -66,10 +66,10 @@ impl Hsf {
                     inside * (1.0 - self.margin)
                 };
                 let least = rows.last().map_or(least, |above| least.min(above.0));
-                rows.push((least.max(0.0), seat.group));
+                rows.push((least.max(0.0), core_type.group));
             }
         }
-        rows.push((0.0, seats[last].group));
+        rows.push((0.0, types[last].group));
         rows
     }
 }

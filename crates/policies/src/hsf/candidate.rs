@@ -14,7 +14,7 @@ use crate::speedup::{self, Active, Kind};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     pub thread: ThreadId,
-    /// Decisions in a row that ranked it below its seat.
+    /// Decisions in a row that ranked it below the one it was assigned.
     pub doubt: u32,
     /// Moves, fading.
     pub restless: f64,
@@ -57,11 +57,11 @@ pub(super) struct Candidate<'a> {
     pub class: HintClass,
     /// What it is ranked by: its SF or the average, weighed, or infinite when it is sent somewhere to be measured.
     pub key: f64,
-    /// The rank it has, if it was given one.
-    pub seat: Option<usize>,
+    /// The rank it was assigned, if any.
+    pub assigned: Option<usize>,
     pub memory: Memory,
     pub sent: Option<Trip>,
-    /// It was sent where it is: it has no claim to that seat.
+    /// It was sent where it is: it has no claim to that core slot.
     pub visits: bool,
     /// It is ranked by its own factor: it is the only active thread of its program, or each counts for itself.
     pub alone: bool,
@@ -121,11 +121,11 @@ impl Hsf {
     }
 
     fn known<'a>(&self, view: &View<'a>, active: &[&'a ThreadInfo]) -> Vec<Candidate<'a>> {
-        let slowest = self.seats.ranks().len().saturating_sub(1);
+        let slowest = self.slots.ranks().len().saturating_sub(1);
         let mut factors = view.column(self.source.metric);
         let mut beside = view.column(self.source.beside.unwrap_or_default());
         let mut memories = self.memory.iter().peekable();
-        let present = self.seats.present_of(active);
+        let present = self.slots.present_of(active);
         let candidate = |(info, (rank, given)): (&'a ThreadInfo, (usize, bool))| {
             while memories.next_if(|m| m.thread < info.id).is_some() {}
             let memory = memories.next_if(|m| m.thread == info.id).copied();
@@ -142,7 +142,7 @@ impl Hsf {
                 sf,
                 class: HintClass::of(info, sf, rank == slowest, slack),
                 key: 0.0,
-                seat: given.then_some(rank),
+                assigned: given.then_some(rank),
                 memory,
                 sent: None,
                 visits: false,
@@ -156,7 +156,7 @@ impl Hsf {
 
     /// What big cores are worth to an application whose threads are like this one.
     fn worth(&self, program: &Active, sf: Option<f64>) -> f64 {
-        let big = self.seats.ranks().first().map_or(0, |r| r.cores.len());
+        let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let sf = sf.unwrap_or(program.sf);
         let threads = program.threads;
         match self.tlp {

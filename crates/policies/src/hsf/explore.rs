@@ -34,8 +34,8 @@ impl Hsf {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
             let end = c
-                .seat
-                .and_then(|seat| [0, last].iter().position(|r| *r == seat));
+                .assigned
+                .and_then(|rank| [0, last].iter().position(|r| *r == rank));
             if let Some(end) = end {
                 c.memory.been[end] = Some(now);
             }
@@ -117,7 +117,7 @@ impl Hsf {
                 .memory
                 .forced
                 .is_none_or(|at| now.since(at) >= c.memory.gap);
-            c.misses >= MISSES && waited && c.seat != Some(0) && c.class == HintClass::Full
+            c.misses >= MISSES && waited && c.assigned != Some(0) && c.class == HintClass::Full
         };
         let next = all
             .iter_mut()

@@ -1,7 +1,7 @@
 //! `hsf`: the threads with the highest speed-up factors run on the fastest cores.
 //!
 //! Idea: aggregate speed-up is the sum over threads on big cores of SF - 1, so it is greatest when the big cores go to the
-//! highest SFs. Threads are ranked by SF and seated by core type, fastest first. Threads of one application are ranked by what big
+//! highest SFs. Threads are ranked by SF and placed by core type, fastest first. Threads of one application are ranked by what big
 //! cores are worth to the application (`tlp`), so that a serial phase comes before a parallel one.
 //!
 //! Source: "HSP" in PMCTrack, section 4.1.1; "HSF" in PMCSched, section 4 (after Koufaty et al., EuroSys 2010, and Saez et
@@ -33,7 +33,7 @@
 //!   thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
 //!   own word (`qos_permille`); neither is sent to be measured.
 //! - With `clamp=on` the frequency follows the core slot: a thread that comes to a fast core is asked for in full at once, instead of
-//!   when its load has grown there, and one that was seated low does not hold up clocks that it gains little from.
+//!   when its load has grown there, and one that was placed low does not hold up clocks that it gains little from.
 
 mod admission;
 mod candidate;
@@ -49,7 +49,7 @@ use countersteer_model::placement::{
     AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement,
 };
 use countersteer_model::policy::{
-    HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
+    CoreSlots, HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos};
@@ -139,7 +139,7 @@ struct Hsf {
     margin: f64,
     patience: f64,
     refresh: Nanos,
-    seats: Seats,
+    slots: CoreSlots,
     memory: Vec<Memory>,
     last_refresh: Nanos,
     /// The thread that is on a big core to have its phase put into its table.
@@ -189,7 +189,7 @@ impl Hsf {
                 Vec::new()
             },
             between: speeds::between(topology),
-            seats: Seats::new(topology),
+            slots: CoreSlots::new(topology),
             memory: Vec::new(),
             last_refresh: Nanos::ZERO,
             visit: None,
@@ -207,7 +207,7 @@ impl Hsf {
             .zip(ranks)
             .map(|(c, rank)| {
                 // Half is forgotten in about 23 decisions.
-                let moved = c.seat.is_some_and(|seat| seat != *rank) && !explored;
+                let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
                 Memory {
                     restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
                     ..c.memory
@@ -217,7 +217,7 @@ impl Hsf {
     }
 
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
-        let ranks = self.seats.ranks().iter().zip(&self.between);
+        let ranks = self.slots.ranks().iter().zip(&self.between);
         let predicted =
             c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
         let told = c.info.told.filter(|t| t.priority != 0);
@@ -233,18 +233,18 @@ impl Hsf {
 
 /// Why a candidate has this rank.
 fn rule(c: &Candidate<'_>, rank: usize) -> &'static str {
-    match (c.sent, c.sf, c.seat) {
+    match (c.sent, c.sf, c.assigned) {
         (Some(Trip::Measure), ..) => "sent to be measured on this core type",
         (Some(Trip::Refresh), ..) => {
             "sent to a big core since its phase is not in its history table"
         }
         _ if rank > 0 && c.class != HintClass::Full => c.class.rule().unwrap_or_default(),
         (_, None, _) => "no speed-up factor yet: taken as the average of the others",
-        (.., Some(seat)) if seat == rank => "keeps its core type",
-        (.., Some(seat)) if seat < rank && c.visits => {
+        (.., Some(assigned)) if assigned == rank => "keeps its core type",
+        (.., Some(assigned)) if assigned < rank && c.visits => {
             "was on a big core for its history table, and others gain more there"
         }
-        (.., Some(seat)) if seat < rank => "others gain more from its faster core",
+        (.., Some(assigned)) if assigned < rank => "others gain more from its faster core",
         (.., Some(_)) => "gains more from a faster core than who had it",
         _ => "ranked by speed-up factor",
     }
@@ -274,7 +274,7 @@ impl Policy for Hsf {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let (mut all, programs) = self.candidates(view);
-        let quota = self.seats.quota(all.len());
+        let quota = self.slots.quota(all.len());
         if quota.is_empty() {
             return Placement::default();
         }
@@ -290,7 +290,7 @@ impl Policy for Hsf {
         let turned = self.take_turns(view, &all, &programs, &mut ranks);
         let wanted: Vec<(&ThreadInfo, usize)> =
             all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
-        let told = self.seats.seat(&wanted, true);
+        let told = self.slots.assign(&wanted, true);
         let place = |(row, group): (usize, GroupId)| {
             let c = &all[row];
             let rank = ranks[row];

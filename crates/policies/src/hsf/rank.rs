@@ -1,4 +1,4 @@
-//! Who gets which core type, with hysteresis; turns of the threads of one application.
+//! Ranks of threads (which core type each gets), with hysteresis; turns of the threads of one application.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use countersteer_model::topology::GroupBy;
 use super::candidate::{Candidate, Programs};
 use super::{Hsf, Tlp};
 
-/// What a thread offers for a seat.
+/// What a thread offers for a core slot.
 struct Bid {
     row: usize,
     key: f64,
@@ -20,7 +20,7 @@ struct Bid {
 }
 
 impl Hsf {
-    /// Brings doubts up to date: who would sit lower if SFs alone decided?
+    /// Counts, per thread, the decisions in a row that would rank it lower if SFs alone decided.
     pub(super) fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
         if quota.len() < 2 {
             return;
@@ -28,15 +28,15 @@ impl Hsf {
         let mut rest: Vec<(f64, usize, usize)> = all
             .iter()
             .enumerate()
-            .map(|(row, c)| (c.key, c.seat.map_or(0, |seat| seat + 1), row))
+            .map(|(row, c)| (c.key, c.assigned.map_or(0, |rank| rank + 1), row))
             .collect();
         let order = |a: &(f64, usize, usize), b: &(f64, usize, usize)| {
             b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2)))
         };
-        for (rank, seats) in quota.iter().enumerate() {
-            for (_, _, row) in first(&mut rest, *seats, order) {
+        for (rank, slots) in quota.iter().enumerate() {
+            for (_, _, row) in first(&mut rest, *slots, order) {
                 let c = &mut all[row];
-                let below = c.seat.is_some_and(|seat| rank > seat);
+                let below = c.assigned.is_some_and(|assigned| rank > assigned);
                 c.memory.doubt = match (c.visits, below) {
                     (true, _) => u32::MAX,
                     (_, true) => c.memory.doubt.saturating_add(1),
@@ -54,15 +54,15 @@ impl Hsf {
             .enumerate()
             .map(|(row, c)| self.bid(row, c))
             .collect();
-        // Whoever is left over after the other types gets the slowest.
-        for (rank, seats) in quota.iter().enumerate().take(quota.len() - 1) {
+        // Threads left over after the other types get the slowest.
+        for (rank, slots) in quota.iter().enumerate().take(quota.len() - 1) {
             let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
             let order = |a: &Bid, b: &Bid| {
                 worth(b)
                     .total_cmp(&worth(a))
                     .then((a.here, a.row).cmp(&(b.here, b.row)))
             };
-            for bid in first(&mut rest, *seats, order) {
+            for bid in first(&mut rest, *slots, order) {
                 ranks[bid.row] = rank;
             }
         }
@@ -76,9 +76,9 @@ impl Hsf {
             row,
             key: c.key,
             held: c.key * (1.0 + self.margin * strength),
-            holds_from: c.seat.filter(|_| !doubted).unwrap_or(usize::MAX),
-            // Without a seat of its own, a thread is best left where it happens to be.
-            here: c.seat.unwrap_or_else(|| self.seats.rank_of(c.info.cpu)),
+            holds_from: c.assigned.filter(|_| !doubted).unwrap_or(usize::MAX),
+            // Without a core slot of its own, a thread is best left where it happens to be.
+            here: c.assigned.unwrap_or_else(|| self.slots.rank_of(c.info.cpu)),
         }
     }
 

@@ -5,7 +5,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CoreTypeId;
 
 /// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
-/// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.
+/// asked for before is not throttled on the fast core, and one that is placed low does not drive up clocks that others share.
 pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
     let types: Vec<_> = types(topology).collect();
     if types.len() < 2 {

@@ -175,7 +175,7 @@ impl Joint {
     }
 
     /// Gives threads without a core the best one that is left.
-    fn seat(&mut self, heavy: &[&ThreadInfo], now: Nanos) {
+    fn assign(&mut self, heavy: &[&ThreadInfo], now: Nanos) {
         let mut load = vec![0usize; self.places.spots.len()];
         let mut behind = vec![0usize; self.places.caches.len()];
         let keeps: Vec<ThreadId> = heavy.iter().map(|t| t.id).collect();
@@ -435,7 +435,7 @@ impl Policy for Joint {
         self.note(view, &stirred);
         let is_heavy = |t: &&ThreadInfo| self.threads.get(&t.id).is_some_and(|e| e.duty >= HEAVY);
         let heavy: Vec<&ThreadInfo> = view.threads.iter().filter(is_heavy).collect();
-        self.seat(&heavy, view.now);
+        self.assign(&heavy, view.now);
         if !self.visit(&heavy, view.now) && view.now.since(self.searched) >= self.every {
             self.searched = view.now;
             let reached = self.reached();

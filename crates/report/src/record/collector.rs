@@ -299,7 +299,7 @@ impl Recorder for Collector {
         let step = self.steps.saturating_sub(1);
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
-        row.unheeded = applied.unheeded;
+        row.unsupported = applied.unsupported;
         row.admission = placement
             .admission
             .as_ref()

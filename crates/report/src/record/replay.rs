@@ -179,7 +179,7 @@ impl Engine for ReplayEngine<'_> {
             changed: row.changed,
             gone: row.gone,
             refused: row.refused,
-            unheeded: row.unheeded,
+            unsupported: row.unsupported,
             ..Applied::default()
         })
     }

@@ -21,8 +21,8 @@ pub struct StepRow {
     pub gone: u32,
     /// Threads that may not run where they were sent.
     pub refused: u32,
-    /// Frequency hints and cache partitions that the machine does not have, or refuses.
-    pub unheeded: u32,
+    /// Frequency hints and cache partitions that are unsupported or were rejected.
+    pub unsupported: u32,
     /// The admission table that was set, if any.
     pub admission: Option<AdmissionRow>,
 }

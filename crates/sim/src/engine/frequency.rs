@@ -1,4 +1,4 @@
-//! Frequencies as state: who runs what, how busy it is, what the policy asked for, what the package may take.
+//! Frequencies as state, from the load of each CPU, what the policy asked for, and what the package may take.
 //!
 //! Input: a topology with operating points, and at each look the running threads, utilisations and clamps. Output: a row of
 //! operating points for each clock. Without operating points nothing is looked at.
@@ -125,7 +125,7 @@ impl Clocks {
     }
 
     /// Whether clamps act on it.
-    pub fn heeds_clamps(&self) -> bool {
+    pub fn applies_clamps(&self) -> bool {
         self.governor == Governor::Schedutil
     }
 

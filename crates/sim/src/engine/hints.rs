@@ -62,9 +62,9 @@ impl Simulation {
         asked
     }
 
-    /// Takes over a clamp; whether anything heeds it.
+    /// Takes over a clamp; whether anything follows it.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
-        if !self.clocks.as_ref().is_some_and(Clocks::heeds_clamps) {
+        if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
             return clamp == Clamp::FREE;
         }
         self.clamps.resize(self.threads.len(), Clamp::FREE);
@@ -74,17 +74,17 @@ impl Simulation {
         true
     }
 
-    /// Divides caches among classes; how many of them are not heeded.
+    /// Divides caches among classes; how many of them are unsupported.
     ///
     /// Classes whose ways overlap have their union together. Bandwidth is nobody's own.
     pub(super) fn divide(&mut self, classes: &[CacheClass]) -> u32 {
         let mut by_cache: BTreeMap<CacheId, Parts> = BTreeMap::new();
-        let mut unheeded = 0;
+        let mut unsupported = 0;
         for class in classes {
             let members = self.members(&class.members);
-            let mut heeded = true;
+            let mut supported = true;
             for share in &class.shares {
-                heeded &= share.bandwidth.is_none();
+                supported &= share.bandwidth.is_none();
                 let Some(ways) = share.ways else { continue };
                 let cpu = self
                     .topology
@@ -98,7 +98,7 @@ impl Simulation {
                 let mask = (u64::MAX >> 64u32.saturating_sub(ways.count).min(63)) << first.min(63);
                 join(parts, mask, &members);
             }
-            unheeded += u32::from(!heeded);
+            unsupported += u32::from(!supported);
         }
         let given_back = self
             .divided
@@ -116,11 +116,11 @@ impl Simulation {
                 .collect();
             let enough = parts.iter().map(|(share, _)| share).sum::<f64>() <= 1.0 + 1e-9;
             if !enough || !self.progress.divide(*cache, &parts, self.now) {
-                unheeded += parts.len() as u32;
+                unsupported += parts.len() as u32;
             }
         }
         self.divided = by_cache.into_keys().collect();
-        unheeded
+        unsupported
     }
 
     fn members(&self, members: &Members) -> Vec<ThreadId> {

@@ -74,14 +74,14 @@ impl Engine for Simulation {
         let mut applied = Applied::default();
         for entry in &placement.threads {
             self.place(entry.thread, &entry.target, &mut applied);
-            let unheeded = |c| !self.clamp(entry.thread, c);
-            applied.unheeded += u32::from(entry.clamp.is_some_and(unheeded));
+            let unsupported = |c| !self.clamp(entry.thread, c);
+            applied.unsupported += u32::from(entry.clamp.is_some_and(unsupported));
             if let Some(weight) = entry.weight {
                 self.linux.set_weight(entry.thread, weight, self.now);
             }
         }
         if let Some(classes) = &placement.caches {
-            applied.unheeded += self.divide(classes);
+            applied.unsupported += self.divide(classes);
         }
         if let Some(table) = &placement.admission {
             self.admission = Some(table.clone());

@@ -100,7 +100,7 @@ pub trait ProgressModel {
     fn set_point(&mut self, _cpu: CpuId, _point: usize, _now: Nanos) {}
 
     /// Gives threads parts of a cache behind the cores, as shares of its lines that do not overlap; no parts give it back to
-    /// everybody. Says whether the model heeds it.
+    /// everybody. Says whether the model supports it.
     fn divide(&mut self, _cache: CacheId, _parts: &[(f64, Vec<ThreadId>)], _now: Nanos) -> bool {
         false
     }

@@ -26,8 +26,9 @@ pub struct BpfRequest<'a> {
     pub threads: usize,
     /// The sampling period, if there is one.
     pub interval: Option<Nanos>,
-    /// A thread that has had a CPU for less than that is read next time: it would be interrupted for that.
-    pub sparing: Nanos,
+    /// Least time between two readings of a running thread: one that has had its CPU for less is read next time, since a reading
+    /// interrupts it.
+    pub spacing: Nanos,
 }
 
 /// What counts of one set on one class of CPUs are called.

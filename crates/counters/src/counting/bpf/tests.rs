@@ -7,7 +7,7 @@ use countersteer_model::sample::{Row, Sample};
 use countersteer_model::units::CoreTypeId;
 
 use super::super::follow::{Follower, TaskEvent};
-use super::super::request::SPARING_NS;
+use super::super::request::SPACING_NS;
 use super::super::request::testing::request;
 use super::super::session::Session;
 use super::interface::TakeReport;
@@ -252,7 +252,7 @@ fn the_session_waits_for_threads_that_are_about_to_leave_their_cpus() {
 fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
     let (mut backend, _) = backend(Vec::new());
     let request = request(1, None);
-    let opening = request.opening(SPARING_NS);
+    let opening = request.opening(SPACING_NS);
     let error = backend.attach(&opening, &[(5, 5)]).unwrap_err().to_string();
     assert_eq!(
         error,

@@ -137,7 +137,7 @@ fn run_with(
         totals,
         switched: Arc::clone(&switched),
     };
-    let mut session = Session::over(request, SPARING_NS, (Box::new(fake), follower, None));
+    let mut session = Session::over(request, SPACING_NS, (Box::new(fake), follower, None));
     let mut seen = Seen::new();
     let mut sink = |tick: &Tick<'_>| {
         for row in tick.readings.iter() {
@@ -307,7 +307,7 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
 
 #[test]
 fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
-    let ms = |period| sample_ns(period * MS, SPARING_NS);
+    let ms = |period| sample_ns(period * MS, SPACING_NS);
     assert_eq!(
         [1, 4, 10, 20, 50, 100, 1000].map(ms),
         [MS / 2, 2 * MS, 5 * MS, 5 * MS, 5 * MS, 10 * MS, 100 * MS]
@@ -316,5 +316,5 @@ fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
         [10, 100].map(|period| sample_ns(period * MS, LEAST_SAMPLE_NS)),
         [MS, 10 * MS]
     );
-    assert_eq!(sample_ns(MS / 10, SPARING_NS), MS / 2);
+    assert_eq!(sample_ns(MS / 10, SPACING_NS), MS / 2);
 }

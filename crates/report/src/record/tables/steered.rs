@@ -39,7 +39,7 @@ pub(super) fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range
         .u32("changed", rows.iter().map(|r| r.changed))
         .u32("gone", rows.iter().map(|r| r.gone))
         .u32("refused", rows.iter().map(|r| r.refused))
-        .u32("unheeded", rows.iter().map(|r| r.unheeded))
+        .u32("unheeded", rows.iter().map(|r| r.unsupported))
         .maybe_text("admission_metric", metrics.iter().map(Option::as_deref))
         .pairs(
             "admission",
@@ -64,7 +64,7 @@ pub(super) fn decode_steps(
     let refused = c.u32("refused")?;
     let metric = c.text("admission_metric")?;
     let admission = c.pairs("admission")?;
-    let unheeded = c.newer_u32("unheeded")?;
+    let unsupported = c.newer_u32("unheeded")?;
     for i in 0..batch.num_rows() {
         let table = metric.is_valid(i).then(|| AdmissionRow {
             metric: words.text(metric.value(i)),
@@ -81,7 +81,7 @@ pub(super) fn decode_steps(
             changed: changed.value(i),
             gone: gone.value(i),
             refused: refused.value(i),
-            unheeded: unheeded.map_or(0, |column| column.value(i)),
+            unsupported: unsupported.map_or(0, |column| column.value(i)),
             admission: table,
         });
     }
@@ -518,7 +518,7 @@ mod tests {
         );
         let mut record = Record::new(manifest);
         record.steps.push(StepRow {
-            unheeded: 3,
+            unsupported: 3,
             ..StepRow::default()
         });
         let mut words = Words::default();
@@ -530,7 +530,11 @@ mod tests {
         decode_steps(&mut record, &mut words, &batch).unwrap();
         decode_steps(&mut record, &mut words, &old).unwrap();
         assert_eq!(
-            record.steps.iter().map(|s| s.unheeded).collect::<Vec<_>>(),
+            record
+                .steps
+                .iter()
+                .map(|s| s.unsupported)
+                .collect::<Vec<_>>(),
             [3, 3, 0]
         );
         let decisions = encode_decisions(&record, &record.topology().unwrap(), 0..0).unwrap();

@@ -13,7 +13,7 @@ use super::super::super::request::testing::request;
 use super::super::Session;
 
 /// A thread that runs for less than this since its last read is not interrupted by `collect`.
-const SPARING: u64 = 10;
+const SPACING: u64 = 10;
 
 /// What both sessions see.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Follow for Running {
 
     fn collect(&mut self, take: TakeReport<'_>) {
         let now = self.machine.lock().unwrap().now;
-        if now - self.read_at >= SPARING {
+        if now - self.read_at >= SPACING {
             self.read();
         }
         let reports = std::mem::take(&mut self.machine.lock().unwrap().reports);

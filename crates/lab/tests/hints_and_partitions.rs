@@ -1,4 +1,4 @@
-//! What policies say beside places is heeded by the simulator, and shows in what comes of a run.
+//! What policies say beside places is supported by the simulator, and shows in what comes of a run.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -22,9 +22,9 @@ fn run(machine: &str, workload: &str, policy: &str, governor: Option<Governor>) 
     experiment.run().unwrap()
 }
 
-fn unheeded(finished: &Finished) -> u32 {
+fn unsupported(finished: &Finished) -> u32 {
     let record: &Record = finished.record.as_ref().unwrap();
-    record.steps.iter().map(|step| step.unheeded).sum()
+    record.steps.iter().map(|step| step.unsupported).sum()
 }
 
 /// Completion time of the first program of a name.
@@ -38,7 +38,7 @@ fn way_masks_of_a_policy_keep_poison_small() {
     let of = |policy| run("i9-12900k-8p8e", "shared-caches", policy, None);
     let together = of("contention");
     let split = of("contention:ways=split");
-    assert_eq!((unheeded(&together), unheeded(&split)), (0, 0));
+    assert_eq!((unsupported(&together), unsupported(&split)), (0, 0));
     // One cache: nothing but the ways can differ.
     let faster = |program| seconds(&together, program) / seconds(&split, program);
     assert!(faster("xz") > 1.5, "{}", faster("xz"));
@@ -75,12 +75,12 @@ fn frequency_hints_of_a_policy_make_fast_cores_fast_at_once() {
     let of = |policy, governor| run("juno-2-4", &workload, policy, Some(governor));
     let free = of("hsf", Governor::Schedutil);
     let hinted = of("hsf:clamp=on", Governor::Schedutil);
-    assert_eq!(unheeded(&hinted), 0);
+    assert_eq!(unsupported(&hinted), 0);
     for program in ["gzip", "perl"] {
         let faster = seconds(&free, program) / seconds(&hinted, program);
         assert!(faster > 1.1, "{program} {faster}");
     }
-    assert!(unheeded(&of("hsf:clamp=on", Governor::Performance)) > 0);
+    assert!(unsupported(&of("hsf:clamp=on", Governor::Performance)) > 0);
 }
 
 /// A program that starts long before the policy decides again is where the table says, not where Linux would start it.

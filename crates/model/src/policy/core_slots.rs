@@ -1,7 +1,7 @@
-//! Seats: how many threads each core type takes, and which core each thread sits on.
+//! Core slots: how many threads each core type takes, and which core each thread is assigned.
 //!
-//! Shared by policies that think in core types. Input: the rank (core type, fastest first) that each thread should have.
-//! Output: the threads that have to be told, with the group they go to. As long as a type holds no more threads than it
+//! Shared by policies that place threads by core type. Input: the rank (core type, fastest first) that each thread should have.
+//! Output: the threads to be placed, each with the group it goes to. As long as a type holds no more threads than it
 //! has cores, every thread gets a core of its own, so that the kernel has nothing to balance and shares come out exactly;
 //! beyond that the type's whole group is the target and the kernel balances inside.
 
@@ -12,7 +12,7 @@ use crate::policy::View;
 use crate::topology::{GroupBy, Topology};
 use crate::units::{CpuId, GroupId, ThreadId};
 
-/// How often a thread is told the same thing without effect before it counts as refused by its program.
+/// How often a thread is placed in the same group without effect before the program is taken to refuse it.
 const MOST_TRIES: u8 = 3;
 
 /// A core type that has CPUs.
@@ -27,7 +27,7 @@ pub struct Rank {
     pub cores: Vec<u32>,
 }
 
-/// Where a thread was last told to be.
+/// Where a thread was last placed.
 #[derive(Clone, Copy)]
 struct Held {
     thread: ThreadId,
@@ -37,8 +37,8 @@ struct Held {
     tries: u8,
 }
 
-/// Where threads sit.
-pub struct Seats {
+/// The core slots and the threads that hold them.
+pub struct CoreSlots {
     topology: Arc<Topology>,
     ranks: Vec<Rank>,
     /// Rank of each core.
@@ -48,8 +48,8 @@ pub struct Seats {
     taken: Vec<bool>,
 }
 
-impl Seats {
-    /// Nobody sits anywhere yet.
+impl CoreSlots {
+    /// All core slots free.
     #[must_use]
     pub fn new(topology: &Arc<Topology>) -> Self {
         let groups = topology.groups_by(GroupBy::CoreType);
@@ -142,11 +142,12 @@ impl Seats {
         threads.iter().map(present).collect()
     }
 
-    /// Gives each thread, in order of id, a seat on its rank; returns who has to be told (row in `wanted`) what.
+    /// Gives each thread, in order of id, a core slot of its rank; returns the threads to be placed (row in `wanted`) with
+    /// their groups.
     ///
     /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its
     /// rank's whole group is left there.
-    pub fn seat(
+    pub fn assign(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
         lenient: bool,
@@ -165,7 +166,7 @@ impl Seats {
             .map(|(n, r)| unequal && *n <= r.cores.len())
             .collect();
         let cores = self.choose_cores(wanted, &pinned);
-        let mut told = Vec::new();
+        let mut placed = Vec::new();
         let mut held = Vec::with_capacity(wanted.len());
         for (row, (&(info, rank), core)) in wanted.iter().zip(cores).enumerate() {
             let target = core.map_or(self.ranks[rank].group, |c| {
@@ -174,11 +175,11 @@ impl Seats {
             let before = self.find(info.id).filter(|h| h.target == target);
             let tries = before.map_or(0, |h| h.tries);
             let settled = before.is_some() && self.is_confined(info, target, rank, lenient);
-            let tell = !settled && tries < MOST_TRIES;
-            if tell {
-                told.push((row, target));
+            let place = !settled && tries < MOST_TRIES;
+            if place {
+                placed.push((row, target));
             }
-            let tries = if settled { 0 } else { tries + u8::from(tell) };
+            let tries = if settled { 0 } else { tries + u8::from(place) };
             held.push(Held {
                 thread: info.id,
                 rank,
@@ -188,10 +189,10 @@ impl Seats {
             });
         }
         self.held = held;
-        told
+        placed
     }
 
-    /// Whether everybody has the rank that is wanted and is where it was told to be: the usual case.
+    /// Whether every thread has the rank that is wanted and is where it was placed: the usual case.
     fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
         let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
             held.thread == info.id
@@ -217,7 +218,7 @@ impl Seats {
         inside(target) || (lenient && inside(self.ranks[rank].group))
     }
 
-    /// A core for each thread whose rank has one for everybody.
+    /// A core for each thread whose rank has one for each of its threads.
     fn choose_cores(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
@@ -307,17 +308,17 @@ mod tests {
     #[test]
     fn cores_are_filled_before_siblings_and_each_hardware_thread_counts_once() {
         // Two big cores of two hardware threads, two small ones of one.
-        let seats = Seats::new(&topology(SMT));
+        let slots = CoreSlots::new(&topology(SMT));
         let wanted = [(1, [1, 0]), (4, [2, 2]), (6, [4, 2]), (7, [4, 3])];
         for (threads, quota) in wanted {
-            assert_eq!(seats.quota(threads), quota, "{threads} threads");
+            assert_eq!(slots.quota(threads), quota, "{threads} threads");
         }
     }
 
     #[test]
-    fn a_thread_that_stays_elsewhere_is_told_a_few_times_and_then_left_alone() {
+    fn a_thread_that_stays_elsewhere_is_placed_a_few_times_and_then_left_alone() {
         let topology = topology(SMT);
-        let mut seats = Seats::new(&topology);
+        let mut slots = CoreSlots::new(&topology);
         let info = ThreadInfo {
             id: ThreadId(1),
             program: ProgramId(0),
@@ -328,16 +329,16 @@ mod tests {
             allowed: Arc::clone(&topology.groups[0].cpus),
             told: None,
         };
-        let mut tell = |info| seats.seat(&[(info, 0)], true).len();
-        let told: usize = (0..20).map(|_| tell(&info)).sum();
-        assert_eq!(told, usize::from(MOST_TRIES));
-        // Once it obeys, it may be told again.
+        let mut place = |info| slots.assign(&[(info, 0)], true).len();
+        let placed: usize = (0..20).map(|_| place(&info)).sum();
+        assert_eq!(placed, usize::from(MOST_TRIES));
+        // Once it obeys, it may be placed again.
         let obeying = ThreadInfo {
             cpu: CpuId(0),
             allowed: Arc::clone(&topology.groups_by(GroupBy::CoreType)[0].cpus),
             ..info.clone()
         };
-        assert_eq!(tell(&obeying), 0);
-        assert_eq!(tell(&info), 1);
+        assert_eq!(place(&obeying), 0);
+        assert_eq!(place(&info), 1);
     }
 }
