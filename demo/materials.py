@@ -32,7 +32,7 @@ def changed(sequence, alphabet, share):
 
 
 def chromosome(length):
-    """DNA of which a third repeats earlier stretches with changes."""
+    """DNA of which a third repeats earlier parts with changes."""
     parts, whole = [], ""
     while len(whole) < length:
         if len(whole) > 4000 and RANDOM.random() < 0.33:
@@ -50,7 +50,7 @@ def genome(length):
 
 
 def reads(length):
-    """Stretches of the genome of that length, with errors."""
+    """Parts of the genome of that length, with errors."""
     whole = chromosome(length)
     for read in range(length // 1500):
         at = RANDOM.randrange(len(whole) - 3000)

@@ -1,5 +1,5 @@
 /*
- * Many threads: `crowd births N RATE` gives birth to N short ones, RATE per second if the machine keeps up, and prints how long
+ * Many threads: `crowd forks N RATE` creates N short ones, RATE per second if the machine keeps up, and prints how long
  * that took; `crowd wait N SECONDS` has N that sleep, prints "ready" when all are there, and ends after so many seconds;
  * `crowd become PROGRAM ARGUMENT...` has three, of which one starts that program in the place of all of them after a while;
  * `crowd polled MS` has the kernel make one for it that uses a CPU for so long, and goes to sleep.
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && !strcmp(argv[1], "polled"))
         return polled(atoi(argv[2]));
-    int births = argc == 4 && !strcmp(argv[1], "births");
+    int forks = argc == 4 && !strcmp(argv[1], "forks");
     long n = argc == 4 ? atol(argv[2]) : 0, more = argc == 4 ? atol(argv[3]) : 0;
     pthread_attr_t small;
     pthread_attr_init(&small);
@@ -77,21 +77,21 @@ int main(int argc, char **argv)
     double begun = now();
     for (long i = 0; i < n; i++) {
         pthread_t thread;
-        int failed = pthread_create(&thread, &small, births ? nothing : sleeping, NULL);
+        int failed = pthread_create(&thread, &small, forks ? nothing : sleeping, NULL);
         if (failed) {
             fprintf(stderr, "crowd: thread %ld: %s\n", i, strerror(failed));
             return 1;
         }
-        if (!births)
+        if (!forks)
             continue;
         pthread_join(thread, NULL);
         double early = begun + (double)(i + 1) / more - now();
         if (early > 0)
             usleep((useconds_t)(early * 1e6));
     }
-    printf(births ? "births %ld in %.1f s\n" : "ready %ld in %.1f s\n", n, now() - begun);
+    printf(forks ? "forks %ld in %.1f s\n" : "ready %ld in %.1f s\n", n, now() - begun);
     fflush(stdout);
-    if (!births)
+    if (!forks)
         sleep((unsigned)more);
     return 0;
 }

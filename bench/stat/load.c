@@ -1,5 +1,5 @@
 /*
- * Programs to be counted: `load compute N` adds up for N million rounds in one thread; `load births N` has N threads, one after the
+ * Programs to be counted: `load compute N` adds up for N million rounds in one thread; `load forks N` has N threads, one after the
  * other, that run for 20 us each; `load threads T N` has T threads at once, each N times at work for 100 us or so and asleep for 100;
  * `load team T N` has T threads that are each N times at work for 1 ms or so and then wait for all others.
  * `load timed NAME COMMAND...` prints the name and how many microseconds the command takes, whose output goes nowhere.
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         return timed(argv[2], argv + 3);
     if (!strcmp(what, "compute"))
         compute(n * 1000000);
-    for (long i = 0; i < n && !strcmp(what, "births"); i++) {
+    for (long i = 0; i < n && !strcmp(what, "forks"); i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, brief, NULL) || pthread_join(thread, NULL))
             return 1;

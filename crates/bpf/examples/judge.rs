@@ -2,7 +2,7 @@
 //!
 //! Prints, once per period and thread, the speed-up factor by step tables as it was computed in the kernel and as
 //! metric `sf_steps` is; at the end, the instructions of all samples. EVENTS may be several lists with `;`
-//! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each.
+//! between them: they take each other's place every five periods. Lists with `|` between them are multiplexed, a period each.
 //! `cpu_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
 //! `steer run --engine scx` needs.
 

@@ -60,13 +60,13 @@ int main(int argc, char **argv) {
     size_t pages = argc > 2 ? strtoul(argv[2], NULL, 0) : 1000;
     struct work *works = calloc(threads, sizeof *works);
     uint64_t sums[COUNTS] = {0};
-    size_t born = 0;
+    size_t created = 0;
     int failed = works == NULL;
-    for (; born < threads && !failed; born += !failed) {
-        works[born].pages = pages;
-        failed = pthread_create(&works[born].thread, NULL, run, &works[born]) != 0;
+    for (; created < threads && !failed; created += !failed) {
+        works[created].pages = pages;
+        failed = pthread_create(&works[created].thread, NULL, run, &works[created]) != 0;
     }
-    for (size_t i = 0; i < born; i++) {
+    for (size_t i = 0; i < created; i++) {
         pthread_join(works[i].thread, NULL);
         failed |= works[i].failed;
         printf("thread %zu page_faults %" PRIu64 "\n", i, works[i].sums[FAULTS]);

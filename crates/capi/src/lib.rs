@@ -38,7 +38,7 @@ pub use pages::{
     cs_page_epoch, cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_page_work, cs_told,
 };
 
-/// Flag of [`cs_open`]: threads and processes born from then on are counted, too.
+/// Flag of [`cs_open`]: threads and processes created from then on are counted, too.
 pub const CS_INHERIT: c_uint = 1;
 
 /// Open counters of a thread.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn cs_open_thread(
     })
 }
 
-/// Begins a stretch.
+/// Begins an interval.
 ///
 /// # Safety
 /// `region` is null or from [`cs_open`] and not closed.
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn cs_start(region: *mut cs_region) -> c_int {
     guarded(|| Ok(unsafe { used(region) }?.1.start().map(|()| 0)?))
 }
 
-/// Ends a stretch.
+/// Ends an interval.
 ///
 /// # Safety
 /// As for [`cs_start`].

@@ -1,4 +1,4 @@
-//! Captured stretches of the instruction stream, and what their data dependencies allow.
+//! Captured sequences of instructions, and what their data dependencies allow.
 //!
 //! Input: blocks and data accesses as they happen. Output: sums of cycles, misses and rounds, added to a window's record.
 //! An instruction waits for the last writers of the registers it reads and for the last store to the eight bytes it loads;
@@ -74,7 +74,7 @@ impl Capture {
         self.base = 0;
     }
 
-    /// Whether the stretch is long enough.
+    /// Whether the sequence is long enough.
     pub fn is_complete(&self) -> bool {
         self.insns.len() >= LENGTH
     }
@@ -102,7 +102,7 @@ impl Capture {
         });
     }
 
-    /// Analyses the stretch and adds the results to a record.
+    /// Analyses the sequence and adds the results to a record.
     pub fn finish(&mut self, into: &mut [u64]) {
         self.link();
         into[record::SAMPLED] += self.insns.len() as u64;
@@ -123,7 +123,7 @@ impl Capture {
         self.clear();
     }
 
-    /// Adds the cycles of the stretch and of its mispredictions: unit latency, slow loads, slow operations too.
+    /// Adds the cycles of the sequence and of its mispredictions: unit latency, slow loads, slow operations too.
     fn add_cycles(&mut self, into: &mut [u64]) {
         self.loads.clear();
         self.loads.resize(self.insns.len(), false);

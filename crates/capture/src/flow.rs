@@ -1,6 +1,6 @@
-//! How much of a captured stretch could run at the same time.
+//! How much of a captured sequence could run at the same time.
 //!
-//! Input: per instruction, the earlier ones it waits for. Output: the cycles (or rounds of misses) that the stretch takes
+//! Input: per instruction, the earlier ones it waits for. Output: the cycles (or rounds of misses) that the sequence takes
 //! when only those waits and an instruction window of W limit it: width is unlimited, an instruction enters the window when
 //! the one W before it has retired, and retirement is in order. With a latency of one for all this gives the parallelism of
 //! Karkhanis and Smith's ideal window; with a latency of one for long misses and zero for the rest, time counts the rounds

@@ -4,7 +4,7 @@
 //! Output: raw window records in files mapped shared (`layout`), which `countersteer-profiler` turns into a profile.
 //!
 //! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 64
-//! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured
+//! lines) and the reuse time of its line. Every million instructions or so, a sequence is captured
 //! instruction by instruction and analysed for the parallelism that its data dependencies allow, the units that its operations
 //! need, and the time that its mispredicted branches take to be resolved.
 

@@ -1,6 +1,6 @@
-//! How long mispredicted branches of a captured stretch take to be resolved.
+//! How long mispredicted branches of a captured sequence take to be resolved.
 //!
-//! Input: the stretch's dependences and which of its branches were mispredicted. Output: cycles from each one's dispatch to
+//! Input: the sequence's dependences and which of its branches were mispredicted. Output: cycles from each one's dispatch to
 //! its resolution, summed. Instructions are dispatched at a fixed width into a window with in-order retirement; a mispredicted
 //! branch empties the front end, and dispatch goes on when it is resolved and the front end is full again, so that a branch
 //! soon after another finds a short window (Eyerman, Smith and Eeckhout, Characterizing the branch misprediction penalty,

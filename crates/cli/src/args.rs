@@ -19,7 +19,7 @@ use crate::values::{pid, time};
 /// What is counted: `stat` and `top`.
 #[derive(Debug, clap::Args)]
 pub struct EventArgs {
-    /// Events that count together; several -e take turns, one per interval
+    /// Events that count together; several -e are multiplexed, one set per interval
     #[arg(short, long = "event", value_name = "EVENTS")]
     pub events: Vec<String>,
     /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; the events of one -m form a set

@@ -116,7 +116,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     if let (Err(PlanError::NoPeriod { sets }), true) = (&plan, divided) {
         let why = "what is asked for is more than this machine counts at once";
         let then = format!(
-            "{sets} sets of events would take turns, which needs a period: give one with -i, as in -i 100ms"
+            "{sets} event sets would be multiplexed, which needs a period: give one with -i, as in -i 100ms"
         );
         return Err(told(Kind::Usage, format!("{why}; {then}")));
     }
@@ -195,7 +195,7 @@ fn events_behind(
     (needed, helpful)
 }
 
-/// A set with what helps, as far as that fits; the rest beside what is needed, in sets that take turns with it.
+/// A set with what helps, as far as that fits; the rest beside what is needed, in sets that are multiplexed with it.
 fn spread(
     mut set: Vec<Resolved>,
     needed: &[Resolved],
@@ -332,7 +332,7 @@ impl OfMetrics<'_> {
         Ok(bound)
     }
 
-    /// Adds a set with its metrics, and those that take turns with it for what derived virtual counters come of.
+    /// Adds a set with its metrics, and those that are multiplexed with it for what derived virtual counters come of.
     fn close(
         &self,
         together: &Together,

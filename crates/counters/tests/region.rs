@@ -60,7 +60,7 @@ fn open(options: Options) -> Region {
 }
 
 #[test]
-fn stretches_add_up_and_what_lies_between_them_does_not_count() {
+fn intervals_add_up_and_what_lies_between_them_does_not_count() {
     if !counts() {
         return;
     }
@@ -87,7 +87,7 @@ fn stretches_add_up_and_what_lies_between_them_does_not_count() {
 }
 
 #[test]
-fn a_stretch_can_be_read_and_reset_while_it_goes_on() {
+fn an_interval_can_be_read_and_reset_while_it_goes_on() {
     if !counts() {
         return;
     }

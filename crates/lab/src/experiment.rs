@@ -125,7 +125,7 @@ pub struct Onlooker<'a> {
     pub events: &'a [Event],
     /// Programs end instead of beginning anew.
     pub once: bool,
-    /// Observations have every stretch of running.
+    /// Observations have every run interval.
     pub spans: bool,
 }
 

@@ -25,7 +25,7 @@ pub struct Observation {
     pub ended: Vec<(ThreadId, ProgramId)>,
     /// Counter samples, by thread, then time.
     pub samples: Samples,
-    /// Stretches of running, in order of their end; only when the engine was asked to trace.
+    /// Run intervals, in order of their end; only when the engine was asked to trace.
     pub spans: Vec<Span>,
     /// The workload has ended.
     pub finished: bool,
@@ -115,7 +115,7 @@ impl ThreadEventKind {
     }
 }
 
-/// A stretch in which a thread ran on a CPU without a break.
+/// A run interval: a thread ran on a CPU without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Who.

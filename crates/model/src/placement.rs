@@ -57,12 +57,12 @@ pub struct CacheClass {
     pub shares: Vec<CacheShare>,
 }
 
-/// Who is in a class.
+/// The members of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
     /// All threads of these programs, those to come too.
     Programs(Vec<ProgramId>),
-    /// These threads, and what they give birth to.
+    /// These threads, and those they fork.
     Threads(Vec<ThreadId>),
 }
 

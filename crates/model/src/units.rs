@@ -61,7 +61,7 @@ id!(
     CacheId, "cache"
 );
 
-/// A point in time, or a stretch of it, in nanoseconds.
+/// A point in time, or a duration, in nanoseconds.
 #[derive(
     Clone,
     Copy,

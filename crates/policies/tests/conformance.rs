@@ -1,6 +1,6 @@
 //! Conformance: every policy of the registry, on every machine, over several seeds, on an engine made of paper.
 //!
-//! The engine places at once, its threads have fixed speeds per core type, are born, sleep, wake and die at random, and its
+//! The engine places at once, its threads have fixed speeds per core type, start, sleep, wake and exit at random, and its
 //! samples are noisy. A new row in the policy table is tested without a line here.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_foreign_files_are_refused_and_unborn_ones_skipped() {
+    fn damaged_and_foreign_files_are_refused_and_empty_ones_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("000001.raw");
         write(&path, &[]);

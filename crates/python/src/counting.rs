@@ -39,17 +39,17 @@ impl Counters {
         })
     }
 
-    /// Begins a stretch.
+    /// Begins an interval.
     fn start(&self) -> PyResult<()> {
         self.with(Region::start)
     }
 
-    /// Ends the stretch and adds what it counted to the sums.
+    /// Ends the interval and adds what it counted to the sums.
     fn stop(&self) -> PyResult<()> {
         self.with(Region::stop)
     }
 
-    /// The sums of all stretches.
+    /// The sums of all intervals.
     fn read(&self) -> PyResult<Vec<Counted>> {
         self.with(|region| {
             let counts = region.read()?.iter();

@@ -1,8 +1,8 @@
 //! What was counted, as lines: any event, metric or virtual counter, by owner and core type.
 //!
 //! Input: a [`Record`] of a counting session. Output: a [`Measure`] for each event, metric and virtual counter, with a [`Line`]
-//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted: counts of event sets that
-//! take turns are of parts of an interval, and are never scaled to the whole.
+//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted: counts of
+//! multiplexed event sets are of parts of an interval, and are never scaled to the whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ fn throughput(name: &str, seconds: u64, phase_s: f64) {
     }
 }
 
-/// Two threads per CPU that take turns every 3 ms.
+/// Two threads per CPU, with slices of 3 ms.
 fn switches(name: &str) {
     let topology = machine(name);
     let cpus = topology.cpus.len();

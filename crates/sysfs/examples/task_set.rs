@@ -1,7 +1,7 @@
 //! Runs sets of tasks on CPU 0 and prints how long each ran and waited: the reference for the Linux model.
 //!
 //! `task_set FILE SECONDS` reads lines `set task nice work_us sleep_us` and prints, per task,
-//! `set task run_ns wait_ns stretches` as the kernel's schedstat counts them. Needs root for negative nice values.
+//! `set task run_ns wait_ns intervals` as the kernel's schedstat counts them. Needs root for negative nice values.
 
 use std::error::Error;
 use std::sync::{Arc, Barrier};
@@ -69,8 +69,8 @@ fn run(set: &[Task], length: Duration) -> Result<(), Box<dyn Error>> {
         })
         .collect();
     for (task, thread) in set.iter().zip(threads) {
-        let [ran, waited, stretches] = thread.join().map_err(|_| "a task fell")??;
-        println!("{}\t{}\t{ran}\t{waited}\t{stretches}", task.set, task.name);
+        let [ran, waited, intervals] = thread.join().map_err(|_| "a task fell")??;
+        println!("{}\t{}\t{ran}\t{waited}\t{intervals}", task.set, task.name);
     }
     Ok(())
 }

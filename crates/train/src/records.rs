@@ -195,7 +195,7 @@ struct Window {
     seen: f64,
     /// CPU time of the instructions it is of.
     time: (f64, f64),
-    /// By event: counts, and instructions of the samples that had them. Sets that take turns see different instructions.
+    /// By event: counts, and instructions of the samples that had them. Multiplexed sets see different instructions.
     events: BTreeMap<Event, (f64, f64)>,
 }
 

@@ -38,7 +38,7 @@ pub const EVENTS: [Event; 11] = [
 /// What every sample has, as far as it is known; instructions first.
 pub const ALWAYS: [Event; 3] = [Event::Instructions, Event::Cycles, Event::EnergyNj];
 
-/// What was counted of a stretch on one core type. What was not counted is absent.
+/// What was counted of an interval on one core type. What was not counted is absent.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     pub counts: BTreeMap<Event, f64>,
@@ -59,7 +59,7 @@ impl Counted {
         }
     }
 
-    /// Both stretches as one: what both have.
+    /// Both intervals as one: what both have.
     fn and(&self, other: &Self) -> Self {
         let both = |(event, value): (&Event, &f64)| Some((*event, value + other.get(*event)?));
         Self {
@@ -93,7 +93,7 @@ impl Counted {
     }
 }
 
-/// A stretch of a program.
+/// An interval of a program.
 #[derive(Clone, Debug)]
 pub struct TrainingRow {
     pub program: String,
@@ -142,9 +142,9 @@ pub fn rows(
     programs: &[(String, Arc<Profile>)],
 ) -> Result<Vec<TrainingRow>, ModelError> {
     let of = |(family, profile): &(String, Arc<Profile>)| -> Result<Vec<TrainingRow>, ModelError> {
-        let stretches = match &**profile {
-            Profile::Recorded(recorded) => recorded_stretches(topology, profile, recorded)?,
-            Profile::Tabulated(table) => tabulated_stretch(topology, profile, table)?
+        let intervals = match &**profile {
+            Profile::Recorded(recorded) => recorded_intervals(topology, profile, recorded)?,
+            Profile::Tabulated(table) => tabulated_interval(topology, profile, table)?
                 .into_iter()
                 .collect(),
         };
@@ -153,32 +153,32 @@ pub fn rows(
             families: vec![family.clone()],
             counts,
         };
-        Ok(stretches.into_iter().map(sample).collect())
+        Ok(intervals.into_iter().map(sample).collect())
     };
     let all: Vec<Vec<TrainingRow>> = programs.par_iter().map(of).collect::<Result<_, _>>()?;
     Ok(all.into_iter().flatten().collect())
 }
 
-fn recorded_stretches(
+fn recorded_intervals(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     recorded: &Recorded,
 ) -> Result<Vec<Vec<Counted>>, ModelError> {
-    let mut stretches = Vec::new();
+    let mut intervals = Vec::new();
     if recorded.behaviours.len() > 1 {
         for behaviour in 0..recorded.behaviours.len() {
             let alone = Arc::new(Profile::Recorded(alone(recorded, behaviour)));
-            stretches.extend(measure(topology, &alone, 1)?);
+            intervals.extend(measure(topology, &alone, 1)?);
         }
     }
     let windows = (recorded.instructions as f64 / WINDOW).ceil() as usize;
     let windows = measure(topology, profile, windows.clamp(1, MOST_WINDOWS))?;
-    stretches.extend(phases(windows));
-    Ok(stretches)
+    intervals.extend(phases(windows));
+    Ok(intervals)
 }
 
-/// One stretch with what the table says, where it has figures for all core types of the machine.
-fn tabulated_stretch(
+/// One interval with what the table says, where it has figures for all core types of the machine.
+fn tabulated_interval(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     table: &Tabulated,
@@ -192,8 +192,8 @@ fn tabulated_stretch(
     let Some(cores) = cores else {
         return Ok(None);
     };
-    let mut stretch = measure(topology, profile, 1)?.pop().unwrap_or_default();
-    for (counted, core) in stretch.iter_mut().zip(cores) {
+    let mut interval = measure(topology, profile, 1)?.pop().unwrap_or_default();
+    for (counted, core) in interval.iter_mut().zip(cores) {
         let says = |event: Event| match event {
             Event::Instructions | Event::Cycles => true,
             Event::BranchMisses => core.branch_mpki.is_some(),
@@ -203,7 +203,7 @@ fn tabulated_stretch(
         };
         counted.counts.retain(|event, _| says(*event));
     }
-    Ok(Some(stretch))
+    Ok(Some(interval))
 }
 
 /// What no program here does: the computation of each behaviour with the memory accesses of so many others, drawn at random
@@ -316,7 +316,7 @@ fn measure(
     Ok(by_window)
 }
 
-/// Runs a stretch of the timeline to its end.
+/// Runs an interval of the timeline to its end.
 fn run(
     model: &mut Analytic,
     thread: ThreadId,
@@ -336,7 +336,7 @@ fn run(
     now
 }
 
-/// Contiguous windows of one phase as one stretch each (PMCTrack, section 4.1.2).
+/// Contiguous windows of one phase as one interval each (PMCTrack, section 4.1.2).
 pub(crate) fn phases(windows: Vec<Vec<Counted>>) -> Vec<Vec<Counted>> {
     let mut merged: Vec<(Vec<Counted>, f64, f64)> = Vec::new();
     for window in windows {

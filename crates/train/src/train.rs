@@ -31,7 +31,7 @@ pub struct Trained {
     pub factor: Sum,
     pub width: Sum,
     /// What [`Self::width`] is multiplied by, and the least it is before.
-    pub stretch: f64,
+    pub widening: f64,
     pub least: f64,
     pub constant: Constant,
 }
@@ -40,7 +40,7 @@ impl Trained {
     /// Relative half-width of the interval of a row.
     #[must_use]
     pub fn half_width(&self, data: &Data, row: usize) -> f64 {
-        self.stretch * self.width.of(data, &data.rows[row]).max(self.least)
+        self.widening * self.width.of(data, &data.rows[row]).max(self.least)
     }
 }
 
@@ -57,11 +57,11 @@ pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trai
     let known: Vec<usize> = (0..errors.len())
         .filter(|row| errors[*row].is_finite())
         .collect();
-    let (width, stretch, least) = widths(data, &families, &features, &errors, &known)?;
+    let (width, widening, least) = widths(data, &families, &features, &errors, &known)?;
     Some(Trained {
         factor,
         width,
-        stretch,
+        widening,
         least,
         constant: constant(data, &known)?,
     })
@@ -208,13 +208,13 @@ impl Trained {
     /// The half-width as step tables: far wider where a ratio is outside of what was seen.
     #[must_use]
     pub fn width_steps(&self, data: &Data) -> StepModel {
-        steps(data, &self.width, self.stretch, OUTSIDE)
+        steps(data, &self.width, self.widening, OUTSIDE)
     }
 
     /// The least half-width.
     #[must_use]
     pub fn least_width(&self) -> f64 {
-        self.stretch * self.least
+        self.widening * self.least
     }
 }
 

@@ -12,5 +12,5 @@ assert len(said) == 1 and lacks in said[0] and "CPU affinity" in said[0], said
 run = json.loads(auto[auto.index("{"):auto.rindex("}") + 1])
 wrong, told = run["misplaced"]
 assert told > 20 and wrong <= 0.01 * told and "code: 0" in auto, auto
-counted.births(stat)
+counted.forks(stat)
 assert lacks in scx and "code: 0" not in scx, scx

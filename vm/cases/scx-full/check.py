@@ -1,4 +1,4 @@
-"""The scheduler in the kernel for all threads of the machine: births, a crowd, control groups."""
+"""The scheduler in the kernel for all threads of the machine: forks, a crowd, control groups."""
 from told import lines, summaries, text
 
 for run, least in zip(summaries("storm"), (401, 201), strict=True):

@@ -7,7 +7,7 @@ import counted
 text = sys.stdin.read()
 head, stat, steps, *engines = text.split("case ")
 assert head.startswith("kernel: 6."), head
-counted.births(stat)
+counted.forks(stat)
 assert "code: 0" in steps, steps
 for case in engines:
     found = dict(line.split(": ", 1) for line in case.splitlines() if ": " in line)

@@ -1,4 +1,4 @@
-"""The scheduler in the kernel: placements, births, exchanges, hotplug, control groups."""
+"""The scheduler in the kernel: placements, forks, exchanges, hotplug, control groups."""
 from told import cases, lines, summaries
 
 for threads in (4, 16):
@@ -9,13 +9,13 @@ for threads in (4, 16):
     assert run["programs"][0]["threads"] >= threads and big > 0 and small > 0, run["programs"]
     assert run["refused"] == 0 and run["stolen"] == 0, run
 
-crowd, shells = summaries("many births")
+crowd, shells = summaries("many forks")
 assert crowd["programs"][0]["exit_code"] == 0, crowd
 seen = crowd["programs"][0]["threads"] + (crowd["short_lived"] or {}).get("threads", 0)
 assert seen >= 401, seen
 seen = shells["programs"][0]["threads"] + (shells["short_lived"] or {}).get("threads", 0)
 assert seen >= 101, seen
-assert "code: 7" in cases["many births"], cases["many births"]
+assert "code: 7" in cases["many forks"], cases["many forks"]
 
 swap = lines("swap")
 assert swap["state"] == "enabled", swap

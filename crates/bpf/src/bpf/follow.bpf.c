@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts by thread: counters run all the time on each CPU, and whenever threads take turns there, what they gained
- * is the former one's.
+ * Counts by thread: counters run all the time on each CPU; at each context switch, what they gained is the previous thread's.
  *
  * The programs are attached to plain tracepoints and look into no structure of the kernel: threads are known by their addresses,
  * and say themselves what their numbers are when they leave a CPU for the first time. So nothing of the kernel's type
@@ -187,8 +186,8 @@ static __noinline void catch_up(struct cpu_state *here, u64 thread, u32 cpu)
 }
 
 /*
- * A context switch: what counters gained since the last one is the former thread's. Without a next thread, what the one that runs here has
- * counted so far is put down.
+ * Context switch: what counters gained since the last one is added to the previous thread's counts. Without a next thread, what the
+ * one that runs here has counted so far is put down.
  */
 static __always_inline int switch_threads(u64 leaver, u64 thread, unsigned int state, bool judging)
 {

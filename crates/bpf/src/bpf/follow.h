@@ -12,7 +12,7 @@
 #define MAX_ADOPTED 256
 /* A power of two. */
 #define MAX_RECENT 64
-/* Of speed-up factors: classes of CPUs that have a model, sets that take turns, features of a model, steps of a feature. */
+/* Of speed-up factors: classes of CPUs that have a model, multiplexed sets, features of a model, steps of a feature. */
 #define MAX_JUDGED 4
 #define MAX_SETS 8
 #define MAX_FEATURES 8
@@ -37,7 +37,7 @@
 struct follow_settings {
 	u32 slots; /* that threads can take; after them comes one per CPU, for those that stand */
 	u32 kinds; /* of counts, by class of CPUs and set; beyond them, nothing is counted */
-	u32 sets; /* that take turns; class of a kind and set are quotient and remainder */
+	u32 sets; /* multiplexed; class of a kind and set are quotient and remainder */
 	u32 events; /* events that need a counter, at most in a set */
 	u32 timed; /* the first of them knows how long it counted, in some set */
 	u32 program; /* the thread that is followed from its `exec` on, in the first slot; 0 for none */
@@ -77,7 +77,7 @@ struct model {
 	struct feature features[MAX_FEATURES];
 };
 
-/* What sets that take turns have said of a thread on one class of CPUs, within one phase. */
+/* What multiplexed sets have counted of a thread on one class of CPUs, within one phase. */
 struct round {
 	u64 began_q20; /* ratio of the first feature when it began; 0 for unknown */
 	u32 seen; /* sets: bits */

@@ -238,7 +238,7 @@ fn summary(measured: &[Summary]) -> String {
     let head = [
         "program",
         "core type",
-        "stretches",
+        "points",
         "KiB",
         "curve",
         "off by (MPKI)",

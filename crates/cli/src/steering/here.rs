@@ -154,7 +154,7 @@ impl Recount for Recounting {
     }
 }
 
-/// How far threads get: what every set counts where sets have to take turns.
+/// How far threads get: what every set counts where sets have to be multiplexed.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 
 /// Counters for metrics, and for how far threads get: in one set if this machine can count all of it at once.

@@ -59,12 +59,12 @@ impl Host {
         self.known.values().filter_map(|k| k.root.clone()).collect()
     }
 
-    /// Whether somebody may be there who was not when /proc was read last, or it was long ago.
+    /// Whether there may be processes that were not there when /proc was read last, or it was long ago.
     fn is_due(&mut self, now: Instant) -> bool {
         let newest = PROC.newest();
-        let born = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
-        let settled = std::mem::replace(&mut self.settled, !born);
-        let due = born
+        let forked = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
+        let settled = std::mem::replace(&mut self.settled, !forked);
+        let due = forked
             || !settled
             || self
                 .read
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_born_is_found_at_once_and_forgotten_soon_after_its_end() {
+    fn a_new_process_is_found_at_once_and_forgotten_soon_after_its_exit() {
         let text =
             "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
         let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());

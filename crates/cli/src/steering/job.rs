@@ -156,7 +156,7 @@ pub fn conduct(
     }
     if let Some(lost) = engine.lost().filter(|n| *n > 0) {
         eprintln!(
-            "steer: {lost} records of births, wakes and ends did not fit between two looks and are missing"
+            "steer: {lost} records of forks, wakes and exits did not fit between two looks and are missing"
         );
     }
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);

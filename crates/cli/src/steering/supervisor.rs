@@ -103,9 +103,9 @@ pub struct Supervisor {
     period: Duration,
     late: u32,
     paused: bool,
-    /// When the present decision began, in milliseconds since `born`; 0 between decisions.
+    /// When the present decision began, in milliseconds since `created`; 0 between decisions.
     busy: Arc<AtomicU64>,
-    born: Instant,
+    created: Instant,
 }
 
 impl Supervisor {
@@ -123,13 +123,13 @@ impl Supervisor {
             shared.period = period;
         }
         let busy = Arc::new(AtomicU64::new(0));
-        let born = Instant::now();
+        let created = Instant::now();
         let watched = Arc::clone(&busy);
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(HOPELESS / 10);
                 let since = watched.load(Ordering::Relaxed);
-                let now = born.elapsed().as_millis() as u64;
+                let now = created.elapsed().as_millis() as u64;
                 if since > 0 && now.saturating_sub(since) > HOPELESS.as_millis() as u64 {
                     give_up();
                 }
@@ -151,7 +151,7 @@ impl Supervisor {
             late: 0,
             paused: false,
             busy,
-            born,
+            created,
         }
     }
 
@@ -215,7 +215,7 @@ impl Supervisor {
     fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let begun = Instant::now();
         self.busy.store(
-            (self.born.elapsed().as_millis() as u64).max(1),
+            (self.created.elapsed().as_millis() as u64).max(1),
             Ordering::Relaxed,
         );
         let decided = catch_unwind(AssertUnwindSafe(|| decide(self.inner.as_mut(), view, rng)));

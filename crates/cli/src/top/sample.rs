@@ -156,7 +156,7 @@ impl Sampler {
         }
     }
 
-    /// Shares of a CPU. A running thread is heard of at its own times: the share is of the stretch between two of those, as long
+    /// Shares of a CPU. A running thread is read at its own times: the share is of the time between two of those, as long
     /// as they are near the ends of the interval, or a thread that never stops would seem to.
     fn shares(
         &mut self,
@@ -181,9 +181,9 @@ impl Sampler {
             if late && !ended {
                 self.heard.insert(key.tid, end);
             }
-            let stretch = (if late { end } else { at }).since(start);
-            let stretch = if stretch.0 < near.0 { span } else { stretch };
-            (key, (time.as_secs_f64() / stretch.as_secs_f64()).min(1.0))
+            let between = (if late { end } else { at }).since(start);
+            let between = if between.0 < near.0 { span } else { between };
+            (key, (time.as_secs_f64() / between.as_secs_f64()).min(1.0))
         };
         ran.into_iter().map(&mut share).collect()
     }

@@ -328,7 +328,7 @@ fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
         *newest = new.share;
     }
     for (value, new) in line.values.iter_mut().zip(new.values) {
-        // Sets take turns: until a measure's comes again, its last value stands.
+        // Sets are multiplexed: until a measure's comes again, its last value stands.
         *value = new.or(*value);
     }
 }

@@ -26,7 +26,7 @@ fn a_run_passes_the_exit_code_on_and_leaves_a_record_that_replays() {
     );
 }
 
-/// An engine that rests looks once a second; counters tell it of births, which the scan of /proc would not.
+/// An engine that rests looks once a second; counters report forks to it, which the scan of /proc would not.
 #[test]
 fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -100,7 +100,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         is(&columns["watts"], columns["energy_j/s"].as_f64().unwrap()),
         "{columns}"
     );
-    // Sets take turns, so the formula has nothing to say at first.
+    // Sets are multiplexed, so the formula has nothing to say at first.
     let shares: Vec<f64> = lines
         .iter()
         .filter_map(|l| l["columns"]["100*thread_energy/energy"].as_f64())

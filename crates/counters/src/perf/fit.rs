@@ -12,7 +12,7 @@ use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::resolve::{Encoding, Resolved};
 use super::sys::{self, Attr, Scope, abi};
 
-/// How long a group may wait for its turn: several ticks of the clock, at which the kernel has groups take turns.
+/// How long a group may wait for its turn: several ticks of the clock, at which the kernel rotates groups.
 const PATIENCE: Duration = Duration::from_millis(12);
 
 /// Whether these can count together, by trying with the calling thread. An event that cannot be counted even alone is no

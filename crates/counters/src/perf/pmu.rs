@@ -23,7 +23,7 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 pub(crate) struct Format {
     /// `config`, `config1`, ... as a number.
     pub(crate) word: usize,
-    /// (lowest, highest) bit of each stretch.
+    /// (lowest, highest) bit of each range.
     pub(crate) bits: Vec<(u32, u32)>,
 }
 

@@ -96,7 +96,7 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(attr.enable_on_exec.into());
     raw.set_inherit(attr.inherit.into());
     if attr.ring {
-        // The kernel swaps the counters of relatives when they take turns, which costs next to nothing, unless samples tell of one.
+        // The kernel swaps the counters of relatives at context switches, which costs next to nothing, unless samples tell of one.
         raw.sample_type = if attr.period > 0 {
             SAMPLE_TYPE
         } else {
@@ -282,7 +282,7 @@ impl Ring {
     fn copy(&self, from: u64, into: &mut [u8]) {
         let start = (from % self.size as u64) as usize;
         let first = into.len().min(self.size - start);
-        // SAFETY: both stretches lie within the data pages behind the first page; the kernel does not write between tail and
+        // SAFETY: both slices lie within the data pages behind the first page; the kernel does not write between tail and
         // head, and the target does not overlap the mapping.
         unsafe {
             let data = self.base.add(self.page);

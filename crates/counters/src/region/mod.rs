@@ -1,7 +1,7 @@
 //! Counters around a piece of a program.
 //!
 //! Input: an event string and a thread, usually the one that asks. Output: [`Count`]s of what it did between
-//! [`Region::start`] and [`Region::stop`], added up over all such stretches.
+//! [`Region::start`] and [`Region::stop`], added up over all such intervals.
 //!
 //! Counters run from opening to closing; a region takes the difference of two readings. That is cheaper than to switch them
 //! on and off, and regions may lie within one another. A reading is one system call per PMU with events in the string, and
@@ -93,7 +93,7 @@ struct Group {
     places: Vec<usize>,
     /// By member, where all can be read without the kernel by the thread that this address stands for.
     pages: Option<(usize, Vec<Page>)>,
-    /// When the stretch began, what had been counted by then; and what was counted in all stretches.
+    /// When the interval began, what had been counted by then; and what was counted in all intervals.
     base: Reading,
     sum: Reading,
     now: Reading,
@@ -147,7 +147,7 @@ impl Region {
         })
     }
 
-    /// Begins a stretch.
+    /// Begins an interval.
     ///
     /// # Errors
     /// It has begun already; reading fails.
@@ -166,10 +166,10 @@ impl Region {
         Ok(())
     }
 
-    /// Ends a stretch and adds what it counted to the sums.
+    /// Ends an interval and adds what it counted to the sums.
     ///
     /// # Errors
-    /// It has not begun; reading fails, and then the stretch counts for nothing.
+    /// It has not begun; reading fails, and then the interval counts for nothing.
     pub fn stop(&mut self) -> Result<(), CounterError> {
         if !self.started {
             return Err(CounterError::Region(
@@ -184,7 +184,7 @@ impl Region {
         Ok(())
     }
 
-    /// What was counted since opening or the last reset, with the stretch that has begun, if one has. By event, in the order
+    /// What was counted since opening or the last reset, with the interval that has begun, if one has. By event, in the order
     /// of the string; an event of cores has a count for each core type of the machine.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Region {
         Ok(&self.counts)
     }
 
-    /// Forgets what was counted. A stretch that has begun goes on from here.
+    /// Forgets what was counted. An interval that has begun goes on from here.
     ///
     /// # Errors
     /// Reading fails.
@@ -253,14 +253,14 @@ impl Group {
         Ok(())
     }
 
-    /// Adds the stretch up to now to the sums.
+    /// Adds the interval up to now to the sums.
     fn add(&mut self) {
         for member in 0..self.sum.len() {
             self.sum[member] = self.total(member, true);
         }
     }
 
-    /// The sums of a member, with the stretch up to now or without it.
+    /// The sums of a member, with the interval up to now or without it.
     fn total(&self, member: usize, open: bool) -> [u64; 3] {
         let sum = self.sum[member];
         let now = self.now[member];

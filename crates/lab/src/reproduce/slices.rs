@@ -1,6 +1,6 @@
 //! What CPUs did slice by slice.
 //!
-//! Input: stretches of running, and the samples of each slice. Output: how evenly CPUs were used and what they counted, as measures of
+//! Input: run intervals, and the samples of each slice. Output: how evenly CPUs were used and what they counted, as measures of
 //! a case. What a thread counted in a slice is put down to the CPU where it was at the slice's end.
 
 use countersteer_model::driver::Recorder;
@@ -52,7 +52,7 @@ impl Slices {
         &mut self.lines[slice][cpu]
     }
 
-    /// Puts down a stretch of running to the slices that it lies in.
+    /// Adds a run interval to the slices that it lies in.
     fn ran(&mut self, cpu: usize, start_s: f64, end_s: f64) {
         let (mut from, to) = (start_s / self.slice_s, end_s / self.slice_s);
         while from < to {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_running_is_divided_among_slices() {
+    fn a_run_interval_is_divided_among_slices() {
         let mut two = slices(&[]);
         two.ran(1, 0.05, 0.22);
         let used: Vec<f64> = two.lines.iter().map(|line| line[1].used).collect();

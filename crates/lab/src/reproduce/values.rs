@@ -100,7 +100,7 @@ pub const MEASURES: &[Measure] = &[
     ),
     measure(
         "ef_phases",
-        "stretches of windows whose efficiency factors are within 10 % of their mean",
+        "runs of windows whose efficiency factors are within 10 % of their mean",
     ),
     measure(
         "ef_range",

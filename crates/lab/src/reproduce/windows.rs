@@ -105,7 +105,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// Stretches of contiguous windows whose factors stay close to their mean.
+/// Runs of contiguous windows whose factors stay close to their mean.
 fn phases(factors: &[f64]) -> usize {
     let mut count = 0;
     let (mut sum, mut windows) = (0.0, 0.0);

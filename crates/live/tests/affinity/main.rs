@@ -97,7 +97,7 @@ fn two_cpus() -> Option<(String, Vec<u32>)> {
 
 const PERIOD: Nanos = Nanos::from_millis(20);
 
-/// Counters that take turns, a set of events each.
+/// Counters of multiplexed event sets.
 fn counters(sets: &[&str], period: Nanos) -> Counters {
     let pmus = Pmus::read(Path::new("/")).unwrap();
     let sets: Vec<_> = sets

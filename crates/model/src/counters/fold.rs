@@ -1,7 +1,7 @@
 //! Adding samples up: by thread, process, CPU or altogether.
 //!
 //! Input: samples of one period. Output: samples with fewer rows. Sets and core types are never added up: counts of two
-//! sets are of different stretches of time, and those of two core types mean different things.
+//! sets are of different intervals, and those of two core types mean different things.
 
 use std::collections::hash_map::Entry;
 

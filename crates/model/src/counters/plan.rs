@@ -1,6 +1,6 @@
 //! The plan: which sets of events count when.
 //!
-//! Input: the sets that were asked for, in order. Output: for each, its columns; sets take turns, one per period, so that a
+//! Input: the sets that were asked for, in order. Output: for each, its columns; sets are multiplexed, one per period, so that a
 //! set's counts are never an unmarked extrapolation: a sample names its set and says how long that counted.
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub enum PlanError {
         found: usize,
     },
     #[error(
-        "{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms"
+        "{sets} event sets are multiplexed, which needs a period: give one with -i, as in -i 100ms"
     )]
     NoPeriod { sets: usize },
 }

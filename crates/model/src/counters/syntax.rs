@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// The longest stretch of characters of a kind; may be empty.
+    /// The longest run of characters of a kind; may be empty.
     pub(super) fn run(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let found = &rest[..rest.find(|c| !of(c)).unwrap_or(rest.len())];

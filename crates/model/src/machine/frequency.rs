@@ -164,7 +164,7 @@ impl OperatingPoint {
 }
 
 impl IdleStates {
-    /// Energy (nJ) of a stretch of idling of so many ns, with power `gated_w` in the deep state.
+    /// Energy (nJ) of so many ns of idling, with power `gated_w` in the deep state.
     #[must_use]
     pub fn energy_nj(&self, ns: f64, gated_w: f64) -> f64 {
         let shallow = ns.min(self.power_gated_after_us * 1e3);

@@ -1,7 +1,7 @@
-//! Rounds: what sets of events that take turns have told of a thread since its phase began.
+//! Rounds: samples of a thread by multiplexed event sets since its phase began.
 //!
-//! Where a PMU cannot count at once all that a metric is made of, sets of events take turns. Their counts are of different
-//! stretches of time, so they are never added up or scaled: a ratio is taken from the newest sample that has both its sides, and
+//! Where a PMU cannot count at once all that a metric is made of, event sets are multiplexed. Their counts are of different
+//! intervals, so they are never added up or scaled: a ratio is taken from the newest sample that has both its sides, and
 //! a metric from ratios of samples that belong together. Those of a *round* do: of one core type, one of each set, and all of one
 //! phase. A sample whose first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says
 //! otherwise) is away by more than a quarter from that of the round's first begins another round, and those before it are
@@ -83,7 +83,7 @@ struct Known {
 /// The rounds of all threads.
 pub(super) struct Rounds {
     topology: Arc<Topology>,
-    /// By core type, once something takes turns.
+    /// By core type, once sets are multiplexed.
     models: Vec<FixedModel>,
     /// Samples of different phases belong together as well.
     blind: bool,

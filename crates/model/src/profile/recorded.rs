@@ -64,7 +64,7 @@ pub struct ThreadShape {
     pub serial_by: Vec<f64>,
 }
 
-/// One behaviour: everything the core model needs to know about a stretch of the program.
+/// One behaviour: everything the core model needs to know about a part of the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Behaviour {
@@ -134,7 +134,7 @@ pub struct MlpPoint {
     pub overlap: f64,
 }
 
-/// A stretch of the run.
+/// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {

@@ -173,7 +173,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// Time that threads want on a CPU, in CPUs; above 1 they have to take turns.
+    /// Time that threads want on a CPU, in CPUs; above 1 they have to share it.
     pub fn load(&self, cpu: usize) -> f64 {
         self.on[cpu]
             .iter()

@@ -19,12 +19,12 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 use rand_pcg::rand_core::SeedableRng;
 
-/// What becomes of the threads.
+/// How many threads there are, and whether that changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// To begin with.
     pub threads: usize,
-    /// Whether some are born, sleep, wake and die.
+    /// Whether some start, sleep, wake and exit.
     pub changes: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Toy {
     events: Vec<ThreadEvent>,
     life: Life,
     now: Nanos,
-    born: u32,
+    forked: u32,
     rng: PolicyRng,
 }
 
@@ -58,16 +58,16 @@ impl Toy {
             events: Vec::new(),
             life,
             now: Nanos::ZERO,
-            born: 0,
+            forked: 0,
             rng,
         };
-        (0..life.threads).for_each(|_| toy.birth());
+        (0..life.threads).for_each(|_| toy.fork());
         toy
     }
 
-    fn birth(&mut self) {
-        let id = ThreadId(self.born);
-        self.born += 1;
+    fn fork(&mut self) {
+        let id = ThreadId(self.forked);
+        self.forked += 1;
         let cpu = CpuId::from_index(self.rng.random_range(0..self.topology.cpus.len()));
         let info = ThreadInfo {
             id,
@@ -120,7 +120,7 @@ impl Toy {
 
     fn change(&mut self) {
         if self.rng.random::<f64>() < 0.15 {
-            self.birth();
+            self.fork();
         }
         for row in 0..self.threads.len() {
             if self.rng.random::<f64>() < 0.1 {

@@ -1,4 +1,4 @@
-//! Where threads ran: stretches of running by thread, from spans or, without them, from observations.
+//! Where threads ran: run intervals by thread, from spans or, without them, from observations.
 //!
 //! Input: a [`Record`]. Output: [`Residence`], which timelines and summaries read.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::record::Record;
 
-/// A stretch in which a thread occupied a CPU.
+/// An interval in which a thread occupied a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stay {
     /// Index into [`Residence::programs`].

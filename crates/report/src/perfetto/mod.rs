@@ -210,7 +210,7 @@ fn event(kind: i32, track_uuid: u64) -> TrackEvent {
     }
 }
 
-/// Begin and end of every stretch of running; stretches that touch become one.
+/// Begin and end of every run interval; intervals that touch become one.
 fn slices(record: &Record) -> Vec<Timed> {
     let mut spans: Vec<_> = record
         .spans

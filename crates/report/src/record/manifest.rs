@@ -23,7 +23,7 @@ pub struct NamedText {
 pub enum Detail {
     /// The manifest with the outcome; no tables.
     Scores,
-    /// All tables except stretches of running, which are by far the largest.
+    /// All tables except run intervals, which are by far the largest.
     NoSpans,
     #[default]
     Everything,

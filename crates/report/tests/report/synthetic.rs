@@ -1,7 +1,7 @@
 //! A made-up machine room: an engine that behaves plausibly enough to fill records for tests and for looking at reports.
 //!
-//! Threads have a speed on the fastest and on the slowest cores and a hunger for cache; CPUs take turns every few
-//! milliseconds; now and then the "kernel" moves somebody for no good reason. None of it is a model of anything.
+//! Threads have a speed on the fastest and on the slowest cores and a hunger for cache; each CPU switches to another thread every
+//! few milliseconds; now and then the "kernel" moves a thread for no good reason. None of it is a model of anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;

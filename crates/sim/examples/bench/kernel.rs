@@ -32,7 +32,7 @@ struct Task {
 struct Fate {
     ran_s: f64,
     waited_s: f64,
-    stretches: f64,
+    intervals: f64,
 }
 
 /// Prints the section.
@@ -54,7 +54,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         sets.entry(set).or_default().push(task);
     }
     println!(
-        "| set | task | CPU time: kernel, s | model | waiting: kernel, s | model | stretches: kernel | model |"
+        "| set | task | CPU time: kernel, s | model | waiting: kernel, s | model | run intervals: kernel | model |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     let mut worst: (f64, f64, f64) = (0.0, 0.0, 0.0);
@@ -70,17 +70,17 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 model.ran_s,
                 real.waited_s,
                 model.waited_s,
-                real.stretches,
-                model.stretches
+                real.intervals,
+                model.intervals
             );
             let length = SECONDS as f64;
             worst.0 = worst.0.max((real.ran_s - model.ran_s).abs() / length);
             worst.1 = worst.1.max((real.waited_s - model.waited_s).abs() / length);
-            worst.2 = worst.2.max((model.stretches / real.stretches).ln().abs());
+            worst.2 = worst.2.max((model.intervals / real.intervals).ln().abs());
         }
     }
     println!(
-        "\nFurthest apart: {:.1} % of the CPU in CPU time, {:.1} % in waiting, a factor of {:.2} in stretches of running.",
+        "\nFurthest apart: {:.1} % of the CPU in CPU time, {:.1} % in waiting, a factor of {:.2} in the number of run intervals.",
         100.0 * worst.0,
         100.0 * worst.1,
         worst.2.exp()
@@ -107,14 +107,14 @@ fn task(line: &str) -> Result<(String, Task), Box<dyn Error>> {
 fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>> {
     let mut all = BTreeMap::new();
     for line in text.lines() {
-        let [set, name, ran, waited, stretches] = line.split('\t').collect::<Vec<_>>()[..] else {
+        let [set, name, ran, waited, intervals] = line.split('\t').collect::<Vec<_>>()[..] else {
             return Err(format!("`{line}` has not five fields").into());
         };
         let seconds = |text: &str| text.parse().map(|ns: f64| ns * 1e-9);
         let fate = Fate {
             ran_s: seconds(ran)?,
             waited_s: seconds(waited)?,
-            stretches: stretches.parse()?,
+            intervals: intervals.parse()?,
         };
         all.insert((set.to_owned(), name.to_owned()), fate);
     }
@@ -141,7 +141,7 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
         // Work left, and when to wake.
         threads.push((task.work_ns, None));
     }
-    let mut stretches = vec![0.0; tasks.len()];
+    let mut intervals = vec![0.0; tasks.len()];
     let (mut now, mut running) = (0, linux.running(cpu));
     let end = SECONDS * 1_000_000_000;
     while now < end {
@@ -171,7 +171,7 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
         linux
             .take_switches()
             .filter_map(|s| s.next)
-            .for_each(|t| stretches[t.index()] += 1.0);
+            .for_each(|t| intervals[t.index()] += 1.0);
         running = linux.running(cpu);
     }
     let seconds = |ns: Nanos| ns.as_secs_f64();
@@ -180,7 +180,7 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
         Fate {
             ran_s: seconds(linux.run_time(t)),
             waited_s: seconds(linux.run_delay(t)),
-            stretches: stretches[row],
+            intervals: intervals[row],
         }
     };
     Ok((0..tasks.len()).map(fate).collect())

@@ -1,6 +1,6 @@
 //! The simulator as an engine: threads of simulated programs on simulated CPUs under the Linux model.
 //!
-//! Input: a [`Plan`] (programs with profiles) and a topology. Three parts share the work: [`crate::linux`] decides who runs
+//! Input: a [`Plan`] (programs with profiles) and a topology. Three parts share the work: [`crate::linux`] decides which thread runs
 //! where, [`crate::progress`] says how far each running thread gets, and this module moves programs through their lives
 //! (start, serial and parallel part, bursts and sleeps, restart) and shows the outside what counters would show.
 
@@ -53,7 +53,7 @@ pub struct SimConfig {
     pub sample_cost: Nanos,
     /// Finished runs of the slowest program that end the experiment.
     pub rounds: u32,
-    /// Keeps every stretch of running.
+    /// Keeps every run interval.
     pub trace: bool,
     /// Who chooses frequencies, if not whom the machine file names.
     pub governor: Option<Governor>,

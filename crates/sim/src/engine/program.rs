@@ -45,7 +45,7 @@ pub(super) struct Program {
     work: Vec<Work>,
     instructions: f64,
     /// Instructions of the profile's timeline per instruction of the run.
-    stretch: f64,
+    timeline_rate: f64,
     serial_share: f64,
     bursts: Option<(f64, Nanos)>,
     began: Nanos,
@@ -93,7 +93,7 @@ impl Program {
             first,
             work: vec![Work::default(); planned.threads as usize],
             instructions: planned.profile.instructions() as f64 * planned.scale,
-            stretch: 1.0 / planned.scale,
+            timeline_rate: 1.0 / planned.scale,
             serial_share: if alone { 0.0 } else { planned.serial_share },
             bursts: planned.bursts,
             began: Nanos::ZERO,
@@ -122,7 +122,7 @@ impl Program {
     fn begin_parallel(&mut self) {
         self.in_serial = false;
         let share = self.instructions * (1.0 - self.serial_share) / self.work.len() as f64;
-        let offset = self.instructions * self.serial_share * self.stretch;
+        let offset = self.instructions * self.serial_share * self.timeline_rate;
         self.work.fill(Work {
             offset,
             left: share,
@@ -143,7 +143,7 @@ impl Program {
         if work.left <= 0.0 {
             return None;
         }
-        let stride = self.stretch * if self.in_serial { 1.0 } else { threads };
+        let stride = self.timeline_rate * if self.in_serial { 1.0 } else { threads };
         work.chunk = self
             .bursts
             .map_or(work.left, |(burst, _)| burst.min(work.left));
@@ -157,7 +157,7 @@ impl Program {
     /// A thread did its piece.
     pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> Step {
         let threads = self.work.len() as f64;
-        let stride = self.stretch * if self.in_serial { 1.0 } else { threads };
+        let stride = self.timeline_rate * if self.in_serial { 1.0 } else { threads };
         let work = &mut self.work[(id.0 - self.first.0) as usize];
         let chunk = std::mem::take(&mut work.chunk);
         work.offset += chunk * stride;
@@ -193,7 +193,7 @@ impl Program {
         Parts {
             threads,
             instructions: self.instructions,
-            timeline: self.instructions * self.stretch,
+            timeline: self.instructions * self.timeline_rate,
             serial_share: self.serial_share,
             asleep_s,
         }

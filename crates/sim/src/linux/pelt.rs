@@ -1,6 +1,6 @@
 //! Per-entity load tracking: load, runnable and utilisation averages with geometric decay.
 //!
-//! Input: stretches of time during which an entity (or a run queue) was running, waiting or asleep. Output: its averages.
+//! Input: intervals during which an entity (or a run queue) was running, waiting or asleep. Output: its averages.
 //! Models the kernel's `___update_load_sum`, `post_init_entity_util_avg`, `util_est_update` and, through the slower clock of
 //! small CPUs, `update_rq_clock_pelt`. Between two changes the averages follow a closed form, so nothing happens per
 //! period; the kernel's rounding to whole periods of 1,024 x 1,024 ns is what is left out.

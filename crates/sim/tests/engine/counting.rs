@@ -1,4 +1,4 @@
-//! Samples: by core type, in sets that take turns, and what factors come of them.
+//! Samples: by core type, in multiplexed sets, and what factors come of them.
 
 use super::*;
 

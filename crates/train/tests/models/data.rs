@@ -3,7 +3,7 @@ use countersteer_model::models::Target;
 use countersteer_train::data::{Data, most_events};
 use countersteer_train::rows::TrainingRow;
 
-use crate::{additive, made_up, stretch, topology};
+use crate::{additive, interval, made_up, topology};
 
 fn data(samples: &[TrainingRow], target: Target) -> Data {
     Data::new(samples, 0, &topology().core_types[0], target)
@@ -12,7 +12,7 @@ fn data(samples: &[TrainingRow], target: Target) -> Data {
 #[test]
 fn factors_are_ratios_of_speeds_and_of_energy_delay_products() {
     // Half as fast, at a quarter of the energy: the product is half that on the fast core type.
-    let sample = stretch("a", &[(Event::Cycles, 1.0)], 2.0, [4.0, 1.0]);
+    let sample = interval("a", &[(Event::Cycles, 1.0)], 2.0, [4.0, 1.0]);
     assert!((sample.speed_up() - 2.0).abs() < 1e-12);
     assert!((sample.energy_factor() - 0.5).abs() < 1e-12);
 }
@@ -71,7 +71,7 @@ fn families_weigh_alike_and_crossed_samples_three_times_as_much_together() {
 fn what_lacks_a_common_event_is_left_out_and_a_rare_event_is_no_candidate() {
     let mut samples = made_up(4, 1, |r, _| additive(r));
     let events = [(Event::Cycles, 1.0), (Event::Stores, 0.1)];
-    samples.push(stretch("lacking", &events, 2.0, [1.0, 0.5]));
+    samples.push(interval("lacking", &events, 2.0, [1.0, 0.5]));
     let data = data(&samples, Target::Sf);
     assert_eq!(data.rows.len(), 40);
     assert!(!data.families.contains(&"lacking".to_owned()));
@@ -97,15 +97,15 @@ fn what_the_core_type_does_not_count_is_no_candidate() {
 #[test]
 fn a_factor_that_is_not_known_or_beyond_bounds() {
     let events = [(Event::Cycles, 1.0)];
-    let mut samples = vec![stretch("fast", &events, 9.0, [1.0, 0.5])];
-    samples.push(stretch("unknown", &events, f64::NAN, [1.0, 0.5]));
+    let mut samples = vec![interval("fast", &events, 9.0, [1.0, 0.5])];
+    samples.push(interval("unknown", &events, f64::NAN, [1.0, 0.5]));
     let data = data(&samples, Target::Sf);
     assert_eq!(data.rows.len(), 1);
     assert!((data.rows[0].truth - Target::Sf.bounds().1).abs() < 1e-12);
 }
 
 #[test]
-fn sets_that_take_turns_hold_twice_as_many_events_where_counters_are_few() {
+fn multiplexed_sets_hold_twice_as_many_events_where_counters_are_few() {
     let mut core_type = topology().core_types[0].clone();
     (core_type.counters, core_type.fixed_counters) = (2, 3);
     assert_eq!(most_events(&core_type), 4);

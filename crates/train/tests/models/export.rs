@@ -82,13 +82,13 @@ fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
     let Trained {
         factor,
         width,
-        stretch,
+        widening,
         ..
     } = &made.trained;
     let bit = 1.0 / 65536.0;
     for (table, sum, times) in [
         (&made.file.factor, factor, 1.0),
-        (&made.file.width, width, *stretch),
+        (&made.file.width, width, *widening),
     ] {
         let table = table.fixed();
         assert!((table.base_q16 as f64 * bit - times * sum.intercept).abs() <= bit);

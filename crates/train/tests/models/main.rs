@@ -23,11 +23,11 @@ pub fn topology() -> Topology {
     Topology::new(&Machine::parse("i9-12900k-8p8e.toml", &text).unwrap())
 }
 
-/// Instructions of a made-up stretch.
+/// Instructions of a made-up interval.
 pub const INSTRUCTIONS: f64 = 1e8;
 
-/// A stretch by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
-pub fn stretch(
+/// An interval by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
+pub fn interval(
     family: &str,
     events: &[(Event, f64)],
     factor: f64,
@@ -59,7 +59,7 @@ pub fn normal(rng: &mut rand_pcg::Pcg64) -> f64 {
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Ratios of a made-up stretch, per instruction.
+/// Ratios of a made-up interval, per instruction.
 #[derive(Clone, Copy)]
 pub struct Ratios {
     pub cycles: f64,
@@ -69,7 +69,7 @@ pub struct Ratios {
     pub loads: f64,
 }
 
-/// So many families of ten stretches each; the factor is what `truth` makes of the ratios and a normal deviate.
+/// So many families of ten intervals each; the factor is what `truth` makes of the ratios and a normal deviate.
 pub fn made_up(
     families: usize,
     seed: u64,
@@ -94,7 +94,7 @@ pub fn made_up(
             ];
             let factor = truth(&ratios, &mut rng);
             let name = format!("f{family:02}");
-            samples.push(stretch(&name, &events, factor, [1.0, 0.5]));
+            samples.push(interval(&name, &events, factor, [1.0, 0.5]));
         }
     }
     samples

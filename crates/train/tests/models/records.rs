@@ -7,10 +7,10 @@ use countersteer_train::rows::WINDOW;
 use crate::topology;
 
 /// Samples of 10 ms, one speed (instructions per ns) for so many windows after the other.
-fn pass(core_type: usize, stretches: &[(f64, f64)], branches: f64) -> Pass {
+fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
     let mut samples = Samples::default();
     let mut at = Nanos::ZERO;
-    for (speed, windows) in stretches {
+    for (speed, windows) in intervals {
         let mut left = windows * WINDOW;
         while left > 0.5 {
             let instructions = (speed * 1e7).min(left);

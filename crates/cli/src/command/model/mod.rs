@@ -228,7 +228,7 @@ impl Material {
         families.sort();
         families.dedup();
         let trained_on = format!(
-            "{own} stretches of {} recorded programs in {} families, and {} crossed of two, simulated alone",
+            "{own} intervals of {} recorded programs in {} families, and {} crossed of two, simulated alone",
             programs.len(),
             families.len(),
             all.len() - own,

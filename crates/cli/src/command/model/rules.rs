@@ -24,7 +24,7 @@ pub fn run(
         }
         let all = rows(&topology, programs)?;
         let words = format!(
-            "{} stretches of {} recorded programs",
+            "{} intervals of {} recorded programs",
             all.len(),
             programs.len()
         );

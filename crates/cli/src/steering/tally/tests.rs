@@ -29,7 +29,7 @@ fn what_is_told_late_of_threads_that_have_ended_is_their_programs() {
     let short = ThreadId(7);
     let strange = ThreadId(9);
     let of = |thread| (thread, ProgramId(3));
-    let born = |thread| event(thread, ThreadEventKind::New);
+    let forked = |thread| event(thread, ThreadEventKind::New);
     let ends = |thread| event(thread, ThreadEventKind::Exit);
     let info = ThreadInfo {
         id: long,
@@ -44,11 +44,11 @@ fn what_is_told_late_of_threads_that_have_ended_is_their_programs() {
     let seen = [
         Observation {
             threads: vec![info],
-            events: vec![born(long)],
+            events: vec![forked(long)],
             ..Observation::default()
         },
         Observation {
-            events: vec![born(short), ends(short), ends(long)],
+            events: vec![forked(short), ends(short), ends(long)],
             ended: vec![of(short), of(long)],
             samples: sample(short),
             ..Observation::default()

@@ -32,7 +32,7 @@ fn rows_of(ledger: &mut Ledger, which: Which) -> Vec<(Owner, u64, bool)> {
 }
 
 #[test]
-fn a_thread_is_reported_from_birth_to_death() {
+fn a_thread_is_reported_from_fork_to_exit() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     ledger.forked(thread(2), Nanos(5));
@@ -154,7 +154,7 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
 }
 
 #[test]
-fn counts_that_were_told_before_the_birth_are_kept() {
+fn counts_that_were_reported_before_the_fork_are_kept() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));

@@ -95,7 +95,7 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
     let m = behaviour.mix;
     let rest = 1.0 - m.branches - m.fp - m.simd - 0.5 * (m.loads + m.stores);
     let chain = |point: &countersteer_model::profile::IlpPoint| {
-        // All latencies stretch all chains alike.
+        // All latencies lengthen all chains alike.
         let unit = 1.0 / point.ipc;
         let loads = m.loads * f64::from(REFERENCE_LOAD_CYCLES - 1);
         ChainPoint {

@@ -77,7 +77,7 @@ pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
     }
     let sets = (lines / f64::from(ways.max(1))).max(1.0);
     let points = curve.points();
-    // What misses at any size, plus each stretch of the curve at its middle.
+    // What misses at any size, plus each section of the curve at its middle.
     let mut misses = points.last().map_or(0.0, |p| p.1);
     for pair in points.windows(2) {
         let distance = 0.5 * (pair[0].0 + pair[1].0);

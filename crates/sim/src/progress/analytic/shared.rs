@@ -54,7 +54,7 @@ pub struct Resident {
     pub marked: f64,
     /// When it started or stopped running here (ns).
     pub since: f64,
-    /// Length of its last stretch of running (ns).
+    /// Length of its last run interval (ns).
     pub burst: f64,
     /// Part of the time it used to run before that.
     pub duty: f64,
@@ -150,17 +150,17 @@ impl Resident {
     #[inline]
     fn ran_within(&self, age: f64, now: f64) -> (f64, f64) {
         let past = now - self.since;
-        let (whole, stretch) = if self.running {
+        let (whole, interval) = if self.running {
             (age, past)
         } else {
             (age - past, self.burst)
         };
         if whole <= 0.0 {
             (0.0, 0.0)
-        } else if whole < stretch {
+        } else if whole < interval {
             (whole, 1.0)
         } else {
-            (stretch + self.duty * (whole - stretch), self.duty)
+            (interval + self.duty * (whole - interval), self.duty)
         }
     }
 }
@@ -440,7 +440,7 @@ impl SharedCache {
     }
 }
 
-/// Mean over a stretch of what grows evenly by `growth`, but no further than `gap`.
+/// Mean over an interval of what grows evenly by `growth`, but no further than `gap`.
 fn rise(gap: f64, growth: f64) -> f64 {
     if growth <= gap {
         0.5 * growth

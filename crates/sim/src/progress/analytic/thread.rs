@@ -1,6 +1,6 @@
 //! A thread: its work, its place, its current rates, and what it counted.
 //!
-//! Rates hold until something changes them, so a thread is integrated only when somebody asks or a rate changes: work done
+//! Rates hold until something changes them, so a thread is integrated only when it is read or a rate changes: work done
 //! is rate times time, and the instant a piece of work or a phase ends follows in closed form.
 
 use super::class::{Cpu, NONE};
@@ -8,7 +8,7 @@ use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
 use crate::progress::{Counters, Detail};
 
-/// Energy of a stretch of running, by where it went (nJ).
+/// Energy of a run interval, by where it went (nJ).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpanEnergy {
     pub core: f64,
@@ -72,7 +72,7 @@ pub struct Thread {
     pub refill_at: u64,
     /// When it was switched in or out.
     pub since: u64,
-    /// Part of the time it runs, an exponential average over past stretches.
+    /// Part of the time it runs, an exponential average over past intervals.
     pub duty: f64,
     /// Private misses counted when it was switched in.
     pub entered_misses: f64,

@@ -1,4 +1,4 @@
-//! Which stretches of a run go through the caches, where not all do.
+//! Which parts of a run go through the caches, where not all do.
 //!
 //! Input: what runs beside what since when, and what steps in detail cost. Output: whether the next step is in detail, and rates for
 //! those that are not. Phases recur: a thread's rates are kept by [`Situation`], and while all running threads are in known ones,

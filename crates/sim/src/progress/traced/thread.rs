@@ -17,8 +17,8 @@ use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timin
 
 /// Cycles per instruction before anything is known.
 const FIRST_CPI: f64 = 1.0;
-/// Change of memory's latency from which it follows what a change of it does.
-const STRETCH: f64 = 1.1;
+/// Factor on memory's latency by which its effect on time is found.
+const LONGER: f64 = 1.1;
 
 /// A program: its trace, and what interval analysis knows of its behaviours.
 pub struct Program {
@@ -313,9 +313,9 @@ impl Thread {
             measured.shared[level] = misses / n;
         }
         let cycles = timing.cycles(&measured, on.factor, on.beside);
-        let longer = timing.cycles(&measured, on.factor * STRETCH, on.beside);
+        let longer = timing.cycles(&measured, on.factor * LONGER, on.beside);
         let longer = longer.total() / cycles.total();
-        let steepness = (longer - 1.0) / (on.factor * (STRETCH - 1.0));
+        let steepness = (longer - 1.0) / (on.factor * (LONGER - 1.0));
         self.each_ns = cycles.total() * cpu.cycle_ns;
         self.left -= n;
         self.position += n * self.stride;
