@@ -8,8 +8,8 @@
  *     ...
  *     cs_stop(region);
  *
- * Errors    Functions that return int return a code below 0 when they fail; cs_strerror() then says what failed and what
- *           mends it.
+ * Errors    Functions that return int return a code below 0 when they fail; cs_strerror() then says what failed and how
+ *           to fix it.
  * Threads   A region counts the thread that opened it. Different regions may be used at the same time by different threads.
  *           One region may be used by any thread, but by one at a time: a second one gets CS_ERROR_STATE. Nothing may be
  *           called on a region while or after it is closed. Signal handlers must not call the library.
@@ -37,7 +37,7 @@ extern "C" {
 /* Open counters of a thread. */
 typedef struct cs_region cs_region;
 
-/* What an event counted in all stretches since cs_open or cs_reset. Strings are valid until cs_close. */
+/* What an event counted in all intervals since cs_open or cs_reset. Strings are valid until cs_close. */
 typedef struct cs_count {
     const char *name;      /* the event, as it was asked for */
     const char *unit;      /* "ns", ...; "" for plain counts */
@@ -51,7 +51,7 @@ typedef struct cs_count {
 } cs_count;
 
 /* Flags of cs_open. */
-#define CS_INHERIT 1u /* also threads and processes born from then on; their times add up, and reading takes a read(2) */
+#define CS_INHERIT 1u /* also threads and processes created from then on; their times add up, and reading takes a read(2) */
 
 /* Codes of failures. */
 #define CS_ERROR_ARGUMENT (-1)   /* a null pointer, a string that is no UTF-8, unknown flags */
@@ -72,20 +72,20 @@ int cs_open(const char *events, unsigned flags, cs_region **out);
 /* The same for another thread, by its number as gettid(2) gives it. Reading takes a read(2). */
 int cs_open_thread(const char *events, int tid, unsigned flags, cs_region **out);
 
-/* Begins a stretch. Returns 0, or a code. */
+/* Begins an interval. Returns 0, or a code. */
 int cs_start(cs_region *region);
 
-/* Ends the stretch and adds what it counted to the sums. Returns 0, or a code. */
+/* Ends the interval and adds what it counted to the sums. Returns 0, or a code. */
 int cs_stop(cs_region *region);
 
 /*
  * Writes the first n counts to out, in the order of the event string; on a machine with several types of cores an event of
- * cores has one for each. A stretch that has begun is counted up to now. Returns how many counts there are, which may be more
+ * cores has one for each. An interval that has begun is counted up to now. Returns how many counts there are, which may be more
  * than n (n = 0 asks for that alone, and out may then be NULL), or a code.
  */
 int cs_read(cs_region *region, cs_count *out, size_t n);
 
-/* Sets the sums to 0; a stretch that has begun goes on from here. Returns 0, or a code. */
+/* Sets the sums to 0; an interval that has begun goes on from here. Returns 0, or a code. */
 int cs_reset(cs_region *region);
 
 /* 1 if only user mode is counted, since more is not permitted; else 0; or a code. */
@@ -129,7 +129,7 @@ typedef void (*cs_callback)(const cs_moment *moment, void *user);
 
 /*
  * Opens counters of the calling thread that are read whenever the first event of the string has happened number times. Other
- * threads are not counted, not even those born later: each opens its own. flags is 0. Counting begins with cs_every_start.
+ * threads are not counted, not even those created later: each opens its own. flags is 0. Counting begins with cs_every_start.
  * Returns 0 and an object in *out, or a code and NULL.
  */
 int cs_every_open(const char *events, uint64_t number, unsigned flags, cs_every **out);
@@ -213,7 +213,7 @@ void cs_meters_close(cs_meters *meters);
  *     cs_page_work(page, 1);
  *
  * Telling and reading are loads and stores, never a system call. What is told is a hint: an engine reads it each period, and
- * its policy makes of it what it can (hsf, aarr). It gains a program nothing at another's cost. Without an engine nobody
+ * its policy makes of it what it can (hsf, aarr). It gains a program nothing at another's cost. Without an engine nothing
  * listens and nothing is said. A page is its thread's, and closed when that ends. One thread at a time may tell; any may read.
  * After fork(2) the child's copies of pages are dead: what they are told is lost, and it opens its own. The first page takes
  * the first free descriptor from 1000 to 1003; who closes it takes back what was told.

@@ -1,4 +1,4 @@
-//! What this machine can and cannot do for us, and what would mend it.
+//! What this machine can and cannot do for us, and how to fix it.
 //!
 //! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing is changed but for
 //! monitoring groups of resctrl, which are made and removed again to see whether that works. Checks that ask the running kernel
@@ -39,7 +39,7 @@ pub struct Finding {
     pub state: State,
     pub found: String,
     /// What would make it better; empty where nothing is to be done.
-    pub mend: String,
+    pub remedy: String,
 }
 
 /// A row of the table of checks.
@@ -149,23 +149,23 @@ impl Finding {
         Self {
             state: State::Works,
             found: found.into(),
-            mend: String::new(),
+            remedy: String::new(),
         }
     }
 
-    fn limited(found: impl Into<String>, mend: impl Into<String>) -> Self {
+    fn limited(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             state: State::Limited,
             found: found.into(),
-            mend: mend.into(),
+            remedy: remedy.into(),
         }
     }
 
-    fn missing(found: impl Into<String>, mend: impl Into<String>) -> Self {
+    fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             state: State::Missing,
             found: found.into(),
-            mend: mend.into(),
+            remedy: remedy.into(),
         }
     }
 }
@@ -195,9 +195,9 @@ fn way_masks(root: &Path) -> Finding {
             "a last-level cache of {} ways (resctrl)",
             found.ways
         )),
-        Err(Unavailable { why, mend }) => {
+        Err(Unavailable { why, remedy }) => {
             let without = "until then sizes are estimated (`--by co-runners`)";
-            Finding::missing(why, format!("{mend}; {without}"))
+            Finding::missing(why, format!("{remedy}; {without}"))
         }
     }
 }
@@ -249,12 +249,12 @@ fn hardware_counters(root: &Path) -> Finding {
         .partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
     if has.is_empty() {
         let virtual_machine = Procfs::below(root).cpuinfo().contains("hypervisor");
-        let mend = if virtual_machine {
+        let remedy = if virtual_machine {
             "have the host give the virtual machine a PMU (QEMU: `-cpu host,pmu=on`)"
         } else {
             "see that the firmware does not hide the PMU and that its driver is loaded (`dmesg | grep -i pmu`)"
         };
-        return Finding::missing("none", mend);
+        return Finding::missing("none", remedy);
     }
     let found = has.join(", ");
     if lacks.is_empty() {
@@ -281,8 +281,8 @@ fn ends_of_threads(_: &Path) -> Finding {
     if countersteer_counters::reports_final_counts() {
         return Finding::works("final counts of threads are told");
     }
-    let mend = "a newer kernel (6.18), or run as root: see counting by BPF";
-    Finding::limited("what threads counted last is known only together", mend)
+    let remedy = "a newer kernel (6.18), or run as root: see counting by BPF";
+    Finding::limited("what threads counted last is known only together", remedy)
 }
 
 fn open_files(_: &Path) -> Finding {
@@ -346,19 +346,19 @@ fn counting_by_bpf(root: &Path) -> Finding {
     let without = "until then threads have counters of their own";
     let has_bpf = Procfs::below(root).setting("unprivileged_bpf_disabled");
     if has_bpf.is_none() {
-        let mend = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
-        return Finding::limited("this kernel takes no programs", mend);
+        let remedy = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
+        return Finding::limited("this kernel takes no programs", remedy);
     }
     if !countersteer_counters::sees_all_threads(root) {
-        let mend = format!("run outside of the container; {without}");
+        let remedy = format!("run outside of the container; {without}");
         return Finding::limited(
             "threads have other numbers in the kernel than in this container",
-            mend,
+            remedy,
         );
     }
     if !countersteer_counters::may_load_programs(root) {
-        let mend = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
-        return Finding::limited("there, but not permitted", mend);
+        let remedy = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
+        return Finding::limited("there, but not permitted", remedy);
     }
     Finding::works("programs that count threads may be loaded")
 }
@@ -368,9 +368,9 @@ fn sched_ext(root: &Path) -> Finding {
         let release = Procfs::below(root)
             .setting("osrelease")
             .unwrap_or_else(|| "this kernel".into());
-        let mend =
+        let remedy =
             "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
-        return Finding::missing(format!("{release} has none"), mend);
+        return Finding::missing(format!("{release} has none"), remedy);
     };
     if !root.join("sys/kernel/btf/vmlinux").exists() {
         return Finding::missing(
@@ -415,7 +415,7 @@ fn provider(def: &ProviderDef, root: &Path) -> Finding {
     let columns: Vec<&str> = def.columns.iter().map(|c| c.name).collect();
     match (def.open)(root) {
         Ok(_) => Finding::works(columns.join(", ")),
-        Err(Unavailable { why, mend }) => Finding::missing(why, mend),
+        Err(Unavailable { why, remedy }) => Finding::missing(why, remedy),
     }
 }
 

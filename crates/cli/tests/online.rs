@@ -195,7 +195,7 @@ fn programs_that_run_together_have_a_curve_each_and_run_on_after_a_kill() {
 }
 
 #[test]
-fn without_the_processors_counters_the_mend_is_told() {
+fn without_the_processors_counters_the_remedy_is_given() {
     let dir = tempfile::tempdir().unwrap();
     let events = steer(&["events", "--json"], dir.path()).output().unwrap();
     let events: serde_json::Value = serde_json::from_slice(&events.stdout).unwrap();

@@ -71,11 +71,11 @@ pub enum CounterError {
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
     Cgroup { path: PathBuf, source: io::Error },
     /// A control group that the kernel keeps no counters for.
-    #[error("the kernel keeps no counters for the control group {}: {mend}", path.display())]
+    #[error("the kernel keeps no counters for the control group {}: {remedy}", path.display())]
     CgroupUncounted {
         path: PathBuf,
         /// What makes it keep some.
-        mend: String,
+        remedy: String,
     },
     /// A CPU that is not there.
     #[error("CPU {cpu} is not online; {online} are")]

@@ -13,7 +13,7 @@ pub struct TextError {
     pub path: String,
     /// The line, from 1, where it is known.
     pub line: Option<usize>,
-    /// What is wrong and what would mend it.
+    /// What is wrong and how to fix it.
     pub message: String,
     pub shown: Option<String>,
 }

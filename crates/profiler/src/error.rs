@@ -1,4 +1,4 @@
-//! What can go wrong when a program is recorded, and what mends it.
+//! What can go wrong when a program is recorded, and the remedies.
 
 use std::io;
 use std::path::PathBuf;

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error_with_its_mend() {
+    fn a_full_disk_is_an_error_with_its_remedy() {
         let error = write_atomically(Path::new("/dev/full"), b"x")
             .unwrap_err()
             .to_string();

@@ -1,4 +1,4 @@
-//! What can go wrong with records and reports, and what mends it.
+//! What can go wrong with records and reports, and the remedies.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// A file or folder could not be written; nothing was left behind.
-    #[error("cannot write {}: {source}; nothing was left there{}", path.display(), mend(source))]
+    #[error("cannot write {}: {source}; nothing was left there{}", path.display(), remedy(source))]
     Write {
         path: PathBuf,
         source: std::io::Error,
     },
     /// A record that was being written cannot grow any more.
-    #[error("cannot write {}: {source}; the record {} ends there and can be read{}", path.display(), dir.display(), mend(source))]
+    #[error("cannot write {}: {source}; the record {} ends there and can be read{}", path.display(), dir.display(), remedy(source))]
     CutShort {
         dir: PathBuf,
         path: PathBuf,
@@ -132,7 +132,7 @@ impl ReportError {
     }
 }
 
-fn mend(source: &std::io::Error) -> &'static str {
+fn remedy(source: &std::io::Error) -> &'static str {
     use std::io::ErrorKind::{
         FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };

@@ -45,9 +45,9 @@ pub fn tabulate(record: &Record, program: &str) -> Result<Tabulated, ReportError
         .filter_map(|(id, sums)| core_table(&topology, *id, sums))
         .collect();
     if core.is_empty() {
-        let mend = "count instructions and cycles: steer stat -e instructions,cycles,llc_misses -i 100ms -o DIR -- ...";
+        let remedy = "count instructions and cycles: steer stat -e instructions,cycles,llc_misses -i 100ms -o DIR -- ...";
         return Err(lacking(format!(
-            "no sample of `{program}` has both instructions and cycles; {mend}"
+            "no sample of `{program}` has both instructions and cycles; {remedy}"
         )));
     }
     let runs = record
@@ -91,7 +91,7 @@ struct Sums {
     cycles: f64,
     running_ns: f64,
     occupied: f64,
-    /// (event, instructions of the samples that had it): sets that take turns see different instructions.
+    /// (event, instructions of the samples that had it): multiplexed sets see different instructions.
     misses: (f64, f64),
     branches: (f64, f64),
     energy_nj: (f64, f64),

@@ -241,9 +241,9 @@ impl Resctrl {
     }
 
     /// Why there is nothing to work with: no resctrl, not mounted, or without an ability, in these words.
-    fn unavailable(&self, (lacks, mend): (&str, &str)) -> Unavailable {
+    fn unavailable(&self, (lacks, remedy): (&str, &str)) -> Unavailable {
         if self.mount.join("info").is_dir() {
-            Unavailable::new(lacks, mend)
+            Unavailable::new(lacks, remedy)
         } else if self.proc.knows_file_system("resctrl") {
             Unavailable::new(
                 "resctrl is not mounted",
@@ -280,11 +280,11 @@ impl Resctrl {
         let path = group.join("schemata");
         std::fs::write(&path, &text).map_err(|source| {
             let lines = text.trim().replace('\n', ", ");
-            let mend = match files::text(&self.mount.join("info/last_cmd_status")) {
+            let remedy = match files::text(&self.mount.join("info/last_cmd_status")) {
                 Some(status) => format!("the kernel says of `{lines}`: {status}"),
                 None => AS_ROOT.to_owned(),
             };
-            failed("write", &path, &source, mend)
+            failed("write", &path, &source, remedy)
         })
     }
 
@@ -314,7 +314,7 @@ impl Resctrl {
         } else {
             "info/L3_MON/num_rmids"
         };
-        let mend = match (source.raw_os_error(), files::text(&self.mount.join(most))) {
+        let remedy = match (source.raw_os_error(), files::text(&self.mount.join(most))) {
             (Some(libc::ENOSPC), Some(most)) => {
                 format!("the processor distinguishes {most}: remove groups that are not needed")
             }
@@ -322,7 +322,7 @@ impl Resctrl {
             _ => AS_ROOT.to_owned(),
         };
         // Not the group itself: many that fail alike are one message.
-        Err(failed("make a group in", folder, &source, mend))
+        Err(failed("make a group in", folder, &source, remedy))
     }
 
     /// Moves a thread into a group; `false` where it has exited.
@@ -379,8 +379,11 @@ impl fmt::Debug for Resctrl {
 
 const AS_ROOT: &str = "run as root, and see `steer doctor` about resctrl";
 
-fn failed(doing: &str, path: &Path, error: &io::Error, mend: impl Into<String>) -> Unavailable {
-    Unavailable::new(format!("cannot {doing} {}: {error}", path.display()), mend)
+fn failed(doing: &str, path: &Path, error: &io::Error, remedy: impl Into<String>) -> Unavailable {
+    Unavailable::new(
+        format!("cannot {doing} {}: {error}", path.display()),
+        remedy,
+    )
 }
 
 fn malformed(path: &Path, line: usize, expected: &str, found: &str) -> Unavailable {

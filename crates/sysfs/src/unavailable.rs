@@ -2,18 +2,18 @@
 
 /// Why, with the file where there is one, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}; {mend}")]
+#[error("{why}; {remedy}")]
 pub struct Unavailable {
     pub why: String,
     /// What the user can do about it.
-    pub mend: String,
+    pub remedy: String,
 }
 
 impl Unavailable {
-    pub fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            mend: mend.into(),
+            remedy: remedy.into(),
         }
     }
 }

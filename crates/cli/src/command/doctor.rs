@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{print, print_json};
 
-/// Tell what this machine can and cannot do, and what would mend it.
+/// Tell what this machine can and cannot do, and how to fix it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Read another machine's files, below this folder
@@ -30,7 +30,8 @@ struct Row {
     needed_for: &'static str,
     state: &'static str,
     found: String,
-    mend: Option<String>,
+    #[serde(rename = "mend")]
+    remedy: Option<String>,
 }
 
 /// Runs the command.
@@ -38,13 +39,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(&args.root);
     if args.json {
         let row = |(name, needed_for, f): (&'static str, &'static str, crate::doctor::Finding)| {
-            let mend = Some(f.mend).filter(|m| !m.is_empty());
+            let remedy = Some(f.remedy).filter(|m| !m.is_empty());
             Row {
                 name,
                 needed_for,
                 state: f.state.name(),
                 found: f.found,
-                mend,
+                remedy,
             }
         };
         let checks = findings.into_iter().map(row).collect();
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         };
         text += &format!("{mark} {name:<22} {}\n", finding.found);
         if finding.state != State::Works {
-            text += &format!("  {:<22} for {needed_for}: {}\n", "", finding.mend);
+            text += &format!("  {:<22} for {needed_for}: {}\n", "", finding.remedy);
         }
     }
     print(&text)

@@ -76,7 +76,7 @@ enum Command {
     Restore(restore::Args),
     /// List what this machine can count
     Events(events::Args),
-    /// Tell what this machine can and cannot do, and what would mend it
+    /// Tell what this machine can and cannot do, and how to fix it
     Doctor(doctor::Args),
     /// List, show or detect machines
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! What is found on made-up machines, and what mends it.
+//! What is found on made-up machines, and the remedies.
 
 use super::*;
 
@@ -13,13 +13,13 @@ fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn everything_that_does_not_work_has_a_mend() {
+fn everything_that_does_not_work_has_a_remedy() {
     let empty = tempfile::tempdir().unwrap();
     for root in [Path::new("/"), empty.path()] {
         for (name, _, finding) in examine(root) {
             assert_eq!(
                 finding.state == State::Works,
-                finding.mend.is_empty(),
+                finding.remedy.is_empty(),
                 "{name}: {finding:?}"
             );
             assert!(!finding.found.is_empty(), "{name}");
@@ -106,16 +106,16 @@ fn way_masks_tell_mounted_unmounted_and_absent_apart() {
     );
     assert!(
         of(&[("proc/filesystems", "nodev\tresctrl\n")])
-            .mend
+            .remedy
             .contains("mount -t resctrl")
     );
-    assert!(of(&[]).mend.contains("--by co-runners"));
+    assert!(of(&[]).remedy.contains("--by co-runners"));
 }
 
 #[test]
 fn a_counter_that_the_watchdog_holds_is_told() {
     let on = nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "1\n")]).path());
-    assert!(on.mend.contains("nmi_watchdog=0"));
+    assert!(on.remedy.contains("nmi_watchdog=0"));
     assert_eq!(
         nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "0\n")]).path()).state,
         State::Works

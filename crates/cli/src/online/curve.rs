@@ -17,7 +17,7 @@ use crate::error::{Kind, told};
 pub struct Summary {
     pub program: String,
     pub core_type: String,
-    /// Stretches that were counted.
+    /// Points of the curve: intervals that were counted.
     pub points: usize,
     /// The least and the most cache that was seen.
     pub from_kib: f64,
@@ -40,10 +40,10 @@ pub fn tabulated(
     how: &str,
 ) -> anyhow::Result<(Tabulated, Vec<Summary>)> {
     if curves.is_empty() {
-        let mend = "give it more work, or shorter stretches (--dwell 100ms)";
+        let remedy = "give it more work, or shorter intervals (--dwell 100ms)";
         return Err(told(
             Kind::BadInput,
-            format!("`{name}` ended, or slept, before a stretch was counted; {mend}"),
+            format!("`{name}` ended, or slept, before an interval was counted; {remedy}"),
         ));
     }
     let types = CoreTypes::of(&Pmus::read(Path::new("/"))?);
@@ -55,7 +55,7 @@ pub fn tabulated(
         let (table, summary) = table(name, core_type, points, whole_kib(topology));
         if let (Some(form), Some(error)) = (&summary.form, summary.error_mpki) {
             method += &format!(
-                "; {}: {form} curve through {} stretches, off by {error:.2} misses per kilo-instruction at sizes left out",
+                "; {}: {form} curve through {} points, off by {error:.2} misses per kilo-instruction at sizes left out",
                 summary.core_type, summary.points
             );
         }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Golden cases: `tests/errors/<case>/` holds `args` (a line each), input files, and `expected` (exit code, then stderr).
 #[test]
-fn errors_are_one_paragraph_with_place_mend_and_exit_code() {
+fn errors_are_one_paragraph_with_place_remedy_and_exit_code() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors");
     let mut names: Vec<PathBuf> = std::fs::read_dir(&cases)
         .unwrap()

@@ -329,8 +329,8 @@ impl<'a> Opening<'a> {
             of_leader.sort_unstable();
             of_leader.dedup();
             if of_leader.len() > 1 {
-                let mend = "cores of several types count on their own: put an event of cores first, which then decides";
-                return Err(CounterError::Region(mend));
+                let remedy = "cores of several types count on their own: put an event of cores first, which then decides";
+                return Err(CounterError::Region(remedy));
             }
         }
         Ok(if of_leader.is_empty() {

@@ -75,7 +75,7 @@ impl VirtualCounters {
             let why = format!("no virtual counter is `{event}`");
             return Err(Unavailable {
                 why,
-                mend: "another parameter of the policy may do without".into(),
+                remedy: "another parameter of the policy may do without".into(),
             });
         };
         SensorSet::open(root, &[counter.column]).map(drop)

@@ -20,7 +20,7 @@ impl OfProcess {
     /// Opens counters of these threads; `events` are [`EVENTS`], or what stands for them in a test.
     ///
     /// # Errors
-    /// The machine has no such counters, which is told with what would mend it, or they may not be used.
+    /// The machine has no such counters, or they may not be used; the error has the remedy.
     pub fn open(tids: &[u32], events: &str) -> Result<Self, OnlineError> {
         make_room(tids.len() as u64);
         let mut regions = Vec::new();
@@ -43,7 +43,7 @@ impl OfProcess {
             let why = "the process has ended".to_owned();
             return Err(OnlineError::Unable {
                 why,
-                mend: "name one that runs".into(),
+                remedy: "name one that runs".into(),
             });
         }
         Ok(Self(regions))
@@ -68,11 +68,11 @@ fn without(events: &str, error: &CounterError) -> OnlineError {
         CounterError::Spec(spec) => spec.message.clone(),
         other => other.to_string(),
     };
-    let mend = "a curve needs a processor's counters: give the virtual machine a PMU (`-cpu host` with KVM), run on the \
+    let remedy = "a curve needs a processor's counters: give the virtual machine a PMU (`-cpu host` with KVM), run on the \
                 machine itself, or profile without counters by `steer profile -- PROGRAM`";
     OnlineError::Unable {
         why: format!("{events} cannot be counted: {why}"),
-        mend: mend.into(),
+        remedy: remedy.into(),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_comes_with_its_mend() {
+    fn what_cannot_be_counted_comes_with_its_remedy() {
         let Err(error) = OfProcess::open(&[std::process::id()], EVENTS) else {
             countersteer_fuzz::skipped("this machine has the counters");
             return;

@@ -87,12 +87,12 @@ impl Brake {
 }
 
 fn put(path: &Path, text: &str) -> Result<(), OnlineError> {
-    let mend = "somebody else has removed the control group; run the command again";
+    let remedy = "somebody else has removed the control group; run the command again";
     fs::write(path, text).map_err(|source| OnlineError::File {
         doing: "write",
         path: path.into(),
         source,
-        mend,
+        remedy,
     })
 }
 
@@ -136,7 +136,7 @@ impl Signals {
         let process = pidfd::open(pid).map_err(|source| OnlineError::Process {
             doing: format!("signal process {pid}"),
             source,
-            mend: "it has ended, or is another user's",
+            remedy: "it has ended, or is another user's",
         })?;
         let process = Arc::new(process);
         let braked = Arc::clone(&process);
@@ -157,7 +157,7 @@ impl Signals {
         let thread = thread.map_err(|source| OnlineError::Process {
             doing: "start a thread".into(),
             source,
-            mend: "raise the limit on processes (`ulimit -u`)",
+            remedy: "raise the limit on processes (`ulimit -u`)",
         })?;
         Ok(Self {
             process,

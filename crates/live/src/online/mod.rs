@@ -15,7 +15,7 @@ use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::undo::JournalError;
 
-/// What a program did in a stretch, on one core type.
+/// What a program did in an interval, on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     pub instructions: f64,
@@ -53,31 +53,31 @@ pub enum OnlineError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A file of the machine cannot be read or written.
-    #[error("cannot {doing} {}: {source}; {mend}", path.display())]
+    #[error("cannot {doing} {}: {source}; {remedy}", path.display())]
     File {
         doing: &'static str,
         path: std::path::PathBuf,
         source: std::io::Error,
         /// What the user can do about it.
-        mend: &'static str,
+        remedy: &'static str,
     },
     /// Caches cannot be divided.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// A process cannot be started or signalled.
-    #[error("cannot {doing}: {source}; {mend}")]
+    #[error("cannot {doing}: {source}; {remedy}")]
     Process {
         doing: String,
         source: std::io::Error,
         /// What the user can do about it.
-        mend: &'static str,
+        remedy: &'static str,
     },
     /// The machine cannot do it.
-    #[error("{why}; {mend}")]
+    #[error("{why}; {remedy}")]
     Unable {
         why: String,
         /// What the user can do about it.
-        mend: String,
+        remedy: String,
     },
 }
 
@@ -106,7 +106,7 @@ const SAME: f64 = 0.02;
 /// Points by PMU of cores.
 pub type Curves = BTreeMap<String, Vec<Point>>;
 
-/// Gives every setting its turn while `goes_on`; `wait` sleeps. A point is a stretch, in the order in which they were counted.
+/// Applies every setting in turn while `goes_on`; `wait` sleeps. A point is an interval, in the order in which they were counted.
 ///
 /// # Errors
 /// Counters or settings fail.
@@ -137,7 +137,7 @@ pub fn sweep(
                 .values()
                 .fold(Seen::default(), |sum, part| sum.plus(part));
             let cache = squeeze.end(setting, &all)?;
-            // A stretch in which the program ended is only part of one.
+            // An interval in which the program ended is cut short.
             if !goes_on() {
                 break 'all;
             }
@@ -281,7 +281,7 @@ mod tests {
         };
         let curves = sweep(&mut knob, &mut source, schedule, &mut |_| {}, &mut goes_on).unwrap();
         assert_eq!(knob.1, [0, 1, 2, 2, 1]);
-        assert_eq!(curves[""].len(), 4, "a point is a stretch");
+        assert_eq!(curves[""].len(), 4, "a point is an interval");
         let curves = merged(curves);
         let points = &curves[""];
         let seen: Vec<_> = points

@@ -46,9 +46,9 @@ impl Ways {
         undo: &mut Temporary,
     ) -> Result<Self, OnlineError> {
         let resctrl = Resctrl::at(root);
-        let unable = |why: String, mend: &str| OnlineError::Unable {
+        let unable = |why: String, remedy: &str| OnlineError::Unable {
             why,
-            mend: mend.into(),
+            remedy: remedy.into(),
         };
         let allocation = resctrl.allocation()?;
         let Some(before) = line(&allocation).cloned() else {
@@ -64,7 +64,7 @@ impl Ways {
         if ways < 2 * least {
             return Err(unable(
                 format!("a cache of {ways} ways cannot be divided"),
-                "there is nothing to mend",
+                "there is no remedy",
             ));
         }
         let mut own = Self {
@@ -132,7 +132,7 @@ impl Squeeze for Ways {
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
         let (own, others) = (self.own(setting), self.others(setting));
         debug_assert!(others.count_ones() >= self.allocation.least);
-        // Both masks are stretches without holes, which some processors ask for.
+        // Both masks are contiguous, which some processors ask for.
         self.resctrl.set(&self.group, &[self.before.with(own)])?;
         let root_group = self.resctrl.root_group();
         Ok(self.resctrl.set(root_group, &[self.before.with(others)])?)
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_data_apart_are_refused_with_the_mend() {
+    fn code_and_data_apart_are_refused_with_the_remedy() {
         let root = machine();
         let resctrl = root.path().join("sys/fs/resctrl");
         fs::rename(resctrl.join("info/L3"), resctrl.join("info/L3CODE")).unwrap();

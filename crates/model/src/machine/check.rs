@@ -328,7 +328,7 @@ fn odd_cores(range: &Cores, core_type: &CoreType) -> String {
     let step = range.sibling_step;
     let name = &core_type.name;
     format!(
-        "{n} CPUs do not make whole `{name}` cores of {threads} threads {step} apart; mend `cpus`, `sibling_step` or `threads`"
+        "{n} CPUs do not make whole `{name}` cores of {threads} threads {step} apart; correct `cpus`, `sibling_step` or `threads`"
     )
 }
 

@@ -41,9 +41,9 @@ impl Frequency {
         };
         let cpus: Vec<_> = all_cpus(root).into_iter().filter_map(cpu).collect();
         if cpus.is_empty() {
-            let mend =
+            let remedy =
                 "nothing to do in a virtual machine; elsewhere, a cpufreq driver must be loaded";
-            return Err(Unavailable::new("no CPU has a cpufreq folder", mend));
+            return Err(Unavailable::new("no CPU has a cpufreq folder", remedy));
         }
         Ok(Self { cpus })
     }

@@ -176,7 +176,7 @@ mod tests {
                 panic!("{}", provider.name)
             };
             assert!(
-                !why.why.is_empty() && !why.mend.is_empty(),
+                !why.why.is_empty() && !why.remedy.is_empty(),
                 "{}",
                 provider.name
             );

@@ -63,8 +63,8 @@ impl Pressure {
     fn open(root: &Path) -> Result<Self, Unavailable> {
         let proc = Procfs::below(root);
         let missing = |error: ProcError| {
-            let mend = "start the kernel with `psi=1`, if it was built with CONFIG_PSI";
-            Unavailable::new(error.why, mend)
+            let remedy = "start the kernel with `psi=1`, if it was built with CONFIG_PSI";
+            Unavailable::new(error.why, remedy)
         };
         proc.pressure("cpu").map_err(missing)?;
         Ok(Self {

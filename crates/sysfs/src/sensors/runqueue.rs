@@ -42,8 +42,8 @@ impl Runqueue {
     fn open(root: &Path) -> Result<Self, Unavailable> {
         let proc = Procfs::below(root);
         let missing = |error: ProcError| {
-            let mend = "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are";
-            Unavailable::new(error.why, mend)
+            let remedy = "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are";
+            Unavailable::new(error.why, remedy)
         };
         proc.own_sums().map_err(missing)?;
         Ok(Self {

@@ -58,10 +58,10 @@ impl SensorSet {
                     .flat_map(|p| p.columns)
                     .map(|c| c.name)
                     .collect();
-                let mend = format!("there are {}", known.join(", "));
+                let remedy = format!("there are {}", known.join(", "));
                 return Err(Unavailable::new(
                     format!("there is no virtual counter `{name}`"),
-                    mend,
+                    remedy,
                 ));
             };
             let row = PROVIDERS
@@ -71,7 +71,7 @@ impl SensorSet {
             if let Err(place) = opened.binary_search(&row) {
                 opened.insert(place, row);
                 let of_name = |e: Unavailable| {
-                    Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend)
+                    Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.remedy)
                 };
                 sensors
                     .providers

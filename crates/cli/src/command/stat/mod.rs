@@ -179,8 +179,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
     match wanted.by_thread(counted) {
         Some(name) if !reads_threads(args) => {
-            let mend = "it is for programs, -p or -t, without --per total";
-            let why = format!("`{name}` is read thread by thread: {mend}");
+            let remedy = "it is for programs, -p or -t, without --per total";
+            let why = format!("`{name}` is read thread by thread: {remedy}");
             Err(told(Kind::Usage, why))
         }
         _ => Ok(()),
@@ -238,10 +238,10 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     let together = args.per == Some(RowPer::Total);
     let whole = args.interval.is_none() && counted.every.is_none() && !together;
     if let (Some(name), true) = (counted.outside.first(), whole) {
-        let mend = "give one with -i, as in -i 100ms, or ask for --per total";
+        let remedy = "give one with -i, as in -i 100ms, or ask for --per total";
         return Err(told(
             Kind::Usage,
-            format!("`{name}` is read at the end of intervals: {mend}"),
+            format!("`{name}` is read at the end of intervals: {remedy}"),
         ));
     }
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {

@@ -169,7 +169,7 @@ impl Opening<'_> {
         match self.target.strip_prefix(CGROUP).map(Path::new) {
             Some(path) => CounterError::CgroupUncounted {
                 path: path.into(),
-                mend: remedy_without_counters(path),
+                remedy: remedy_without_counters(path),
             },
             None => CounterError::Refused {
                 event: event.into(),
