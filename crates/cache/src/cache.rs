@@ -1,7 +1,7 @@
 //! One set-associative cache.
 //!
-//! Input: keys of lines, and who fills them. Output: hits, victims, and per owner how many lines it holds, missed, lost and took.
-//! A cache knows nothing of its neighbours: whoever drives it looks a line up with [`Cache::touch`] and, where that misses,
+//! Input: keys of lines, and the owner of each fill. Output: hits, victims, and per owner how many lines it holds, missed, lost and took.
+//! A cache knows nothing of its neighbours: its driver looks a line up with [`Cache::touch`] and, where that misses,
 //! brings it with [`Cache::fill`].
 //!
 //! Replacement: least recently used; the binary tree that stands for it in hardware; static re-reference interval prediction

@@ -1,7 +1,7 @@
 //! What a core has to itself: first-level caches for instructions and data, and a second level if it has one.
 //!
 //! Input: accesses of whatever runs on the core. Output: the level that served each, and [`Request`]s to what lies behind.
-//! The caches belong to the core, not to a program: what a program left is found again by whoever comes back.
+//! The caches belong to the core, not to a program: what a program left is found again when it comes back.
 //!
 //! The second level is not inclusive of the first. A dirty victim marks the copy in the next level that has one, without
 //! allocating; only what no level has goes to memory. So demand misses do not depend on what is written back.

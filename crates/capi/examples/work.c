@@ -3,7 +3,7 @@
  *
  *     cc work.c $(pkg-config --cflags --libs countersteer) -o work && steer run -P hsf:sf=work -- ./work ROUNDS [UNITS MS]
  *
- * A unit is ROUNDS rounds of arithmetic; after UNITS units it sleeps for MS milliseconds, as who waits for a disk or a request.
+ * A unit is ROUNDS rounds of arithmetic; after UNITS units it sleeps for MS milliseconds, as if it waited for a disk or a request.
  */
 #include <countersteer.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-//! The stream of events that a thread sends to whoever records or simulates it (`steer trace record`, traced simulation).
+//! The stream of events that a thread sends to the process that records or simulates it (`steer trace record`, traced simulation).
 //!
 //! Input: what the thread executes. Output: blocks of events ([`countersteer_cache::wire`]) over a local socket in the scratch
 //! directory; a reader that is slower than the program makes it wait, and one that is gone ends it.

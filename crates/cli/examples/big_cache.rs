@@ -10,7 +10,7 @@
 //! kernel, `why` gives its reasons and `replay` repeats its decisions.
 //!
 //! The policy is for machines whose last-level caches differ in size, such as desktops with a stacked cache on one of two dies:
-//! those who miss most there get the big one. A thread is judged by what it missed in the small one: in the big one it may look as
+//! those that miss most there get the big one. A thread is judged by what it missed in the small one: in the big one it may look as
 //! if it needed no cache at all, and would be sent back.
 
 use std::collections::BTreeMap;

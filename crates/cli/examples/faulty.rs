@@ -1,4 +1,4 @@
-//! `steer` with a policy that fails, to see that nobody has to suffer for it: `run -P faulty:fault=panic -- ...`.
+//! `steer` with a policy that fails, to see that no program has to suffer for it: `run -P faulty:fault=panic -- ...`.
 //!
 //! It sends all threads to the last CPU, and after some decisions it panics, takes too long, or never comes back.
 

@@ -1,4 +1,4 @@
-//! Progress bars on stderr, only when somebody watches.
+//! Progress bars on stderr, only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -1,4 +1,4 @@
-//! What somebody who may open connections can do to a daemon: nothing.
+//! A user who may open connections cannot harm a daemon.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 

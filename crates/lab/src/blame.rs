@@ -1,4 +1,4 @@
-//! Who slows whom, and what would end it.
+//! Programs that slow others, and what would end it.
 //!
 //! Input: an experiment with several programs. Output: [`Blame`]: by how much longer each program takes because another is there,
 //! from runs of the workload without each of its programs in turn; what policies of place do to that; and how a partition of the

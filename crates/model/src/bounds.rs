@@ -1,6 +1,6 @@
 //! Bounds of figures in files from outside: one table, with units and reasons.
 //!
-//! A figure outside of them is a slip of a unit or a zero, or a machine that nobody will build; simulated, it runs without an
+//! A figure outside of them is a slip of a unit or a zero, or a machine that will not be built; simulated, it runs without an
 //! end or divides by nothing.
 
 /// What a figure may be.

@@ -1,4 +1,4 @@
-//! Text from outside as it is shown: whoever names a process chooses what stands on somebody else's terminal.
+//! Text from outside as it is shown: a process's name comes from another user and must not control this one's terminal.
 //!
 //! Input: a name or a text. Output: the same with `?`, as `ps` prints it, for what steers a terminal or turns text around:
 //! control characters (ISO 6429), and Unicode's directions and line separators. JSON is not changed: it has escapes of its own.

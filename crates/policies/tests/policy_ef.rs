@@ -1,4 +1,4 @@
-//! `ef`: who gets the fast cores by efficiency factors, on an engine made of paper.
+//! `ef`: threads that get the fast cores by efficiency factors, on an engine made of paper.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 

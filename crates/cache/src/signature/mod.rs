@@ -1,7 +1,7 @@
 //! Signatures that programs carry: misses in caches of 11 sizes and 4 associativities, of the whole run and by phase.
 //!
 //! Source: HASS, section 3. Input: traces. Output: a [`Carried`] signature, as a file ([`store`]), as bytes ([`note`]), or inside
-//! a binary ([`elf`]). What is read is somebody else's word: it is bounded and checked, and the most that it can do is to
+//! a binary ([`elf`]). What is read is not trusted: it is bounded and checked, and the most that it can do is to
 //! misplace the threads of the program that carries it.
 
 pub mod elf;

@@ -1,6 +1,6 @@
 //! Where signatures are kept, and how the one of a binary is found.
 //!
-//! A binary that nobody may change has its signature in a side file, named by its build-id, below the data directories of the XDG
+//! A binary that may not be changed has its signature in a side file, named by its build-id, below the data directories of the XDG
 //! base directory specification: the user's own first (`~/.local/share`), then the system's. One inside the binary goes first.
 
 use std::io::Read;

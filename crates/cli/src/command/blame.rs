@@ -1,4 +1,4 @@
-//! `steer blame`: who slows whom, and what place or partition would end it.
+//! `steer blame`: programs that slow others, and what place or partition would end it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

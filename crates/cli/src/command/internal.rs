@@ -1,4 +1,4 @@
-//! `steer internal`: what this program starts of itself. Nobody else needs it.
+//! `steer internal`: what this program starts of itself. It is not for users.
 
 use std::ffi::OsString;
 use std::io::stdin;

@@ -1,6 +1,6 @@
 //! Keys become actions: one table, from which the help is made too.
 //!
-//! Input: a key and who has the keys. Output: an action, or none.
+//! Input: a key and the part of the screen that has the keys. Output: an action, or none.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

@@ -1,6 +1,6 @@
 //! Values as text, and a table per interval for where there is no terminal.
 //!
-//! Input: a state. Output: text; of each interval, who ran in it.
+//! Input: a state. Output: text; of each interval, the threads that ran in it.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! A C program and `steer run` talk through pages: it says who spins, and sees who gets the fast core.
+//! A C program and `steer run` talk through pages: it says which thread spins, and sees which one gets the fast core.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Workloads from what other tools recorded: who ran, slept and woke.
+//! Workloads from what other tools recorded: when threads ran, slept and woke.
 //!
 //! Input: a file of one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such a
 //! file does not say *what* a thread executed, so a profile stands for it, and a rate turns CPU time into instructions. Who woke

@@ -1,6 +1,6 @@
 //! Switches of threads, folded into tasks.
 //!
-//! Input: who was switched in and out, who woke, at which time. Output: [`Tasks`]. A thread that is switched out while it could run
+//! Input: threads switched in and out, and wake-ups, with their times. Output: [`Tasks`]. A thread that is switched out while it could run
 //! goes on with its burst later; one that blocks sleeps until it is woken, or until it runs again where no wake-ups were recorded.
 
 use std::collections::{BTreeMap, HashMap};

@@ -5,7 +5,7 @@
 //! runs on a CPU is MSR 17D2h (bits 7 to 0, valid with bit 63), MSR 17D4h turns classification on, and the table of
 //! performances (a byte for each CPU and class) is in memory that only the kernel can read.
 //!
-//! Simulated only. Linux reads the table for class 0 and sends changes of it over the thermal netlink family, but gives nobody the
+//! Simulated only. Linux reads the table for class 0 and sends changes of it over the thermal netlink family, but gives no program the
 //! class of a thread: patches that would were posted in 2022 and 2023 and not merged. So [`Event::TdClass`] has no counter
 //! here, and a live run with it is refused. The simulator draws a class for each phase of each program, without regard to what the
 //! phase is like. With the ratios below the mean absolute error on the SPEC CPU2017 programs of a 12900KS is .38, and nothing

@@ -1,6 +1,6 @@
 //! The metrics that are known by name: formulas of the files in `metrics/`, sources of this crate, and what other packages add.
 //!
-//! A formula that nobody named is known by its text. Each is compiled once, whoever asks for it and however often.
+//! A formula without a name is known by its text. Each is compiled once, however often it is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};

@@ -2,7 +2,7 @@
 //!
 //! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds:
 //! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds
-//! somebody measured or published, for the core types they were measured on.
+//! were measured or published, for the core types they were measured on.
 
 mod curve;
 pub mod fit;

@@ -3,9 +3,9 @@
 //! Input: per thread, its program, cache, appetite and whether it is poison. Output: classes with their ways of each cache,
 //! one behind the other.
 //!
-//! Programs that are poison share an eighth of the ways: more would not save them misses, and from there they evict nobody
-//! else. The others divide the rest in proportion to what they hold (or miss, where nobody knows who holds what). Hardware
-//! tells few classes apart, so those that ask for least share one. Ways that would change by one at most stay as they are.
+//! Programs that are poison share an eighth of the ways: more would not save them misses, and from there they evict no
+//! other program's lines. The others divide the rest in proportion to what they hold (or miss, where occupancy is unknown).
+//! Hardware tells few classes apart, so those that ask for least share one. Ways that would change by one at most stay as they are.
 
 use std::collections::BTreeMap;
 

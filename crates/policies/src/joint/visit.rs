@@ -1,4 +1,4 @@
-//! Exploration: everybody changes places, so that each thread is measured on each kind of core.
+//! Exploration: threads change places, so that each thread is measured on each kind of core.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Who took whose place in the last-level caches, as a matrix whose cells are shaded.
+//! Evictions in the last-level caches, by program that evicted and program evicted, as a matrix whose cells are shaded.
 
 use maud::{Markup, html};
 

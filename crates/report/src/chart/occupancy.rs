@@ -1,4 +1,4 @@
-//! Who held how much of each last-level cache over time.
+//! Occupancy of each last-level cache over time, by program.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Slowdown of each program under each policy, as a table whose cells are shaded; its completion time where nobody knows how
+//! Slowdown of each program under each policy, as a table whose cells are shaded; its completion time where it is unknown how
 //! fast it is alone.
 
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! Who ran where over time: by program, coloured by where; by CPU, coloured by program.
+//! Threads on CPUs over time: by program, coloured by where; by CPU, coloured by program.
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CpuId;

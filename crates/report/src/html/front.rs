@@ -1,4 +1,4 @@
-//! The first screen: which policy, by how much, who loses, how sure.
+//! The first screen: the best policy, its gain, the programs that lose, and how certain that is.
 //!
 //! Input: rankings of experiments, records. Output: per experiment a sentence, the policies that can be used in per cent of `linux`,
 //! the best bound as a line; then what the words mean.

@@ -1,4 +1,4 @@
-//! Rows on their way to the disk: whoever counts hands them over, a thread of its own writes them.
+//! Rows on their way to the disk: the counting thread hands them over, a thread of its own writes them.
 //!
 //! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting never waits for the disk unless that
 //! falls far behind, and what is kept in memory does not grow with the length of a run.

@@ -1,4 +1,4 @@
-//! Policies ranked against Linux: which one, by how much, who loses, how sure.
+//! Policies ranked against Linux: gain, the programs that lose, and how certain that is.
 //!
 //! Input: runs of a comparison. Output: per machine and workload a [`Ranking`] in per cent of `linux`. Each seed is compared with
 //! the same seed of `linux`, so that what chance gives to both falls out. Policies that only a simulator can run are bounds, and

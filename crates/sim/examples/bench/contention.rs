@@ -1,5 +1,5 @@
 //! The CMPSched$im mix on the Core 2 Quad: two poison, two vulnerable, two mildly vulnerable, two neutral programs. And
-//! mixes drawn at random, so that nobody tunes a policy to that one.
+//! mixes drawn at random, so that no policy is tuned to one mix.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! The programs are those of `demo/kernels.c`, whose recordings are in `profiles/recorded`. The model's figure is that of the
 //! longest phase of the recording, branches and misses left out; `llvm-mca` and `osaca` have the loop itself, compiled here, out of the
-//! first level of the cache. All are models, so a difference says where to look, not who is right: OSACA takes the busiest port
+//! first level of the cache. All are models, so a difference says where to look, not which is right: OSACA takes the busiest port
 //! or the longest loop-carried dependence, whichever is longer, and knows no width and no window.
 
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! The completely fair scheduler: Linux up to 6.5.
 //!
-//! Input: a run queue and its threads. Output: who runs next, for how long, and who preempts whom. Models `sched_slice`,
+//! Input: a run queue and its threads. Output: the thread that runs next, for how long, and preemptions. Models `sched_slice`,
 //! `check_preempt_tick`, `place_entity` with gentle fair sleepers and start debit, `update_min_vruntime` and
 //! `wakeup_preempt_entity`. Left out: buddies (next, last, skip) and group scheduling.
 

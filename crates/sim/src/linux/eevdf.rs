@@ -1,6 +1,6 @@
 //! Earliest eligible virtual deadline first: Linux 6.6 and later, with the rules of 6.12 to 7.x.
 //!
-//! Input: a run queue and its threads. Output: who runs next, until when, and who preempts whom. Models `place_entity`,
+//! Input: a run queue and its threads. Output: the thread that runs next, until when, and preemptions. Models `place_entity`,
 //! `update_entity_lag`, `update_deadline`, `pick_eevdf`, the slice protection of run-to-parity, and the wake-up preemption of
 //! `check_preempt_wakeup_fair`. Left out: buddies (`NEXT_BUDDY` is off by default), `SCHED_IDLE` and `SCHED_BATCH`, group
 //! scheduling (one flat queue per CPU).

@@ -1,11 +1,11 @@
-//! Linux's fair scheduling class as an event-driven model: who runs where, and when.
+//! Linux's fair scheduling class as an event-driven model: which thread runs where, and when.
 //!
-//! Stage: between the engine, which says when threads fork, wake, block and exit, and the progress model, which is told who
-//! runs where. Input: those events and the [`Topology`]. Output: [`Switch`]es. How fast threads progress is no business of
+//! Stage: between the engine, which says when threads fork, wake, block and exit, and the progress model, which gets the
+//! threads that run and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es. How fast threads progress is no business of
 //! this module.
 //!
 //! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), the queue takes the
-//! thread in (`schedule`, `runqueue`), the class decides who runs next (`eevdf` or `cfs`), and balancing moves
+//! thread in (`schedule`, `runqueue`), the class decides which thread runs next (`eevdf` or `cfs`), and balancing moves
 //! waiting threads between the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`). `pelt` keeps
 //! load and utilisation in closed form.
 //!

@@ -1,4 +1,4 @@
-//! Passes of programs out of records: who ran alone where, from the first instruction to the last.
+//! Passes of programs out of records: each program alone on a core type, from the first instruction to the last.
 //!
 //! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and the machine they are of.
 

@@ -1,4 +1,4 @@
-//! Cores: what private caches still hold of threads that left, and who keeps the core awake.
+//! Cores: what private caches still hold of threads that left, and the threads that keep the core awake.
 //!
 //! Input: threads entering and leaving. Output: lines that an entering thread finds, and idle time.
 

@@ -1,6 +1,6 @@
 //! The analytic progress model: how far does each running thread get?
 //!
-//! Input: profiles, and from the engine who runs where since when. Output: when threads finish their work, what their
+//! Input: profiles, and from the engine which thread runs where since when. Output: when threads finish their work, what their
 //! counters hold, how much of each shared cache they occupy, the energy spent. It knows nothing about schedulers.
 //!
 //! - [`interval`] turns recorded behaviour into cycles per instruction (interval analysis), between miss events bounded by

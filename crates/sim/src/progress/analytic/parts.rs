@@ -1,6 +1,6 @@
 //! Parts of shared caches: ways that some threads have to themselves.
 //!
-//! Input: shares of a cache, none of which overlap, and who has which. Output: a cache of its own for each part, which
+//! Input: shares of a cache, none of which overlap, and the programs that have them. Output: a cache of its own for each part, which
 //! threads use in place of the whole. Threads without a part share what no part took, or the largest one where nothing is left.
 
 use super::class::{Cpu, NONE};

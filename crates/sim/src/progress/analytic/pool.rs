@@ -1,6 +1,6 @@
 //! Pools: the CPUs behind one last-level cache, integrated together and independently of all others.
 //!
-//! Input: who runs. Output: when the next thread finishes or changes phase, and when occupancies want a step.
+//! Input: the running threads. Output: when the next thread finishes or changes phase, and when occupancies want a step.
 
 use super::class::{Cpu, NONE};
 

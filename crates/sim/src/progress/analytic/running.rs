@@ -1,4 +1,4 @@
-//! Who runs where, and how fast: switches, rates, phases, occupancy steps, memory load.
+//! Running threads, their CPUs and speeds: switches, rates, phases, occupancy steps, memory load.
 //!
 //! Input: the engine's calls. Output: rates in force for every running thread. Each change touches the thread it concerns
 //! and its SMT siblings at once; occupancies follow in steps, memory latency when demand has changed enough to matter.

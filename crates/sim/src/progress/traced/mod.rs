@@ -1,6 +1,6 @@
 //! The traced progress model: how far does each running thread get, if its real accesses go through real caches?
 //!
-//! Input: traces of programs with their profiles, and from the engine who runs where since when. Output: what the analytic model
+//! Input: traces of programs with their profiles, and from the engine which thread runs where since when. Output: what the analytic model
 //! gives, with misses that happened instead of misses that were expected.
 //!
 //! Time goes in steps. In each, every running thread executes as many instructions as its last rate allows, through the private
