@@ -149,7 +149,7 @@ fn a_record_replays_to_the_same_decisions_and_answers_why() {
             "{policy}"
         );
         assert_eq!(
-            record.decisions.iter().any(|d| d.clamp.is_some()),
+            record.decisions.iter().any(|d| d.clamp_most.is_some()),
             policy.contains("clamp"),
             "{policy}"
         );

@@ -2,22 +2,21 @@
 //!
 //! Input: observations, metrics and decisions as they happen. Output: a [`Record`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_model::cpuset::CpuSet;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ProgramInfo};
 use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
+use countersteer_model::placement::{CacheClass, Placement, ThreadPlacement};
 use countersteer_model::score::Outcome;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow,
-    ThreadRow, ToldRow,
+    DecisionRow, EventRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
 };
+use super::words::Words;
 use super::{Detail, Manifest, Record};
 
 /// Fills a record while a driver runs.
@@ -31,41 +30,7 @@ pub struct Collector {
     programs: BTreeMap<ProgramId, ProgramInfo>,
 }
 
-/// Distinct names after which those that were met are forgotten, in runs without an end.
-pub(super) const MOST_WORDS: usize = 1 << 14;
-
-/// One copy of each word and CPU set, since the same few come back at every decision.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Words {
-    texts: BTreeSet<Arc<str>>,
-    sets: BTreeMap<String, Arc<CpuSet>>,
-}
-
 impl Words {
-    pub(super) fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = text.into();
-        self.texts.insert(Arc::clone(&new));
-        new
-    }
-
-    /// How many words there are.
-    pub(super) fn len(&self) -> usize {
-        self.texts.len()
-    }
-
-    /// The set of a CPU list; `None` when it is no list.
-    pub(super) fn set(&mut self, list: &str) -> Option<Arc<CpuSet>> {
-        if let Some(known) = self.sets.get(list) {
-            return Some(Arc::clone(known));
-        }
-        let new = Arc::new(list.parse::<CpuSet>().ok()?);
-        self.sets.insert(list.to_owned(), Arc::clone(&new));
-        Some(new)
-    }
-
     /// A decision as it is recorded.
     pub(super) fn decision(
         &mut self,
@@ -82,7 +47,8 @@ impl Words {
             target: self.text(&placed.target.name(topology)),
             target_cpus: placed.target.cpus(topology),
             weight: placed.weight,
-            clamp: placed.clamp.map(|c| (c.least, c.most)),
+            clamp_least: placed.clamp.map(|c| c.least),
+            clamp_most: placed.clamp.map(|c| c.most),
             rule: self.text(&reason.rule),
             seen: reason
                 .seen
@@ -131,23 +97,6 @@ impl Words {
         }
         if classes.is_empty() {
             into.push(empty);
-        }
-    }
-
-    /// An admission table as it is recorded.
-    pub(super) fn admission(
-        &mut self,
-        topology: &Topology,
-        table: &AdmissionTable,
-    ) -> AdmissionRow {
-        let rows = table
-            .rows
-            .iter()
-            .map(|(least, group)| (*least, self.text(&topology.group(*group).name)));
-        let rows = rows.collect();
-        AdmissionRow {
-            metric: self.text(&table.metric),
-            rows,
         }
     }
 }
@@ -300,10 +249,15 @@ impl Recorder for Collector {
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
         row.unsupported = applied.unsupported;
-        row.admission = placement
-            .admission
-            .as_ref()
-            .map(|table| self.words.admission(topology, table));
+        if let Some(table) = &placement.admission {
+            let mut name = |group| self.words.text(&topology.group(group).name);
+            let rows = table
+                .rows
+                .iter()
+                .map(|(least, group)| (name(*group), *least));
+            row.admission = rows.collect();
+            row.admission_metric = Some(self.words.text(&table.metric));
+        }
         if let Some(classes) = &placement.caches {
             self.words
                 .shares(topology, step, at, classes, &mut self.record.shares);

@@ -16,9 +16,9 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
 use super::blocks::Blocks;
-use super::collector::{MOST_WORDS, Words};
 use super::parts::Parts;
 use super::rows::{EventRow, ReadingRow, StepRow, ThreadRow, VirtualRow};
+use super::words::{MOST_WORDS, Words};
 use super::{Manifest, Record};
 use crate::error::ReportError;
 use crate::readings::VirtualValue;

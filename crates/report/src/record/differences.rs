@@ -161,8 +161,9 @@ fn equal(a: &DecisionRow, b: &DecisionRow) -> bool {
                 .zip(y)
                 .all(|(x, y)| x.0 == y.0 && x.1.to_bits() == y.1.to_bits())
     };
-    (a.at_ns, a.weight, a.clamp, &a.target, &a.target_cpus)
-        == (b.at_ns, b.weight, b.clamp, &b.target, &b.target_cpus)
+    let clamp = |d: &DecisionRow| (d.clamp_least, d.clamp_most);
+    (a.at_ns, a.weight, clamp(a), &a.target, &a.target_cpus)
+        == (b.at_ns, b.weight, clamp(b), &b.target, &b.target_cpus)
         && (&a.rule, &a.unit) == (&b.rule, &b.unit)
         && same(&a.seen, &b.seen)
         && same(&a.alternatives, &b.alternatives)
@@ -203,7 +204,7 @@ fn shown(d: &DecisionRow) -> String {
     if let Some(weight) = d.weight {
         text += &format!("; weight {weight}");
     }
-    if let Some((least, most)) = d.clamp {
+    if let Some((least, most)) = d.clamp_least.zip(d.clamp_most) {
         text += &format!("; capacity {least} to {most}");
     }
     if !d.seen.is_empty() {

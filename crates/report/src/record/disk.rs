@@ -10,11 +10,11 @@ use arrow_array::RecordBatch;
 use countersteer_model::topology::Topology;
 
 use super::Record;
-use super::collector::Words;
 use super::files::{
     check_place, file_name, new_file, put, read_manifest, read_table, write_batches, write_manifest,
 };
 use super::tables::{TABLES, Table};
+use super::words::Words;
 use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
 

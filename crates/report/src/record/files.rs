@@ -14,8 +14,8 @@ use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::collector::Words;
 use super::tables::Table;
+use super::words::Words;
 use super::{Manifest, Record, SCHEMA};
 use crate::atomic::write_atomically;
 use crate::error::ReportError;

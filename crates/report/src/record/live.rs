@@ -15,8 +15,9 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 
 use super::blocks::Blocks;
-use super::collector::{Collector, MOST_WORDS, Words};
+use super::collector::Collector;
 use super::parts::Parts;
+use super::words::{MOST_WORDS, Words};
 use super::{Detail, Manifest};
 use crate::error::ReportError;
 

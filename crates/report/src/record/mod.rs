@@ -11,12 +11,14 @@ mod counting;
 mod differences;
 mod disk;
 mod files;
+mod kinds;
 mod live;
 mod manifest;
 mod parts;
 mod replay;
 mod rows;
 mod tables;
+mod words;
 
 use std::sync::Arc;
 
@@ -34,8 +36,8 @@ pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
-    SpanRow, StepRow, ThreadRow, ToldRow, VirtualRow,
+    DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow, SpanRow,
+    StepRow, ThreadRow, ToldRow, VirtualRow,
 };
 
 use crate::error::ReportError;

@@ -13,11 +13,11 @@ use arrow_array::{RecordBatch, RecordBatchReader, new_null_array};
 use arrow_schema::{ArrowError, Field, SchemaRef};
 use countersteer_model::topology::Topology;
 
-use super::collector::Words;
 use super::files::{
     check_place, file_name, new_file, put, read_batches, read_table, write_batches, write_manifest,
 };
 use super::tables::{TABLES, Table};
+use super::words::Words;
 use super::{Manifest, Record};
 use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
@@ -317,7 +317,8 @@ mod tests {
             target: "anywhere".into(),
             target_cpus: allowed,
             weight: None,
-            clamp: None,
+            clamp_least: None,
+            clamp_most: None,
             rule: "r".into(),
             seen: vec![("ipc".into(), 1.5)],
             alternatives: Vec::new(),

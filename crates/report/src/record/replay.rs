@@ -14,8 +14,8 @@ use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
-use super::collector::Words;
 use super::rows::{DecisionRow, ShareRow};
+use super::words::Words;
 use super::{Detail, Record};
 use crate::error::ReportError;
 

@@ -1,4 +1,4 @@
-//! Rows of a record's tables as they are held in memory.
+//! Rows of a record's tables as they are held in memory, with the columns that they are stored in.
 //!
 //! `step` is the observation a row belongs to, as its position in the table of steps. Names and CPU lists are shared: a long
 //! run repeats few of them millions of times.
@@ -6,10 +6,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::engine::ProgramInfo;
+use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
 use countersteer_model::sample::{Counts, Row, Sample, Samples};
-use countersteer_model::told::Told;
+use countersteer_model::told::{PHASES, Phase, Told};
+use countersteer_model::units::{CpuId, ProgramId};
+
+use super::columns::{BatchBuilder, Column, Columns, Reader, Values, columns, several};
+use super::kinds::{Bool, CpuList, F64, I8, Maybe, Newer, Pairs, Text, U32, U64};
+use super::words::Words;
 
 /// An observation and what was applied after it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,17 +29,24 @@ pub struct StepRow {
     pub refused: u32,
     /// Frequency hints and cache partitions that are unsupported or were rejected.
     pub unsupported: u32,
-    /// The admission table that was set, if any.
-    pub admission: Option<AdmissionRow>,
+    /// The metric that the admission table compares, if one was set.
+    pub admission_metric: Option<Arc<str>>,
+    /// The groups of that table and their least values, as the policy gave them.
+    pub admission: Vec<(Arc<str>, f64)>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AdmissionRow {
-    /// The metric that is compared.
-    pub metric: Arc<str>,
-    /// (least value, group), as the policy gave them.
-    pub rows: Vec<(f64, Arc<str>)>,
-}
+// The column `step` is the place of the row.
+columns! { StepRow {
+    at_ns: U64,
+    finished: Bool,
+    decided: Bool,
+    changed: U32,
+    gone: U32,
+    refused: U32,
+    unsupported as "unheeded": Newer(U32, 0),
+    admission_metric: Maybe(Text),
+    admission: Pairs("group", "least"),
+} }
 
 /// A thread that was alive at an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +65,18 @@ pub struct ThreadRow {
     pub allowed: Arc<CpuSet>,
 }
 
+columns! { ThreadRow {
+    step: U32,
+    at_ns: U64,
+    thread: U32,
+    program: U32,
+    name: Text,
+    cpu: U32,
+    runnable: Bool,
+    nice: I8,
+    allowed: CpuList,
+} }
+
 /// A program as it was from an observation on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramRow {
@@ -59,6 +84,14 @@ pub struct ProgramRow {
     pub at_ns: u64,
     pub info: ProgramInfo,
 }
+
+columns! { ProgramRow { step: U32, at_ns: U64, info: several() } }
+
+columns! { |info: &'a ProgramInfo| -> ProgramInfo {
+    program: U32 => info.id.0,
+    name: Text => &*info.name,
+    path: Maybe(Text) => info.path.as_deref(),
+} => ProgramInfo { id: ProgramId(program), name, path } }
 
 /// What a program told about a thread, as it stood at an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +102,55 @@ pub struct ToldRow {
     pub told: Told,
 }
 
+columns! { ToldRow { step: U32, at_ns: U64, thread: U32, told: several() } }
+
+columns! { |told: &'a Told| -> Told {
+    priority: I8 => told.priority,
+    qos_permille: U32 => told.qos_permille.into(),
+    phase: Text => told.phase.name(),
+    workers: U32 => told.workers,
+} => Told::of(priority.into(), qos_permille, phase_of(&phase)? as u32, workers) }
+
+fn phase_of(name: &str) -> Result<Phase, String> {
+    let known = PHASES.into_iter().find(|phase| phase.name() == name);
+    known.ok_or_else(|| format!("phase `{name}` is unknown"))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
     /// Row of steps: the observation that told of it.
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
-    pub kind: countersteer_model::engine::ThreadEventKind,
+    pub kind: ThreadEventKind,
+}
+
+columns! { EventRow { step: U32, at_ns: U64, thread: U32, kind: several() } }
+
+columns! { |kind: &'a ThreadEventKind| -> ThreadEventKind {
+    kind: Text => kind.name(),
+    from_cpu: Maybe(U32) => moved(*kind).map(|(from, _)| from.0),
+    to_cpu: Maybe(U32) => moved(*kind).map(|(_, to)| to.0),
+} => event_kind(&kind, from_cpu, to_cpu)? }
+
+const fn moved(kind: ThreadEventKind) -> Option<(CpuId, CpuId)> {
+    match kind {
+        ThreadEventKind::Migrate { from, to } => Some((from, to)),
+        _ => None,
+    }
+}
+
+fn event_kind(name: &str, from: Option<u32>, to: Option<u32>) -> Result<ThreadEventKind, String> {
+    Ok(match (name, from.map(CpuId), to.map(CpuId)) {
+        ("new", ..) => ThreadEventKind::New,
+        ("exec", ..) => ThreadEventKind::Exec,
+        ("exit", ..) => ThreadEventKind::Exit,
+        ("wake", ..) => ThreadEventKind::Wake,
+        ("sleep", ..) => ThreadEventKind::Sleep,
+        ("phase", ..) => ThreadEventKind::Phase,
+        ("migrate", Some(from), Some(to)) => ThreadEventKind::Migrate { from, to },
+        _ => return Err(format!("event kind `{name}` is unknown or lacks its CPUs")),
+    })
 }
 
 /// Samples of threads.
@@ -124,13 +199,13 @@ impl SampleRows {
     }
 
     /// Some of the samples.
-    pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> {
+    pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
         rows.filter_map(|row| self.samples.row(row))
     }
 }
 
 /// Metrics of a thread after a sample.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricRow {
     pub step: u32,
     pub at_ns: u64,
@@ -139,8 +214,11 @@ pub struct MetricRow {
     pub values: Box<[Option<f64>]>,
 }
 
+// The other columns have the names of metrics.
+columns! { MetricRow { step: U32, at_ns: U64, thread: U32, ..Self::default() } }
+
 /// Where a policy put a thread, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DecisionRow {
     /// Row of steps: the observation it answers.
     pub step: u32,
@@ -151,14 +229,31 @@ pub struct DecisionRow {
     pub target_cpus: Arc<CpuSet>,
     /// Linux weight, where it was set.
     pub weight: Option<u32>,
-    /// Least and most of the capacity that its CPU was to be asked for, where that was said.
-    pub clamp: Option<(u32, u32)>,
+    /// Least of the capacity that its CPU was to be asked for, where that was said.
+    pub clamp_least: Option<u32>,
+    /// The most of it.
+    pub clamp_most: Option<u32>,
     pub rule: Arc<str>,
     pub seen: Vec<(Arc<str>, f64)>,
     /// What each alternative was predicted to be worth, by group.
     pub alternatives: Vec<(Arc<str>, f64)>,
     pub unit: Arc<str>,
 }
+
+columns! { DecisionRow {
+    step: U32,
+    at_ns: U64,
+    thread: U32,
+    target: Text,
+    target_cpus: CpuList,
+    weight: Maybe(U32),
+    clamp_least: Newer(Maybe(U32), None),
+    clamp_most: Newer(Maybe(U32), None),
+    rule: Text,
+    seen: Pairs("metric", "value"),
+    alternatives: Pairs("group", "value"),
+    unit: Text,
+} }
 
 /// A class's part of a last-level cache, as a policy gave it. All rows of a step belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,6 +275,17 @@ pub struct ShareRow {
     pub bandwidth: Option<u32>,
 }
 
+columns! { ShareRow {
+    step: U32,
+    at_ns: U64,
+    class: Text,
+    members: Text,
+    llc: Text,
+    first: Maybe(U32),
+    ways: Maybe(U32),
+    bandwidth: Maybe(U32),
+} }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {
     /// Row of steps: the observation that told of it.
@@ -190,8 +296,10 @@ pub struct SpanRow {
     pub end_ns: u64,
 }
 
+columns! { SpanRow { step: U32, thread: U32, cpu: U32, start_ns: U64, end_ns: U64 } }
+
 /// Counts as they were read: whatever was asked for, by whatever name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadingRow {
     pub step: u32,
     pub start_ns: u64,
@@ -220,6 +328,23 @@ pub struct ReadingRow {
     pub metrics: Box<[Option<f64>]>,
 }
 
+// The other columns have the names of counts and metrics.
+columns! { ReadingRow {
+    step: U32,
+    at_ns: U64,
+    start_ns: U64,
+    pid: Maybe(U32),
+    thread: Maybe(U32),
+    name: Text,
+    cpu: Maybe(U32),
+    core_type: Text,
+    set: U32,
+    enabled_ns: U64,
+    running_ns: U64,
+    last: Bool,
+    ..Self::default()
+} }
+
 /// What a virtual counter said at the end of a period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualRow {
@@ -239,3 +364,15 @@ pub struct VirtualRow {
     /// The value: what happened since the last reading, or what holds at the moment.
     pub value: f64,
 }
+
+columns! { VirtualRow {
+    step: U32,
+    at_ns: U64,
+    scope: Text,
+    place: Text,
+    thread: Maybe(U32),
+    cpu: Maybe(U32),
+    name: Text,
+    unit: Text,
+    value: F64,
+} }

@@ -407,7 +407,7 @@ fn decisions_are_the_same_only_with_the_same_reasons_to_the_last_bit() {
         ("rule", |d| d.rule = "other".into()),
         ("unit", |d| d.unit = "other".into()),
         ("weight", |d| d.weight = Some(3)),
-        ("clamp", |d| d.clamp = Some((0, 3))),
+        ("clamp", |d| d.clamp_most = Some(3)),
     ];
     let record = sample_record();
     assert!(compare_decisions(&record, &record.decisions).is_empty());

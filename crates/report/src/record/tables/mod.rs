@@ -1,17 +1,22 @@
-//! The tables of a record, each with its columns: what is written is what is read.
+//! The tables of a record.
 //!
-//! Input: a [`Record`], or batches read from a file. Output: batches, or the record's rows. A new table is a pair of
-//! functions in [`steered`] or [`counted`] and a row in [`TABLES`].
+//! Input: a [`Record`], or batches read from a file. Output: batches, or the record's rows. A new table is a type of rows with
+//! its columns in [`super::rows`] and a row in [`TABLES`]; here are functions of the tables that need more than that.
 
 mod counted;
-mod steered;
+mod ended;
+
+use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use countersteer_model::topology::Topology;
 
 use super::Record;
-use super::collector::Words;
+use super::columns::{BatchBuilder, Column, Columns};
+use super::kinds::U32;
+use super::rows::StepRow;
+use super::words::Words;
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
 const BATCH_ROWS: usize = 1 << 18;
@@ -24,7 +29,7 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) rows: fn(&Record) -> usize,
     /// A range of rows as a batch.
-    pub(super) encode: fn(&Record, &Topology, std::ops::Range<usize>) -> Batch,
+    pub(super) encode: fn(&Record, &Topology, Range<usize>) -> Batch,
     /// A record may be without it: earlier versions did not write it.
     pub(super) optional: bool,
     /// Its rows come from the manifest, which is complete at the end of a run.
@@ -33,120 +38,113 @@ pub(super) struct Table {
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
 }
 
+/// A table whose rows are a field of the record and have all their columns from `columns!`.
+macro_rules! rows {
+    ($rows:ident) => {
+        Table {
+            name: stringify!($rows),
+            rows: |record| record.$rows.len(),
+            encode: |record, _, range| encode(&record.$rows[range]),
+            optional: false,
+            at_end: false,
+            decode: |record, words, batch| decode(&mut record.$rows, words, batch),
+        }
+    };
+}
+
 pub(super) static TABLES: &[Table] = &[
     Table {
-        name: "steps",
-        rows: |r| r.steps.len(),
-        encode: steered::encode_steps,
-        decode: steered::decode_steps,
-        optional: false,
-        at_end: false,
+        encode: |record, _, range| encode_steps(record, range),
+        ..rows!(steps)
     },
-    Table {
-        name: "threads",
-        rows: |r| r.threads.len(),
-        encode: steered::encode_threads,
-        decode: steered::decode_threads,
-        optional: false,
-        at_end: false,
-    },
-    Table {
-        name: "events",
-        rows: |r| r.events.len(),
-        encode: steered::encode_events,
-        decode: steered::decode_events,
-        optional: false,
-        at_end: false,
-    },
+    rows!(threads),
+    rows!(events),
     Table {
         name: "samples",
         rows: |r| r.samples.len(),
         encode: counted::encode_samples,
-        decode: counted::decode_samples,
         optional: false,
         at_end: false,
+        decode: counted::decode_samples,
     },
     Table {
-        name: "metrics",
-        rows: |r| r.metrics.len(),
         encode: counted::encode_metrics,
         decode: counted::decode_metrics,
-        optional: false,
-        at_end: false,
+        ..rows!(metrics)
     },
+    rows!(decisions),
     Table {
-        name: "decisions",
-        rows: |r| r.decisions.len(),
-        encode: steered::encode_decisions,
-        decode: steered::decode_decisions,
-        optional: false,
-        at_end: false,
-    },
-    Table {
-        name: "shares",
-        rows: |r| r.shares.len(),
-        encode: steered::encode_shares,
-        decode: steered::decode_shares,
         optional: true,
-        at_end: false,
+        ..rows!(shares)
     },
-    Table {
-        name: "spans",
-        rows: |r| r.spans.len(),
-        encode: steered::encode_spans,
-        decode: steered::decode_spans,
-        optional: false,
-        at_end: false,
-    },
+    rows!(spans),
     Table {
         name: "programs",
         rows: |r| r.manifest.outcome.programs.len(),
-        encode: steered::encode_programs,
-        decode: steered::skip,
+        encode: ended::encode_programs,
         optional: false,
         at_end: true,
+        // It is there for queries; the manifest holds what it is computed from.
+        decode: |_, _, _| Ok(()),
     },
     Table {
         name: "profiles",
         rows: |r| r.manifest.profiles.len(),
-        encode: counted::encode_profiles,
-        decode: counted::decode_profiles,
+        encode: ended::encode_profiles,
         optional: false,
         at_end: true,
+        decode: ended::decode_profiles,
     },
     Table {
-        name: "readings",
-        rows: |r| r.readings.len(),
         encode: counted::encode_readings,
-        decode: counted::decode_readings,
         optional: true,
-        at_end: false,
+        decode: counted::decode_readings,
+        ..rows!(readings)
     },
     Table {
-        name: "virtuals",
-        rows: |r| r.virtuals.len(),
-        encode: counted::encode_virtuals,
-        decode: counted::decode_virtuals,
         optional: true,
-        at_end: false,
+        ..rows!(virtuals)
     },
     Table {
         name: "identities",
-        rows: |r| r.programs.len(),
-        encode: steered::encode_identities,
-        decode: steered::decode_identities,
         optional: true,
-        at_end: false,
+        ..rows!(programs)
     },
     Table {
-        name: "told",
-        rows: |r| r.told.len(),
-        encode: steered::encode_told,
-        decode: steered::decode_told,
         optional: true,
-        at_end: false,
+        ..rows!(told)
     },
 ];
+
+fn encode<R>(rows: &[R]) -> Batch
+where
+    R: for<'a> Columns<Given<'a> = &'a R>,
+{
+    let mut batch = BatchBuilder::default();
+    R::write(rows.iter(), &mut batch);
+    batch.build(rows.len())
+}
+
+fn decode<R: Columns>(
+    rows: &mut Vec<R>,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
+    let reader = R::reader(batch)?;
+    for row in 0..batch.num_rows() {
+        rows.push(reader(row, words)?);
+    }
+    Ok(())
+}
+
+fn encode_steps(record: &Record, range: Range<usize>) -> Batch {
+    let first = record.first_step + range.start as u32;
+    let rows = &record.steps[range];
+    let mut batch = BatchBuilder::default();
+    U32.write("step", (first..).take(rows.len()), &mut batch);
+    StepRow::write(rows.iter(), &mut batch);
+    batch.build(rows.len())
+}
 
 impl Table {
     /// All rows in batches; an empty table has one empty batch, for its schema.
@@ -160,5 +158,83 @@ impl Table {
         starts.map(move |start| {
             (self.encode)(record, topology, start..(start + BATCH_ROWS).min(rows))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use countersteer_model::cpuset::CpuSet;
+    use countersteer_model::engine::ThreadEventKind;
+    use countersteer_model::units::CpuId;
+
+    use super::*;
+    use crate::record::rows::{DecisionRow, EventRow, SpanRow};
+
+    /// The batch without the columns that records of earlier versions lack.
+    fn older(batch: &RecordBatch, lack: impl Fn(&str) -> bool) -> RecordBatch {
+        let names = batch.schema();
+        let kept = (0..batch.num_columns()).filter(|c| !lack(names.field(*c).name()));
+        batch.project(&kept.collect::<Vec<_>>()).unwrap()
+    }
+
+    fn read<R: Columns>(batch: &RecordBatch) -> Result<Vec<R>, String> {
+        let mut rows = Vec::new();
+        decode(&mut rows, &mut Words::default(), batch).map(|()| rows)
+    }
+
+    #[test]
+    fn every_kind_of_event_is_read_as_it_was_written() {
+        let migrate = ThreadEventKind::Migrate {
+            from: CpuId(1),
+            to: CpuId(2),
+        };
+        use ThreadEventKind::{Exec, Exit, New, Phase, Sleep, Wake};
+        let rows = [New, Exec, Exit, Wake, Sleep, migrate, Phase].map(|kind| EventRow {
+            step: 1,
+            at_ns: 2,
+            thread: 3,
+            kind,
+        });
+        assert_eq!(read::<EventRow>(&encode(&rows).unwrap()).unwrap(), rows);
+    }
+
+    #[test]
+    fn tables_of_earlier_versions_are_read_without_what_they_lack() {
+        let steps = [StepRow {
+            unsupported: 3,
+            ..StepRow::default()
+        }];
+        let batch = encode(&steps).unwrap();
+        assert_eq!(read::<StepRow>(&batch).unwrap(), steps);
+        let old = read::<StepRow>(&older(&batch, |name| name == "unheeded")).unwrap();
+        assert_eq!(old, [StepRow::default()]);
+        let decisions = [DecisionRow {
+            clamp_least: Some(1),
+            clamp_most: Some(2),
+            target_cpus: Arc::new(CpuSet::first(1)),
+            ..DecisionRow::default()
+        }];
+        let batch = encode(&decisions).unwrap();
+        assert_eq!(read::<DecisionRow>(&batch).unwrap(), decisions);
+        let old = read::<DecisionRow>(&older(&batch, |name| name.starts_with("clamp"))).unwrap();
+        assert_eq!((old[0].clamp_least, old[0].clamp_most), (None, None));
+    }
+
+    #[test]
+    fn a_missing_or_mistyped_column_is_told_by_its_name() {
+        let mut batch = BatchBuilder::default();
+        U32.write("step", std::iter::once(1), &mut batch);
+        U32.write("at_ns", std::iter::once(1), &mut batch);
+        let batch = batch.build(1).unwrap();
+        assert_eq!(
+            read::<SpanRow>(&batch).unwrap_err(),
+            "column `thread` is missing"
+        );
+        assert_eq!(
+            read::<EventRow>(&batch).unwrap_err(),
+            "column `at_ns` is UInt32, which it must not be"
+        );
     }
 }
