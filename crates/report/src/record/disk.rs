@@ -138,29 +138,11 @@ pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> 
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 11] = [
-        ("threads", record.threads.iter().map(|r| r.step).collect()),
-        (
-            "identities",
-            record.programs.iter().map(|r| r.step).collect(),
-        ),
-        ("told", record.told.iter().map(|r| r.step).collect()),
-        ("events", record.events.iter().map(|r| r.step).collect()),
-        ("samples", record.samples.steps.clone()),
-        ("metrics", record.metrics.iter().map(|r| r.step).collect()),
-        (
-            "decisions",
-            record.decisions.iter().map(|r| r.step).collect(),
-        ),
-        ("shares", record.shares.iter().map(|r| r.step).collect()),
-        ("spans", record.spans.iter().map(|r| r.step).collect()),
-        ("readings", record.readings.iter().map(|r| r.step).collect()),
-        ("virtuals", record.virtuals.iter().map(|r| r.step).collect()),
-    ];
-    for (name, column) in columns {
+    for table in TABLES {
+        let column = (table.steps)(record);
         let outside = column.last().is_some_and(|s| *s as usize >= steps);
         if outside || !column.is_sorted() {
-            let path = dir.join(format!("{name}.parquet"));
+            let path = dir.join(file_name(table));
             return Err(ReportError::damaged(
                 &path,
                 "column `step` is out of order or names no observation",

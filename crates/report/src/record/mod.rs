@@ -122,18 +122,9 @@ impl Record {
         if rows.metric_names.len() > self.metric_names.len() {
             self.metric_names.clone_from(&rows.metric_names);
         }
-        self.steps.append(&mut rows.steps);
-        self.threads.append(&mut rows.threads);
-        self.programs.append(&mut rows.programs);
-        self.told.append(&mut rows.told);
-        self.events.append(&mut rows.events);
-        self.samples.append(&mut rows.samples);
-        self.metrics.append(&mut rows.metrics);
-        self.decisions.append(&mut rows.decisions);
-        self.shares.append(&mut rows.shares);
-        self.spans.append(&mut rows.spans);
-        self.readings.append(&mut rows.readings);
-        self.virtuals.append(&mut rows.virtuals);
+        for table in tables::TABLES {
+            (table.append)(self, rows);
+        }
     }
 
     /// Rows of the largest table.

@@ -187,17 +187,9 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
     }
     // A run that goes on may have written more of a table since the steps were read.
     let steps = record.steps.len() as u32;
-    record.threads.retain(|r| r.step < steps);
-    record.programs.retain(|r| r.step < steps);
-    record.told.retain(|r| r.step < steps);
-    record.events.retain(|r| r.step < steps);
-    record.samples.keep_steps(steps);
-    record.metrics.retain(|r| r.step < steps);
-    record.decisions.retain(|r| r.step < steps);
-    record.shares.retain(|r| r.step < steps);
-    record.spans.retain(|r| r.step < steps);
-    record.readings.retain(|r| r.step < steps);
-    record.virtuals.retain(|r| r.step < steps);
+    for table in TABLES {
+        (table.keep_steps)(&mut record, steps);
+    }
     record.manifest.outcome.elapsed_s = record.end().as_secs_f64();
     Ok(record)
 }

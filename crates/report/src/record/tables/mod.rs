@@ -36,9 +36,15 @@ pub(super) struct Table {
     pub(super) at_end: bool,
     /// Adds a batch to a record.
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
+    /// Moves the rows of another record behind its own.
+    pub(super) append: fn(&mut Record, &mut Record),
+    /// By row, the step that it belongs to.
+    pub(super) steps: fn(&Record) -> Vec<u32>,
+    /// Leaves only rows of so many steps.
+    pub(super) keep_steps: fn(&mut Record, u32),
 }
 
-/// A table whose rows are a field of the record and have all their columns from `columns!`.
+/// A table whose rows are a field of the record, belong to steps, and have all their columns from `columns!`.
 macro_rules! rows {
     ($rows:ident) => {
         Table {
@@ -48,14 +54,24 @@ macro_rules! rows {
             optional: false,
             at_end: false,
             decode: |record, words, batch| decode(&mut record.$rows, words, batch),
+            append: |record, more| record.$rows.append(&mut more.$rows),
+            steps: |record| record.$rows.iter().map(|row| row.step).collect(),
+            keep_steps: |record, steps| record.$rows.retain(|row| row.step < steps),
         }
     };
 }
 
 pub(super) static TABLES: &[Table] = &[
     Table {
-        encode: |record, _, range| encode_steps(record, range),
-        ..rows!(steps)
+        name: "steps",
+        rows: |r| r.steps.len(),
+        encode: |r, _, range| encode_steps(r, range),
+        optional: false,
+        at_end: false,
+        decode: |r, words, batch| decode(&mut r.steps, words, batch),
+        append: |r, more| r.steps.append(&mut more.steps),
+        steps: |_| Vec::new(),
+        keep_steps: |_, _| (),
     },
     rows!(threads),
     rows!(events),
@@ -66,6 +82,9 @@ pub(super) static TABLES: &[Table] = &[
         optional: false,
         at_end: false,
         decode: counted::decode_samples,
+        append: |r, more| r.samples.append(&mut more.samples),
+        steps: |r| r.samples.steps.clone(),
+        keep_steps: |r, steps| r.samples.keep_steps(steps),
     },
     Table {
         encode: counted::encode_metrics,
@@ -86,6 +105,9 @@ pub(super) static TABLES: &[Table] = &[
         at_end: true,
         // It is there for queries; the manifest holds what it is computed from.
         decode: |_, _, _| Ok(()),
+        append: |_, _| (),
+        steps: |_| Vec::new(),
+        keep_steps: |_, _| (),
     },
     Table {
         name: "profiles",
@@ -94,6 +116,9 @@ pub(super) static TABLES: &[Table] = &[
         optional: false,
         at_end: true,
         decode: ended::decode_profiles,
+        append: |_, _| (),
+        steps: |_| Vec::new(),
+        keep_steps: |_, _| (),
     },
     Table {
         encode: counted::encode_readings,
