@@ -218,11 +218,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::record::{Manifest, StepRow, ThreadRow};
+    use crate::record::{StepRow, ThreadRow};
     use countersteer_model::sample::{Sample, Samples};
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
-    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
     const CACHE: f64 = 4.0 * (1 << 20) as f64;
 
     /// What a thread on CPU 0 held at a time.
@@ -248,17 +247,7 @@ mod tests {
 
     #[test]
     fn shares_never_add_up_to_more_than_the_cache() {
-        let machine = ("core2-quad", MACHINE);
-        let manifest = Manifest::new(
-            machine,
-            ("w", ""),
-            "linux",
-            0,
-            Nanos(1),
-            [],
-            BTreeMap::new(),
-        );
-        let mut record = Record::new(manifest);
+        let mut record = Record::empty();
         record.steps.push(StepRow {
             at_ns: 1000,
             ..StepRow::default()

@@ -145,34 +145,19 @@ fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use countersteer_model::units::Nanos;
-
     use super::*;
     use crate::record::StepRow;
-
-    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
-
-    fn empty() -> Record {
-        let manifest = Manifest::new(
-            ("core2-quad", MACHINE),
-            ("w", ""),
-            "linux",
-            0,
-            Nanos(1),
-            [],
-            BTreeMap::new(),
-        );
-        Record::new(manifest)
-    }
 
     #[test]
     fn more_rows_than_may_wait_are_all_written() {
         let dir = std::env::temp_dir().join(format!("countersteer-blocks-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
-        let mut rows = empty();
+        let blocks = Blocks::start(
+            Parts::begin(&dir, Record::empty()).unwrap(),
+            Record::empty(),
+        )
+        .unwrap();
+        let mut rows = Record::empty();
         for _ in 0..20 {
             rows.steps.extend(vec![StepRow::default(); MOST_ROWS / 4]);
             assert_eq!(blocks.give(&mut rows), None);
@@ -180,7 +165,7 @@ mod tests {
                 rows.steps.is_empty() && blocks.shared.state().rows.steps.len() <= MOST_ROWS * 2
             );
         }
-        blocks.finish(empty().manifest).unwrap();
+        blocks.finish(Record::empty().manifest).unwrap();
         assert_eq!(Record::load(&dir).unwrap().steps.len(), 5 * MOST_ROWS);
         std::fs::remove_dir_all(dir).unwrap();
     }
@@ -189,10 +174,14 @@ mod tests {
     fn a_failure_is_told_once_and_what_comes_after_it_is_let_go() {
         let dir = std::env::temp_dir().join(format!("countersteer-blocked-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
+        let blocks = Blocks::start(
+            Parts::begin(&dir, Record::empty()).unwrap(),
+            Record::empty(),
+        )
+        .unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
         let mut told = Vec::new();
-        let mut rows = empty();
+        let mut rows = Record::empty();
         for _ in 0..200 {
             rows.steps.extend(vec![StepRow::default(); BLOCK_ROWS]);
             told.extend(blocks.give(&mut rows));
@@ -204,6 +193,6 @@ mod tests {
             told.len() == 1 && told[0].contains("cannot write"),
             "{told:?}"
         );
-        assert!(blocks.finish(empty().manifest).is_err());
+        assert!(blocks.finish(Record::empty().manifest).is_err());
     }
 }

@@ -52,17 +52,7 @@ impl Record {
         file: File,
         path: &Path,
     ) -> Result<(), ReportError> {
-        let encode = |e: arrow_schema::ArrowError| ReportError::Encode {
-            table: table.name,
-            why: e.to_string(),
-        };
-        write_batches(
-            table
-                .batches(self, topology)
-                .map(|batch| batch.map_err(encode)),
-            file,
-            path,
-        )
+        write_batches(table.batches(self, topology), file, path)
     }
 
     /// A table of this record as batches, whose columns are those of its file; none if there is no table of that name.
@@ -74,15 +64,8 @@ impl Record {
             return Ok(None);
         };
         let topology = self.topology()?;
-        let encode = |e: arrow_schema::ArrowError| ReportError::Encode {
-            table: table.name,
-            why: e.to_string(),
-        };
-        let batches = table.batches(self, &topology);
-        batches
-            .map(|batch| batch.map_err(encode))
-            .collect::<Result<_, _>>()
-            .map(Some)
+        let batches: Result<_, _> = table.batches(self, &topology).collect();
+        batches.map(Some)
     }
 
     /// Names of the tables that a record may have.

@@ -18,6 +18,8 @@ mod parts;
 mod replay;
 mod rows;
 mod tables;
+#[cfg(test)]
+mod testing;
 mod words;
 
 use std::sync::Arc;

@@ -196,8 +196,6 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use countersteer_model::cpuset::CpuSet;
     use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
     use countersteer_model::sample::{Sample, Samples};
@@ -210,20 +208,8 @@ mod tests {
         ThreadRow, ToldRow, VirtualRow,
     };
 
-    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
-
     fn empty() -> Record {
-        let machine = ("core2-quad", MACHINE);
-        let workload = ("w", "");
-        let mut record = Record::new(Manifest::new(
-            machine,
-            workload,
-            "linux",
-            0,
-            Nanos(1),
-            [],
-            BTreeMap::new(),
-        ));
+        let mut record = Record::empty();
         record.reading_counts = vec!["cycles".into()];
         record.reading_metrics = vec!["ipc".into()];
         record

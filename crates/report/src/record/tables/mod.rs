@@ -17,6 +17,7 @@ use super::columns::{BatchBuilder, Column, Columns};
 use super::kinds::U32;
 use super::rows::StepRow;
 use super::words::Words;
+use crate::error::ReportError;
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
 const BATCH_ROWS: usize = 1 << 18;
@@ -177,11 +178,16 @@ impl Table {
         &'a self,
         record: &'a Record,
         topology: &'a Topology,
-    ) -> impl Iterator<Item = Batch> + 'a {
+    ) -> impl Iterator<Item = Result<RecordBatch, ReportError>> + 'a {
         let rows = (self.rows)(record);
         let starts = (0..rows.max(1)).step_by(BATCH_ROWS);
+        let failed = |e: ArrowError| ReportError::Encode {
+            table: self.name,
+            why: e.to_string(),
+        };
         starts.map(move |start| {
-            (self.encode)(record, topology, start..(start + BATCH_ROWS).min(rows))
+            let range = start..(start + BATCH_ROWS).min(rows);
+            (self.encode)(record, topology, range).map_err(failed)
         })
     }
 }
