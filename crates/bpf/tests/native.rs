@@ -93,6 +93,7 @@ fn the_scheduler_loses_no_thread_in_any_order_of_callbacks() {
         "timers",
         "moved",
         "stolen",
+        "kept",
     ] {
         assert!(happened(what) > 0, "no {what}: {said:?}");
     }

@@ -136,8 +136,10 @@ static __always_inline bool is_backlog(u32 id)
 }
 
 /* Wakes a CPU for a queue that is about to get longer; if all are busy, one of them will be free when its slice ends. */
-static __always_inline void find_server(u32 id, const struct bpf_cpumask *mask, s32 own)
+static __always_inline void find_server(u32 id, s32 own)
 {
+	struct target *target = target_at(id);
+	struct bpf_cpumask *mask = target ? target->mask : NULL;
 	s32 cpu = pick_idle(id);
 
 	if (cpu < 0 && id != TARGET_ANYWHERE && is_backlog(id))
@@ -146,7 +148,7 @@ static __always_inline void find_server(u32 id, const struct bpf_cpumask *mask, 
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
-	if (!bpf_cpumask_test_cpu(own, cpus_of(mask)))
+	if (mask && !bpf_cpumask_test_cpu(own, cpus_of(mask)))
 		own = bpf_cpumask_any_distribute(cpus_of(mask));
 	set_alarm(own);
 }
@@ -155,10 +157,7 @@ SEC("struct_ops/engine_enqueue")
 void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
-	struct target *target;
-	struct bpf_cpumask *mask;
-	u32 id, queue;
-	s32 cpu;
+	u32 queue, cpu = scx_bpf_task_cpu(p);
 
 	if (!t || is_tied(p)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, settings.slice_ns, flags);
@@ -166,32 +165,22 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 	}
 	if (t->target == settings.drop_target)
 		return;
-	id = target_of(t);
-	target = target_at(id);
-	mask = target ? target->mask : NULL;
-	cpu = scx_bpf_task_cpu(p);
-	if (mask && bpf_cpumask_subset(cpus_of(mask), p->cpus_ptr)) {
-		/* No other thread wants this CPU: it stays if it is where it belongs. */
-		if ((flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, cpus_of(mask))) {
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
-			return;
-		}
-		queue_up(p, t, QUEUE_OF_TARGET + id, flags);
-		find_server(id, mask, cpu);
-		return;
-	}
-	queue = queue_for_narrow(p, mask);
-	if (queue == QUEUE_OF_CPU + cpu && ((flags & SCX_ENQ_LAST) || !is_online(cpu))) {
+	queue = queue_of(p, t);
+	if (queue == QUEUE_OF_CPU + cpu && !is_online(cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
 		return;
 	}
 	queue_up(p, t, queue, flags);
-	scx_bpf_kick_cpu(queue - QUEUE_OF_CPU, SCX_KICK_IDLE);
-	set_alarm(queue - QUEUE_OF_CPU);
+	if (is_queue_of_cpu(queue)) {
+		scx_bpf_kick_cpu(queue - QUEUE_OF_CPU, SCX_KICK_IDLE);
+		set_alarm(queue - QUEUE_OF_CPU);
+	} else {
+		find_server(queue - QUEUE_OF_TARGET, cpu);
+	}
 }
 
 /* Takes a thread from another target's backlog. */
-static __always_inline void steal(s32 cpu)
+static __always_inline bool steal(s32 cpu)
 {
 	struct target *target;
 	u32 id;
@@ -202,9 +191,73 @@ static __always_inline void steal(s32 cpu)
 			continue;
 		if (scx_bpf_dsq_move_to_local(QUEUE_OF_TARGET + id)) {
 			__sync_fetch_and_add(&counters.stolen, 1);
-			return;
+			return true;
 		}
 	}
+	return false;
+}
+
+/* Adds to a thread's virtual time what it has run since the last time. */
+static __always_inline void charge(const struct task_struct *p, struct thread *t, u64 now)
+{
+	/* The kernel's weights are 100 for nice 0. */
+	u64 weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
+
+	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
+}
+
+/* A thread begins a slice. */
+static __always_inline void begin_slice(struct thread *t, u32 cpu, u64 now)
+{
+	u64 *clock = clock_of(t->queue);
+
+	t->started_ns = now;
+	note_slice(cpu, now + slice_of(t));
+	if (clock && (s64)(t->vtime - *clock) > 0)
+		*clock = t->vtime;
+}
+
+static __always_inline void set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice))
+		scx_bpf_task_set_slice(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+/* The thread that runs on a CPU may stay there. */
+static __always_inline bool belongs_on(struct task_struct *p, const struct thread *t, s32 cpu)
+{
+	struct target *target;
+	u32 queue;
+
+	if (!t || is_tied(p))
+		return true;
+	if (t->target == settings.drop_target)
+		return false;
+	queue = queue_of(p, t);
+	if (is_queue_of_cpu(queue))
+		return queue == QUEUE_OF_CPU + cpu;
+	target = target_at(queue - QUEUE_OF_TARGET);
+	return target && is_on(target, cpu);
+}
+
+/*
+ * No other thread wants this CPU: the one that runs there begins another slice, if it is where it belongs. That takes no context switch;
+ * if it got into a queue instead, the kernel would switch to the idle thread and back.
+ */
+static __always_inline void keep_running(struct task_struct *p, s32 cpu)
+{
+	struct thread *t = thread_of(p);
+	u64 now = scx_bpf_now();
+
+	if (!(p->scx.flags & SCX_TASK_QUEUED) || !belongs_on(p, t, cpu))
+		return;
+	set_slice(p, t ? slice_of(t) : settings.slice_ns);
+	if (!t || !t->started_ns)
+		return;
+	charge(p, t, now);
+	begin_slice(t, cpu, now);
 }
 
 SEC("struct_ops/engine_dispatch")
@@ -229,24 +282,21 @@ void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		}
 	}
-	if (control.steal_above != NONE)
-		steal(cpu);
+	if (control.steal_above != NONE && steal(cpu))
+		return;
+	if (prev)
+		keep_running(prev, cpu);
 }
 
 SEC("struct_ops/engine_running")
 void BPF_PROG(engine_running, struct task_struct *p)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	u64 now = scx_bpf_now(), *clock;
 	struct thread *t = thread_of(p);
 
 	if (!t)
 		return;
-	t->started_ns = now;
-	note_slice(cpu, now + slice_of(t));
-	clock = clock_of(t->queue);
-	if (clock && (s64)(t->vtime - *clock) > 0)
-		*clock = t->vtime;
+	begin_slice(t, cpu, scx_bpf_now());
 	if (t->followed && t->cpu != cpu && settings.report_switches)
 		report(p, t, EVENT_MIGRATE, t->cpu, cpu);
 	t->cpu = cpu;
@@ -256,13 +306,10 @@ SEC("struct_ops/engine_stopping")
 void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
-	u64 now = scx_bpf_now(), weight;
 
 	if (!t || !t->started_ns)
 		return;
-	/* The kernel's weights are 100 for nice 0. */
-	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
-	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
+	charge(p, t, scx_bpf_now());
 	t->started_ns = 0;
 	note_slice(bpf_get_smp_processor_id(), 0);
 }

@@ -70,6 +70,7 @@ struct bpf_cpumask {
 struct sched_ext_entity {
 	u32 flags;
 	u32 weight;
+	u64 slice;
 } __attribute__((preserve_access_index));
 struct task_struct {
 	int pid;
@@ -140,7 +141,7 @@ struct sched_ext_ops {
 /* The iterator of the innermost `bpf_for_each`. */
 #define BPF_FOR_EACH_ITER (&___it)
 
-/* The newer forms of two functions take their arguments in a structure. */
+/* Newer forms of functions; two take their arguments in a structure. */
 struct scx_bpf_select_cpu_and_args {
 	s32 prev_cpu;
 	u64 wake_flags;
@@ -158,6 +159,8 @@ bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert
 s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags, const struct cpumask *cpus_allowed,
 			   u64 flags) __ksym __weak;
 void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime, u64 enq_flags) __ksym __weak;
+
+bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
 
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;

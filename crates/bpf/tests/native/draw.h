@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 		check_threads();
 	}
 	finish();
-	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen\n", event_counts[EVENT_EXIT],
-	       calls[DISPATCH], calls[TIMER], counters.moved, counters.stolen);
+	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen, %llu kept\n", event_counts[EVENT_EXIT],
+	       calls[DISPATCH], calls[TIMER], counters.moved, counters.stolen, kept);
 	return 0;
 }

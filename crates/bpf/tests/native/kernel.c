@@ -86,6 +86,8 @@ static bool may_fail;
 static u32 crowd;
 static u64 step, seed, random_state;
 static u64 event_counts[16], calls[16];
+/* How often a thread began another slice without leaving its CPU. */
+static u64 kept;
 static struct target stored_targets[MAX_TARGETS];
 static struct served stored_serving[MAX_CPUS];
 static struct alarm stored_alarms[MAX_CPUS];
@@ -404,6 +406,13 @@ bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert
 {
 	must(has_newer_functions, "the newer function is called on a kernel without it");
 	choose(p, queue_at(args->dsq_id), args->slice, args->vtime);
+	return true;
+}
+
+bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice)
+{
+	must(has_newer_functions, "the newer function is called on a kernel without it");
+	p->scx.slice = slice;
 	return true;
 }
 

@@ -100,6 +100,14 @@ static void stop(s32 cpu, bool runnable)
 	t->state = WAITING;
 }
 
+/* A slice that dispatch gave to the thread that runs already. */
+static bool take_slice(struct task *t)
+{
+	t->slice = t->task.scx.slice;
+	t->task.scx.slice = 0;
+	return t->slice;
+}
+
 /* Chooses what runs next on a CPU. */
 static void reschedule(s32 cpu)
 {
@@ -113,6 +121,12 @@ static void reschedule(s32 cpu)
 		return;
 	if (!c->local.nr)
 		CALL(DISPATCH, cpu, before, engine_dispatch(cpu, before ? &before->task : NULL));
+	if (before && take_slice(before)) {
+		must(!c->local.nr, "thread %d keeps a CPU that another one was chosen for", before->task.pid);
+		must(before->allowed.bits[0] >> cpu & 1, "thread %d keeps CPU %d, which its affinity excludes", before->task.pid, cpu);
+		kept++;
+		return;
+	}
 	if (before) {
 		stop(cpu, true);
 		enqueue(before, c->local.nr ? 0 : SCX_ENQ_LAST);
