@@ -1,0 +1,315 @@
+//! Kinds of the errors of all crates, variant by variant: a variant that is added has no kind until it stands here.
+
+use std::error::Error;
+use std::io;
+
+use countersteer_cache::signature::SignatureError;
+use countersteer_cache::trace::TraceError;
+use countersteer_cache::wire::WireError;
+use countersteer_counters::{CounterError, VendorError};
+use countersteer_lab::error::{Kind, Told};
+use countersteer_live::online::OnlineError;
+use countersteer_live::placer::EngineError;
+use countersteer_live::undo::JournalError;
+use countersteer_model::counters::{PlanError, SpecError};
+use countersteer_model::metric::NameTaken;
+use countersteer_model::policy::PolicyError;
+use countersteer_model::textfile::TextError;
+use countersteer_profiler::ProfileError;
+use countersteer_report::ReportError;
+use countersteer_sim::engine::SimError;
+use countersteer_sim::progress::ModelError;
+use countersteer_sysfs::launch::LaunchError;
+use countersteer_sysfs::procfs::ProcError;
+use countersteer_sysfs::topology::DetectError;
+use countersteer_sysfs::unavailable::Unavailable;
+
+use crate::steering::error::SteeringError;
+use crate::waits::WaitsError;
+
+type Cause<'a> = &'a (dyn Error + 'static);
+
+/// An error that knows its kind; without one, that of its cause counts.
+trait HasKind: Error + 'static {
+    fn kind(&self) -> Option<Kind>;
+}
+
+/// All types of errors that have one.
+const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
+    of::<Told>,
+    of::<TextError>,
+    of::<TraceError>,
+    of::<SignatureError>,
+    of::<WireError>,
+    of::<SpecError>,
+    of::<PlanError>,
+    of::<PolicyError>,
+    of::<NameTaken>,
+    of::<ReportError>,
+    of::<SimError>,
+    of::<ModelError>,
+    of::<ProfileError>,
+    of::<CounterError>,
+    of::<OnlineError>,
+    of::<EngineError>,
+    of::<JournalError>,
+    #[cfg(feature = "scx")]
+    of::<countersteer_bpf::ScxError>,
+    #[cfg(feature = "scx")]
+    of::<countersteer_bpf::NoScx>,
+    of::<LaunchError>,
+    of::<ProcError>,
+    of::<DetectError>,
+    of::<Unavailable>,
+    of::<SteeringError>,
+    of::<WaitsError>,
+    of::<io::Error>,
+];
+
+fn of<E: HasKind>(cause: Cause<'_>) -> Option<Kind> {
+    cause.downcast_ref::<E>()?.kind()
+}
+
+/// The kind of an error alone, without its causes.
+pub fn of_cause(cause: Cause<'_>) -> Option<Kind> {
+    TYPES.iter().find_map(|of| of(cause))
+}
+
+/// Errors of one kind, whatever they say.
+macro_rules! always {
+    ($($error:ty: $kind:ident),* $(,)?) => {
+        $(impl HasKind for $error {
+            fn kind(&self) -> Option<Kind> {
+                Some(Kind::$kind)
+            }
+        })*
+    };
+}
+
+always! {
+    TextError: BadInput,
+    WireError: BadInput,
+    ModelError: BadInput,
+    SpecError: Usage,
+    PlanError: Usage,
+    PolicyError: Usage,
+    NameTaken: Usage,
+    JournalError: Io,
+    ProcError: Io,
+    Unavailable: Missing,
+}
+
+impl HasKind for Told {
+    fn kind(&self) -> Option<Kind> {
+        Some(self.kind)
+    }
+}
+
+impl HasKind for io::Error {
+    fn kind(&self) -> Option<Kind> {
+        Some(match self.kind() {
+            io::ErrorKind::NotFound => Kind::Missing,
+            _ => Kind::Io,
+        })
+    }
+}
+
+impl HasKind for TraceError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Io { .. } => None,
+            Self::Foreign { .. } | Self::Damaged { .. } | Self::Import { .. } => {
+                Some(Kind::BadInput)
+            }
+        }
+    }
+}
+
+impl HasKind for SignatureError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Io { .. } => None,
+            Self::Foreign { .. } | Self::Elf { .. } => Some(Kind::BadInput),
+        }
+    }
+}
+
+impl HasKind for ReportError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Read { .. }
+            | Self::Write { .. }
+            | Self::CutShort { .. }
+            | Self::Thread { .. } => None,
+            Self::Taken { .. }
+            | Self::Foreign { .. }
+            | Self::Newer { .. }
+            | Self::Damaged { .. }
+            | Self::Lacking { .. }
+            | Self::NotRecorded { .. }
+            | Self::UnknownProgram { .. }
+            | Self::OutsideRun { .. }
+            | Self::NotAlive { .. }
+            | Self::ReplayOver { .. }
+            | Self::Draw { .. }
+            | Self::Text(_) => Some(Kind::BadInput),
+            Self::Encode { .. } => Some(Kind::Internal),
+        }
+    }
+}
+
+impl HasKind for SimError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Model(error) => error.kind(),
+            Self::OutOfTime { .. } => Some(Kind::Usage),
+            Self::Stuck { .. } => Some(Kind::Internal),
+        }
+    }
+}
+
+impl HasKind for ProfileError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::EmptyCommand => Some(Kind::Usage),
+            Self::NotAProgram { .. }
+            | Self::Architecture { .. }
+            | Self::Raw { .. }
+            | Self::Nothing { .. } => Some(Kind::BadInput),
+            // A plugin or QEMU that does not fit is none.
+            Self::NoQemu
+            | Self::NoPlugin { .. }
+            | Self::PluginRefused { .. }
+            | Self::PluginVersion { .. }
+            | Self::NotFound { .. } => Some(Kind::Missing),
+            Self::NotExecutable { .. } | Self::Unwritable { .. } => Some(Kind::Io),
+            Self::Scratch { .. } | Self::Launch { .. } => None,
+        }
+    }
+}
+
+impl HasKind for CounterError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Spec(_)
+            | Self::Metric(_)
+            | Self::Plan(_)
+            | Self::SystemOnly { .. }
+            | Self::Offline { .. } => Some(Kind::Usage),
+            Self::Malformed { .. } => Some(Kind::BadInput),
+            Self::Vendor(error) => error.kind(),
+            Self::Gone { .. } | Self::Cgroup { .. } | Self::CgroupUncounted { .. } => {
+                Some(Kind::Missing)
+            }
+            Self::Launch(error) => error.kind(),
+            Self::Forbidden { .. }
+            | Self::NoBpf { .. }
+            | Self::Refused { .. }
+            | Self::TooManyFiles { .. }
+            | Self::Proc(_)
+            | Self::Ring { .. }
+            | Self::System { .. } => Some(Kind::Io),
+            // Regions are for other programs.
+            Self::Region(_) => Some(Kind::Internal),
+        }
+    }
+}
+
+impl HasKind for VendorError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Unreadable { source, .. } => HasKind::kind(source),
+            Self::Json { .. } | Self::Event { .. } | Self::Map { .. } => Some(Kind::BadInput),
+        }
+    }
+}
+
+impl HasKind for OnlineError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Counters(error) => error.kind(),
+            Self::Journal(error) => error.kind(),
+            Self::File { .. } | Self::Process { .. } => None,
+            Self::Unavailable(_) | Self::Unable { .. } => Some(Kind::Missing),
+        }
+    }
+}
+
+impl HasKind for EngineError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Journal(_) | Self::Counters(_) | Self::Scheduler(_) | Self::Ended { .. } => None,
+            Self::Uncounted(_) => Some(Kind::Io),
+        }
+    }
+}
+
+#[cfg(feature = "scx")]
+impl HasKind for countersteer_bpf::ScxError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::TooBig { .. } | Self::Crowded { .. } => Some(Kind::Usage),
+            Self::Gone(_) => Some(Kind::Missing),
+            Self::Counters(error) => error.kind(),
+            Self::Journal(error) => error.kind(),
+            Self::Kernel { .. } | Self::Ejected { .. } => Some(Kind::Io),
+        }
+    }
+}
+
+#[cfg(feature = "scx")]
+always! {
+    countersteer_bpf::NoScx: Missing,
+}
+
+impl HasKind for LaunchError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::NotFound { .. } => Some(Kind::Missing),
+            Self::Start { .. } | Self::Output { .. } => Some(Kind::Io),
+        }
+    }
+}
+
+impl HasKind for DetectError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Unreadable { .. } => None,
+            Self::Malformed { .. } | Self::OddSiblings { .. } | Self::Impossible { .. } => {
+                Some(Kind::BadInput)
+            }
+        }
+    }
+}
+
+impl HasKind for SteeringError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::OtherMachine { .. }
+            | Self::BoundPolicy { .. }
+            | Self::UnavailablePolicy { .. }
+            | Self::NoQueues
+            | Self::NoLoopback(_)
+            | Self::UnknownSide { .. } => Some(Kind::Usage),
+            Self::Score { .. } => Some(Kind::BadInput),
+            #[cfg(not(feature = "scx"))]
+            Self::NoScheduler => Some(Kind::Missing),
+            Self::NoControlGroup(_) => Some(Kind::Missing),
+            Self::OtherUser { .. }
+            | Self::SocketInUse(_)
+            | Self::FailedRun { .. }
+            | Self::SchedulerEnded { .. }
+            | Self::SchedulerLate { .. } => Some(Kind::Io),
+            Self::StuckPolicy => Some(Kind::Internal),
+        }
+    }
+}
+
+impl HasKind for WaitsError {
+    fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::Unmeasured(_) => Kind::Missing,
+            Self::Panicked => Kind::Internal,
+        })
+    }
+}

@@ -1,0 +1,499 @@
+//! Every variant of every error has the exit code that the README promises.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use countersteer_bpf::{NoScx, ScxError};
+use countersteer_cache::signature::SignatureError;
+use countersteer_cache::trace::TraceError;
+use countersteer_cache::wire::WireError;
+use countersteer_counters::{CounterError, VendorError};
+use countersteer_live::online::OnlineError;
+use countersteer_live::placer::EngineError;
+use countersteer_live::undo::JournalError;
+use countersteer_model::counters::{PlanError, SpecError};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::metric::NameTaken;
+use countersteer_model::policy::PolicyError;
+use countersteer_model::textfile::TextError;
+use countersteer_model::units::Nanos;
+use countersteer_profiler::ProfileError;
+use countersteer_report::ReportError;
+use countersteer_sim::engine::SimError;
+use countersteer_sim::progress::ModelError;
+use countersteer_sysfs::launch::LaunchError;
+use countersteer_sysfs::procfs::{PROC, ProcError};
+use countersteer_sysfs::topology::DetectError;
+use countersteer_sysfs::unavailable::Unavailable;
+
+use super::{Kind, SteeringError, kind_of, told};
+use crate::waits::WaitsError;
+
+fn s() -> String {
+    "x".into()
+}
+
+fn path() -> PathBuf {
+    "x".into()
+}
+
+fn absent() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+fn forbidden() -> io::Error {
+    io::ErrorKind::PermissionDenied.into()
+}
+
+fn spec() -> SpecError {
+    SpecError::new("x", 0, "x")
+}
+
+fn failed() -> ExitStatus {
+    ExitStatus::from_raw(256)
+}
+
+fn journal() -> JournalError {
+    JournalError {
+        path: path(),
+        source: absent(),
+    }
+}
+
+fn proc_error() -> ProcError {
+    PROC.pressure("none").unwrap_err()
+}
+
+fn unavailable() -> Unavailable {
+    Unavailable {
+        why: s(),
+        remedy: s(),
+    }
+}
+
+fn not_counted() -> CounterError {
+    CounterError::Forbidden {
+        event: s(),
+        target: s(),
+        paranoid: s(),
+        wanted: 2,
+    }
+}
+
+fn no_trace() -> ModelError {
+    ModelError::NoTrace { profile: s() }
+}
+
+fn ejected() -> ScxError {
+    ScxError::Ejected {
+        reason: s(),
+        message: s(),
+    }
+}
+
+/// These errors are of a kind, also behind what the caller says.
+macro_rules! are {
+    ($kind:expr, $($error:expr),+ $(,)?) => {
+        $({
+            let error = anyhow::Error::from($error);
+            let shown = format!("{error:?}");
+            assert_eq!(kind_of(&error), $kind, "{shown}");
+            assert_eq!(kind_of(&error.context("x")), $kind, "{shown}, in context");
+        })+
+    };
+}
+
+#[test]
+fn kinds_are_the_exit_codes_of_the_readme() {
+    let promised = [
+        (Kind::Usage, "wrong use"),
+        (Kind::BadInput, "a file that cannot be understood"),
+        (Kind::Missing, "something is missing"),
+        (Kind::Io, "reading or writing failed"),
+        (Kind::Internal, "a defect"),
+    ];
+    let codes = promised.map(|(kind, words)| format!("{} {words}", kind as u8));
+    let readme = include_str!("../../../../README.md");
+    let line = format!("Exit codes: {};", codes.join(", "));
+    assert!(readme.contains(&line), "{line}");
+    for (kind, _) in promised {
+        are!(kind, told(kind, "x"));
+    }
+}
+
+#[test]
+fn wrong_use_is_told_from_the_rest() {
+    are!(
+        Kind::Usage,
+        spec(),
+        NameTaken("x"),
+        PlanError::Empty,
+        PlanError::TooLarge { set: 0, found: 1 },
+        PlanError::NoPeriod { sets: 2 },
+        PolicyError::Taken(s()),
+        PolicyError::Fixed,
+        PolicyError::NotKeyValue(s()),
+        SimError::OutOfTime {
+            at: Nanos::ZERO,
+            budget: Duration::ZERO,
+        },
+        ProfileError::EmptyCommand,
+        CounterError::Spec(spec()),
+        CounterError::Metric(spec()),
+        CounterError::Plan(PlanError::Empty),
+        CounterError::SystemOnly { event: s() },
+        CounterError::Offline {
+            cpu: 1,
+            online: s(),
+        },
+        ScxError::Crowded { cpus: s() },
+        ScxError::TooBig {
+            what: "x",
+            have: 2,
+            most: 1,
+        },
+        SteeringError::OtherMachine {
+            machine: s(),
+            cpu: 1,
+            online: CpuSet::default(),
+        },
+        SteeringError::BoundPolicy { policy: s() },
+        SteeringError::UnavailablePolicy {
+            policy: s(),
+            what: "x",
+        },
+        SteeringError::NoQueues,
+        SteeringError::NoLoopback(([0, 0, 0, 0], 9).into()),
+        SteeringError::UnknownSide {
+            name: s(),
+            known: s(),
+        },
+    );
+}
+
+#[test]
+fn what_a_file_says_is_told_from_the_rest() {
+    let text = || TextError::value("x", "x");
+    are!(
+        Kind::BadInput,
+        text(),
+        TraceError::Foreign { path: s() },
+        TraceError::Damaged {
+            path: s(),
+            offset: 0,
+            why: s(),
+        },
+        TraceError::Import {
+            path: s(),
+            line: 1,
+            why: s(),
+        },
+        SignatureError::Foreign {
+            path: s(),
+            why: s(),
+        },
+        SignatureError::Elf {
+            path: s(),
+            why: s(),
+        },
+        WireError { at: 0, why: "x" },
+        ReportError::Text(text()),
+        ReportError::Taken { path: path() },
+        ReportError::ReplayOver { steps: 1 },
+        ReportError::Lacking { why: s() },
+        ReportError::Foreign {
+            path: path(),
+            why: s(),
+        },
+        ReportError::Damaged {
+            path: path(),
+            why: s(),
+        },
+        ReportError::Newer {
+            path: path(),
+            schema: s(),
+            reads: "x",
+        },
+        ReportError::NotRecorded {
+            what: "x",
+            detail: s(),
+        },
+        ReportError::Draw {
+            chart: "x",
+            why: s(),
+        },
+        ReportError::UnknownProgram {
+            asked: s(),
+            known: s(),
+        },
+        ReportError::OutsideRun {
+            asked_s: 1.0,
+            end_s: 0.0,
+        },
+        ReportError::NotAlive {
+            program: s(),
+            asked_s: 1.0,
+            from_s: 0.0,
+            to_s: 0.0,
+        },
+        no_trace(),
+        ModelError::CoreType {
+            profile: s(),
+            core_type: s(),
+            machine: s(),
+            known: s(),
+        },
+        SimError::Model(no_trace()),
+        ProfileError::NotAProgram { path: s() },
+        ProfileError::Nothing { program: s() },
+        ProfileError::Architecture {
+            path: s(),
+            machine: s(),
+        },
+        ProfileError::Raw {
+            path: path(),
+            reason: s(),
+        },
+    );
+    are!(
+        Kind::BadInput,
+        CounterError::Malformed {
+            path: path(),
+            content: s(),
+            expected: "x",
+        },
+        CounterError::Vendor(VendorError::Json {
+            path: path(),
+            source: serde_json::Error::io(absent()),
+        }),
+        CounterError::Vendor(VendorError::Event {
+            path: path(),
+            number: 1,
+            name: s(),
+            why: s(),
+        }),
+        CounterError::Vendor(VendorError::Map {
+            path: path(),
+            line: 1,
+            why: s(),
+        }),
+        DetectError::Malformed {
+            path: path(),
+            content: s(),
+            expected: "x",
+        },
+        DetectError::OddSiblings {
+            path: path(),
+            cpus: s(),
+        },
+        DetectError::Impossible {
+            root: path(),
+            problem: s(),
+        },
+        SteeringError::Score {
+            command: s(),
+            printed: s(),
+        },
+    );
+}
+
+#[test]
+fn what_is_missing_is_told_from_the_rest() {
+    are!(
+        Kind::Missing,
+        ProfileError::NoQemu,
+        ProfileError::NoPlugin { searched: s() },
+        ProfileError::NotFound { program: s() },
+        ProfileError::PluginRefused {
+            qemu: path(),
+            plugin: path(),
+        },
+        ProfileError::PluginVersion {
+            plugin: path(),
+            found: 1,
+            expected: 2,
+        },
+        LaunchError::NotFound { program: s() },
+        CounterError::Launch(LaunchError::NotFound { program: s() }),
+        CounterError::Gone { what: "x", id: 1 },
+        CounterError::Cgroup {
+            path: path(),
+            source: forbidden(),
+        },
+        CounterError::CgroupUncounted {
+            path: path(),
+            remedy: s(),
+        },
+        unavailable(),
+        OnlineError::Unavailable(unavailable()),
+        OnlineError::Unable {
+            why: s(),
+            remedy: s(),
+        },
+        ScxError::Gone(1),
+        NoScx::NoKernel,
+        NoScx::Occupied(s()),
+        SteeringError::NoControlGroup(path()),
+        WaitsError::Unmeasured(s()),
+    );
+}
+
+#[test]
+fn what_the_system_refuses_is_told_from_the_rest() {
+    are!(
+        Kind::Io,
+        journal(),
+        proc_error(),
+        ProfileError::NotExecutable { path: s() },
+        ProfileError::Unwritable {
+            path: path(),
+            source: absent(),
+        },
+        LaunchError::Start {
+            program: s(),
+            source: absent(),
+        },
+        LaunchError::Output {
+            path: path(),
+            source: absent(),
+        },
+        not_counted(),
+        CounterError::Proc(proc_error()),
+        CounterError::NoBpf { reason: s() },
+        CounterError::Refused {
+            event: s(),
+            target: s(),
+            source: absent(),
+        },
+        CounterError::TooManyFiles {
+            needed: 2,
+            limit: 1,
+        },
+        CounterError::Ring {
+            cpu: 1,
+            source: absent(),
+        },
+        CounterError::System {
+            doing: "x",
+            source: absent(),
+        },
+        OnlineError::Journal(journal()),
+        OnlineError::Counters(not_counted()),
+        EngineError::Journal(journal()),
+        EngineError::Counters(not_counted()),
+        EngineError::Uncounted(s()),
+        EngineError::Scheduler(ejected().into()),
+        EngineError::Ended {
+            why: ejected().into(),
+            at: Nanos::ZERO,
+        },
+        ejected(),
+        ScxError::Journal(journal()),
+        ScxError::Counters(not_counted()),
+        ScxError::Kernel {
+            what: "x",
+            source: absent().into(),
+        },
+        SteeringError::SocketInUse(path()),
+        SteeringError::OtherUser {
+            process: s(),
+            user: 1,
+        },
+        SteeringError::FailedRun {
+            side: s(),
+            status: failed(),
+            said: s(),
+        },
+        SteeringError::SchedulerEnded {
+            name: s(),
+            status: failed(),
+        },
+        SteeringError::SchedulerLate {
+            name: s(),
+            after_s: 1,
+        },
+    );
+}
+
+#[test]
+fn a_file_is_missing_or_cannot_be_read_by_the_word_of_the_system() {
+    for (of, kind) in [
+        (io::ErrorKind::NotFound, Kind::Missing),
+        (io::ErrorKind::PermissionDenied, Kind::Io),
+    ] {
+        let source = || io::Error::from(of);
+        are!(
+            kind,
+            source(),
+            TraceError::Io {
+                path: s(),
+                source: source(),
+            },
+            SignatureError::Io {
+                path: s(),
+                source: source(),
+            },
+            DetectError::Unreadable {
+                path: path(),
+                source: source(),
+            },
+            CounterError::Vendor(VendorError::Unreadable {
+                path: path(),
+                source: source(),
+            }),
+            ReportError::Thread { source: source() },
+            ReportError::Read {
+                path: path(),
+                source: source(),
+            },
+            ReportError::Write {
+                path: path(),
+                source: source(),
+            },
+            ReportError::CutShort {
+                dir: path(),
+                path: path(),
+                source: source(),
+            },
+            ProfileError::Scratch {
+                path: path(),
+                source: source(),
+            },
+            ProfileError::Launch {
+                qemu: path(),
+                source: source(),
+            },
+            OnlineError::File {
+                doing: "x",
+                path: path(),
+                source: source(),
+                remedy: "x",
+            },
+            OnlineError::Process {
+                doing: s(),
+                source: source(),
+                remedy: "x",
+            },
+        );
+    }
+}
+
+#[test]
+fn the_rest_is_a_defect() {
+    are!(
+        Kind::Internal,
+        anyhow!("x"),
+        SimError::Stuck { at: Nanos::ZERO },
+        CounterError::Region("x"),
+        SteeringError::StuckPolicy,
+        WaitsError::Panicked,
+        ReportError::Encode {
+            table: "x",
+            why: s(),
+        },
+    );
+}
