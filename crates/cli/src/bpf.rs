@@ -17,6 +17,9 @@ pub enum Bpf {
     Never,
 }
 
+#[cfg(not(feature = "scx"))]
+const NONE_BUILT: &str = "this `steer` was built without them; build it with --features scx";
+
 /// How threads may be counted by BPF programs.
 pub fn loader(when: Bpf) -> Option<BpfLoader> {
     (when != Bpf::Never).then_some(BpfLoader {
@@ -32,7 +35,7 @@ fn load(request: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
 
 #[cfg(not(feature = "scx"))]
 fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
-    Err("this `steer` was built without them; build it with --features scx".into())
+    Err(NONE_BUILT.into())
 }
 
 /// What measures each wait for a CPU inside the kernel.
@@ -43,5 +46,5 @@ pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
 
 #[cfg(not(feature = "scx"))]
 pub fn measure(_: &Whose) -> Result<Box<dyn Source>, String> {
-    Err("this `steer` was built without them; build it with --features scx".into())
+    Err(NONE_BUILT.into())
 }

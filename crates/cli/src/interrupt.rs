@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_profiler::this_program;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
@@ -58,6 +58,18 @@ pub fn listen() -> anyhow::Result<()> {
     let mut result = Ok(());
     LISTENS.call_once(|| result = start());
     result.context(CANNOT_LISTEN)
+}
+
+/// What Ctrl-C, SIGTERM and SIGHUP set from now on, instead of ending this process.
+///
+/// # Errors
+/// The system refuses.
+pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).context(CANNOT_LISTEN)?;
+    }
+    Ok(flag)
 }
 
 /// A limit on the size of files is an error of writing, not the end of counting or steering.

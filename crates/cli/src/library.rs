@@ -1,5 +1,6 @@
 //! What commands look up: shipped files, machines, PMUs, records.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,6 +21,15 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
         );
     }
     Ok(record)
+}
+
+/// A file's bytes, or those of stdin, whose name is `-`.
+pub fn stream(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    Ok(if path.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::with_capacity(1 << 20, open(path)?))
+    })
 }
 
 /// A machine by name or file, with models that were found for it, which are said.

@@ -1,10 +1,12 @@
 //! Output: data on stdout, and files, checked before hours of work, not after.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_model::printable::printable_lines;
+use countersteer_model::profile::Tabulated;
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::write_atomically;
 
@@ -53,14 +55,31 @@ pub fn report(path: &Path, input: &ReportInput<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes a folder and those above it.
+pub fn make_folder(dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
+/// Makes a file, or empties it.
+pub fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| cannot_write(path))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+/// Writes a profile as TOML.
+pub fn profile(path: &Path, profile: &Tabulated) -> anyhow::Result<()> {
+    let text = toml::to_string(profile).context("the profile cannot be written as TOML")?;
+    Ok(write_atomically(path, text.as_bytes())?)
+}
+
 /// Finds out whether a file can be written, without touching it.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
     if path.is_dir() {
-        return Err(told(
-            Kind::Io,
-            format!("cannot write {shown}: it is a folder; name a file in it"),
-        ));
+        let why = format!("{}: it is a folder; name a file in it", cannot_write(path));
+        return Err(told(Kind::Io, why));
     }
     if path.exists() && !path.is_file() {
         return Ok(());
@@ -70,7 +89,7 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     // A name that nobody can guess, or none at all: what lies there is never opened.
-    tempfile::tempfile_in(parent).with_context(|| format!("cannot write {shown}"))?;
+    tempfile::tempfile_in(parent).with_context(|| cannot_write(path))?;
     Ok(())
 }
 

@@ -11,6 +11,8 @@ use countersteer_model::units::Nanos;
 use countersteer_sim::engine::not_offered;
 use countersteer_sim::linux::KERNELS;
 
+use crate::values::number;
+
 /// Options that `sim` and `compare` share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimArgs {
@@ -125,7 +127,7 @@ fn kernels() -> PossibleValuesParser {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let value = number(text)?;
     if value > 0.0 && value <= 1e9 {
         Ok(value)
     } else {
@@ -134,7 +136,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let value = number(text)?;
     if (0.0..=1.0).contains(&value) {
         Ok(value)
     } else {

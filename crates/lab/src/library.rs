@@ -3,6 +3,7 @@
 //! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -29,14 +30,34 @@ pub struct Text {
 
 /// Reads a text file from disk.
 pub fn read(path: &Path) -> anyhow::Result<Text> {
-    let shown = path.display().to_string();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
+    let text = text_of(path, bytes(path)?)?;
     Ok(Text {
-        path: shown,
+        path: path.display().to_string(),
         text,
         shipped: false,
+    })
+}
+
+/// Reads a file from disk.
+pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| cannot_read(path))
+}
+
+/// Opens a file on disk.
+pub fn open(path: &Path) -> anyhow::Result<File> {
+    File::open(path).with_context(|| cannot_read(path))
+}
+
+/// What comes before the system's reason.
+pub fn cannot_read(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}
+
+/// The text that a file holds.
+pub fn text_of(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
+    String::from_utf8(bytes).map_err(|_| {
+        let why = format!("{}: this is no text file", path.display());
+        told(Kind::BadInput, why)
     })
 }
 

@@ -14,6 +14,7 @@ use countersteer_model::models::ModelFile;
 use countersteer_model::topology::Topology;
 
 use crate::error::{Kind, told};
+use crate::library::{cannot_read, open, text_of};
 
 const FOLDER: &str = "countersteer/models";
 /// Bytes of a model file at most: eight ratios of 64 steps take a tenth of it.
@@ -97,7 +98,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let cannot = || format!("cannot read {}", folder.display());
+    let cannot = || cannot_read(folder);
     let listed = std::fs::read_dir(folder).with_context(cannot)?;
     let mut paths: Vec<PathBuf> = listed
         .map(|entry| entry.map(|entry| entry.path()))
@@ -113,21 +114,20 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// It cannot be read, or is no model, with its line.
 pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
     let shown = path.display().to_string();
-    let cannot = || format!("cannot read {shown}");
+    let cannot = || cannot_read(path);
     // Opening a pipe would wait for its other end.
     if !std::fs::metadata(path).with_context(cannot)?.is_file() {
         return Err(told(Kind::BadInput, format!("{shown}: this is no file")));
     }
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).with_context(cannot)?;
-    file.take(MOST_BYTES + 1)
+    open(path)?
+        .take(MOST_BYTES + 1)
         .read_to_end(&mut bytes)
         .with_context(cannot)?;
     if bytes.len() as u64 > MOST_BYTES {
         let why = format!("{shown}: no model is larger than {MOST_BYTES} bytes");
         return Err(told(Kind::BadInput, why));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
+    let text = text_of(path, bytes)?;
     Ok(ModelFile::parse(&shown, &text)?)
 }

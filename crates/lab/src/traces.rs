@@ -39,6 +39,11 @@ struct Source {
     kept: Mutex<Kept>,
 }
 
+/// An error about a trace in which no instruction is.
+pub fn nothing_executed(path: &str) -> anyhow::Error {
+    told(Kind::BadInput, format!("{path}: nothing was executed"))
+}
+
 /// Opens a trace; its profile as text, and its blocks.
 ///
 /// # Errors
@@ -69,10 +74,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     let executed = |entries: &Vec<Entry>| entries.iter().any(|e| e.head.instructions > 0);
     threads.retain(executed);
     if threads.is_empty() {
-        return Err(told(
-            Kind::BadInput,
-            format!("{shown}: nothing was executed"),
-        ));
+        return Err(nothing_executed(&shown));
     }
     let kept = Mutex::default();
     Ok((

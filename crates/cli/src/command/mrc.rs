@@ -1,6 +1,6 @@
 //! `steer mrc`: misses against cache size, of a profile, a trace, or addresses from anywhere.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -73,7 +73,7 @@ fn side(text: &str) -> Result<Side, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let rate = crate::values::number(text)?;
     let sound = (1e-4..=1.0).contains(&rate);
     sound
         .then_some(rate)
@@ -164,16 +164,11 @@ fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
 
 fn of_stream(input: &Path, args: &Args, sizes: &[u64]) -> anyhow::Result<Table> {
     let shown = input.display().to_string();
-    let mut stream: Box<dyn BufRead> = if shown == "-" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let file = std::fs::File::open(input).with_context(|| format!("cannot read {shown}"))?;
-        Box::new(BufReader::with_capacity(1 << 20, file))
-    };
+    let mut stream = library::stream(input)?;
     let mut curve = Curve::new(args.side, Some(args.sample.unwrap_or(1.0)), true);
     let front = stream
         .fill_buf()
-        .with_context(|| format!("cannot read {shown}"))?;
+        .with_context(|| library::cannot_read(input))?;
     let name = if front.starts_with(&MAGIC[..front.len().clamp(1, 8)]) {
         traced(&shown, stream, &mut curve)?
     } else {

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
-use anyhow::Context;
 use countersteer_lab::{Loaded, plan};
 use countersteer_live::online::counted::EVENTS;
 use countersteer_model::profile::Profile;
@@ -21,6 +20,7 @@ use crate::error::{Kind, told};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
 use crate::online::{self, By, Online};
+use crate::output::{self, make_folder};
 use crate::progress;
 use crate::values::{pid, time};
 
@@ -187,12 +187,11 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     };
     let mut profile = tabulate(&library::record(from)?, program)?;
     profile.name = args.name.clone().unwrap_or(profile.name);
-    let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
     let output = args
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));
-    write_atomically(&output, text.as_bytes())?;
+    output::profile(&output, &profile)?;
     let types: Vec<&str> = profile.core.iter().map(|c| c.core_type.as_str()).collect();
     eprintln!(
         "steer: figures for {}; profile in {}",
@@ -256,7 +255,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     }
     eprintln!("steer: recording `{}` at first use", command.join(" "));
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        make_folder(dir)?;
     }
     // A process of its own: what the program prints must not mix with what this one prints.
     let mut recorder = this_program::command()?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
 use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_lab::traces::nothing_executed;
 use countersteer_model::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
@@ -14,6 +15,7 @@ use countersteer_sysfs::procfs::PROC;
 use super::{print, print_json};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::output::make_folder;
 
 /// Filters of more sets leave out what the smallest caches of a signature would miss.
 const MOST_FILTER_SETS: u32 = 8;
@@ -113,12 +115,12 @@ fn make(inputs: &[PathBuf], output: Option<&Path>, name: Option<&str>) -> anyhow
 
 fn of_input(path: &Path) -> anyhow::Result<Carried> {
     let shown = path.display().to_string();
-    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut file = library::open(path)?;
     let mut front = [0; MAGIC.len()];
     if file.read_exact(&mut front).is_err() || front != MAGIC {
         return of_profile(path);
     }
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let file = library::open(path)?;
     let mut blocks = Blocks::new(&shown, std::io::BufReader::with_capacity(1 << 20, file))?;
     let sets = blocks.header().filter_sets;
     if sets > MOST_FILTER_SETS {
@@ -135,7 +137,7 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
             .with_context(|| format!("{shown}: a damaged block"))?;
     }
     let made = maker.finish(&blocks.header().name, &blocks.header().detail);
-    made.ok_or_else(|| told(Kind::BadInput, format!("{shown}: nothing was executed")))
+    made.ok_or_else(|| nothing_executed(&shown))
 }
 
 fn of_profile(path: &Path) -> anyhow::Result<Carried> {
@@ -251,9 +253,9 @@ fn compared(a: &Carried, b: &Carried) -> String {
 fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let shown = binary.display();
-    let bytes = std::fs::read(binary).with_context(|| format!("cannot read {shown}"))?;
+    let bytes = library::bytes(binary)?;
     let rights = std::fs::metadata(binary)
-        .with_context(|| format!("cannot read {shown}"))?
+        .with_context(|| library::cannot_read(binary))?
         .permissions();
     if rights.mode() & 0o6000 != 0 {
         let why = format!(
@@ -283,8 +285,7 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
         )
     })?;
     if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+        make_folder(folder)?;
     }
     let text = serde_json::to_string(carried)? + "\n";
     write_atomically(&file, text.as_bytes())?;

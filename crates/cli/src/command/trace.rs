@@ -1,12 +1,11 @@
 //! `steer trace`: record what a program executes and touches, take other tools' traces, show what is in one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
 use countersteer_cache::trace::{
     self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
 };
@@ -17,6 +16,7 @@ use serde::Serialize;
 
 use super::{print, print_json, profile};
 use crate::error::{Kind, told};
+use crate::library;
 
 /// Record what a program executes and touches; import and show traces
 #[derive(Debug, clap::Subcommand)]
@@ -90,8 +90,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn create(path: &Path, header: &Header) -> anyhow::Result<TraceWriter<BufWriter<File>>> {
     let shown = path.display().to_string();
-    let file = File::create(path).with_context(|| format!("cannot write {shown}"))?;
-    Ok(TraceWriter::new(&shown, BufWriter::new(file), header)?)
+    let file = BufWriter::new(crate::output::create(path)?);
+    Ok(TraceWriter::new(&shown, file, header)?)
 }
 
 /// A trace under way, and what went wrong with it.
@@ -208,12 +208,7 @@ fn import(args: &Import) -> anyhow::Result<()> {
         filter_sets: args.filter,
         fetches: true,
     };
-    let input: Box<dyn BufRead> = if shown == "-" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let file = File::open(&args.file).with_context(|| format!("cannot read {shown}"))?;
-        Box::new(BufReader::new(file))
-    };
+    let input = library::stream(&args.file)?;
     let mut writer = create(&output, &header)?;
     if let Err(error) = trace::import(&shown, args.format, input, args.filter, &mut writer) {
         // Half a trace would pass for a whole one.

@@ -14,6 +14,7 @@ use super::profile::load_workload;
 use super::{print, print_json, print_raw};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::values::number;
 
 /// Workloads.
 #[derive(Debug, clap::Subcommand)]
@@ -75,7 +76,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let number = number(text)?;
     let sound = (1.0..=1e6).contains(&number);
     sound
         .then_some(number)
@@ -83,7 +84,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let number = number(text)?;
     let sound = (0.0..=1.0).contains(&number);
     sound
         .then_some(number)
@@ -166,8 +167,7 @@ fn bytes_of(file: &std::path::Path) -> anyhow::Result<(String, Vec<u8>)> {
         return Ok(("standard input".into(), bytes));
     }
     let shown = file.display().to_string();
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {shown}"))?;
-    Ok((shown, bytes))
+    Ok((shown, library::bytes(file)?))
 }
 
 fn list(json: bool) -> anyhow::Result<()> {

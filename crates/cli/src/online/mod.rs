@@ -8,7 +8,6 @@ mod curve;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,13 +21,13 @@ use countersteer_live::undo::{Temporary, journal_folder, restore};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_profiler::this_program;
-use countersteer_report::{table, write_atomically};
+use countersteer_report::table;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::sensors::SensorSet;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Kind, told};
-use crate::output::print_json;
+use crate::interrupt;
+use crate::output::{self, print_json};
 use crate::progress;
 use crate::steering::cleanup;
 use curve::{Summary, tabulated, whole_kib};
@@ -177,11 +176,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     // The first to come and the last to go.
     let _cleanup = cleanup::start();
     let mut undo = Temporary::begin(&journal_folder())?;
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stopped))
-            .context("cannot listen for signals")?;
-    }
+    let stopped = interrupt::flag()?;
     let mut programs = programs(online)?;
     let mut measured: Vec<Summary> = Vec::new();
     let mut code = 0;
@@ -202,8 +197,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
         let (profile, summaries) = tabulated(&program.name, curves, &topology, instructions, how)?;
         measured.extend(summaries);
         let output = place(online, &program.name)?;
-        let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
-        write_atomically(&output, text.as_bytes())?;
+        output::profile(&output, &profile)?;
         let points: usize = profile.core.iter().map(|c| c.points.len()).sum();
         eprintln!(
             "steer: {points} points of the miss curve; profile in {}",

@@ -98,6 +98,7 @@ pub struct Server {
 }
 
 const END: Token = Token(usize::MAX);
+const CANNOT_WAIT: &str = "cannot wait for requests";
 /// Connections that are taken in before those that there are get their turn.
 const AT_ONCE: usize = 64;
 /// How long to wait where the machine has no room for another connection.
@@ -108,7 +109,7 @@ const MOST_IGNORED: usize = 1 << 20;
 impl Server {
     /// Serves until it is dropped.
     pub fn start(mut doors: Vec<Door>) -> anyhow::Result<Self> {
-        let poll = Poll::new().context("cannot wait for requests")?;
+        let poll = Poll::new().context(CANNOT_WAIT)?;
         for (number, door) in doors.iter_mut().enumerate() {
             let source: &mut dyn Source = match &mut door.listener {
                 Listener::Unix(listener) => listener,
@@ -116,9 +117,9 @@ impl Server {
             };
             poll.registry()
                 .register(source, Token(number), Interest::READABLE)
-                .context("cannot wait for requests")?;
+                .context(CANNOT_WAIT)?;
         }
-        let waker = Waker::new(poll.registry(), END).context("cannot wait for requests")?;
+        let waker = Waker::new(poll.registry(), END).context(CANNOT_WAIT)?;
         let server = Poller {
             poll,
             next: doors.len(),

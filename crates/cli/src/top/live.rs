@@ -14,13 +14,13 @@ use countersteer_counters::{CounterError, Session, Stopper, Summary};
 use countersteer_report::record::CountingRecorder;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::input;
 use super::sample::{Snapshot, Taker};
 use super::state::State;
 use super::view::{Theme, View};
 use crate::error::{Kind, told};
+use crate::interrupt;
 
 /// How long a key or a snapshot may wait.
 const BEAT: Duration = Duration::from_millis(50);
@@ -62,11 +62,7 @@ pub fn show(
     samples: Option<u64>,
 ) -> anyhow::Result<Outcome> {
     let stopper = session.stopper()?;
-    let signalled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&signalled))
-            .context("cannot listen for signals")?;
-    }
+    let signalled = interrupt::flag()?;
     let mut screen = Screen::open()?;
     let (send, receive) = channel();
     let reads = Arc::new(Mutex::new(state.reads()));

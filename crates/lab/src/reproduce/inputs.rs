@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use countersteer_model::signature::{CoreTraits, Signature};
 use countersteer_model::topology::Topology;
-use countersteer_model::workload::cpus_of;
 
+use super::programs::{first_cpu, shipped_profile};
 use super::values::Values;
 use crate::error::{Kind, told};
 
@@ -16,10 +16,7 @@ pub fn inputs(
     groups: &[String; 2],
 ) -> anyhow::Result<Values> {
     let core = |group: &String| -> anyhow::Result<CoreTraits> {
-        let cpus = cpus_of(group, topology).map_err(|e| told(Kind::BadInput, e))?;
-        let cpu = cpus.lowest();
-        let cpu = cpu.ok_or_else(|| told(Kind::BadInput, format!("`{group}` has no CPU")))?;
-        Ok(CoreTraits::of(topology, cpu))
+        Ok(CoreTraits::of(topology, first_cpu(topology, group)?))
     };
     let fast = core(&groups[0])?;
     let slow = core(&groups[1])?;
@@ -48,13 +45,7 @@ pub fn inputs(
 /// The signature of a shipped recorded profile.
 fn signature(name: &str) -> anyhow::Result<Signature> {
     let path = format!("recorded/{name}.json");
-    let text = crate::library::shipped_profile(&path).ok_or_else(|| {
-        told(
-            Kind::Missing,
-            format!("there is no shipped profile `{path}`"),
-        )
-    })?;
-    let profile = countersteer_model::profile::Profile::parse(&text.path, &text.text)?;
+    let profile = shipped_profile(&path)?;
     let whole = 0.0..profile.instructions() as f64;
     countersteer_sim::progress::signature(&profile, whole)
         .ok_or_else(|| told(Kind::BadInput, format!("`{path}` is not recorded")))

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use countersteer_model::profile::Profile;
 use countersteer_model::topology::Topology;
+use countersteer_model::units::CpuId;
 use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
@@ -208,11 +209,7 @@ impl Cast {
             let scale = work / SHORTER / profile.instructions() as f64;
             return Ok((path.display().to_string(), scale));
         }
-        let text = crate::library::shipped_profile(&by.profile).ok_or_else(|| {
-            let why = format!("there is no shipped profile `{}`", by.profile);
-            told(Kind::Missing, why)
-        })?;
-        let profile = Profile::parse(&text.path, &text.text)?;
+        let profile = shipped_profile(&by.profile)?;
         Ok((
             format!("../profiles/{}", by.profile),
             work / profile.instructions() as f64,
@@ -259,10 +256,24 @@ pub fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
 
 /// A policy that keeps everything on the first CPU of a core group or list.
 pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
-    let cpus = cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
-    let first = cpus.iter().next();
-    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))?;
+    let first = first_cpu(topology, place)?;
     Ok(format!("static:*={first}"))
+}
+
+/// The first CPU of a core group or list.
+pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
+    let cpus = cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
+    let first = cpus.lowest();
+    first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))
+}
+
+/// A shipped profile, by its path below `profiles/`.
+pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
+    let text = crate::library::shipped_profile(path).ok_or_else(|| {
+        let why = format!("there is no shipped profile `{path}`");
+        told(Kind::Missing, why)
+    })?;
+    Ok(Profile::parse(&text.path, &text.text)?)
 }
 
 /// A program's name without its suite: `mcf` of `cpu2006.mcf`.

@@ -13,13 +13,11 @@ use countersteer_model::metric::{MetricBank, events_on};
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, Nanos};
-use countersteer_model::workload::cpus_of;
 use rayon::prelude::*;
 
-use super::programs::Cast;
+use super::programs::{Cast, first_cpu};
 use super::values::Values;
 use super::watch::Watch;
-use crate::error::{Kind, told};
 use crate::experiment::LoadedMachine;
 
 /// The trained model alone: what the paper's scheduler reads.
@@ -134,9 +132,7 @@ fn said(
 
 /// The core type of a group.
 fn core_type(machine: &LoadedMachine, group: &str) -> anyhow::Result<CoreTypeId> {
-    let cpus = cpus_of(group, &machine.topology).map_err(|why| told(Kind::BadInput, why))?;
-    let first = cpus.iter().next();
-    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{group}` has no CPU")))?;
+    let first = first_cpu(&machine.topology, group)?;
     Ok(machine.topology.cpus[first.index()].core_type)
 }
 

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
 use countersteer_lab::{experiment, models};
 use countersteer_model::models::{Judged, ModelFile, Target, shipped};
 use countersteer_model::profile::Profile;
@@ -23,6 +22,7 @@ use serde::Serialize;
 use super::{print, print_json};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::output::make_folder;
 
 /// Models of speed-up and energy factors.
 #[derive(Debug, clap::Subcommand)]
@@ -351,10 +351,9 @@ impl Material {
             for target in targets {
                 let trained_on = self.trained_on.clone();
                 let file = model::model(topology, row, &self.samples, *target, trained_on)
-                    .with_context(|| self.too_few(row))?;
+                    .ok_or_else(|| self.too_few(row))?;
                 let folder = output.join(&core_type.name);
-                std::fs::create_dir_all(&folder)
-                    .with_context(|| format!("cannot make {}", folder.display()))?;
+                make_folder(&folder)?;
                 let path = folder.join(format!("{}.{}.toml", topology.name, target.name()));
                 write_atomically(&path, file.to_toml()?.as_bytes())?;
                 let judged = file.judged;
@@ -370,11 +369,12 @@ impl Material {
         Ok(())
     }
 
-    fn too_few(&self, core_type: usize) -> String {
+    fn too_few(&self, core_type: usize) -> anyhow::Error {
         let Topology {
             name, core_types, ..
         } = &*self.topology;
-        format!("{name}: too few samples on {}", core_types[core_type].name)
+        let why = format!("{name}: too few samples on {}", core_types[core_type].name);
+        told(Kind::BadInput, why)
     }
 }
 
@@ -418,7 +418,7 @@ impl Material {
                 let data = Data::new(&self.samples, row, core_type, *target);
                 let most = most_events(core_type);
                 let verdict = judge::judge(topology, row, &self.samples, &data, most, true)
-                    .with_context(|| self.too_few(row))?;
+                    .ok_or_else(|| self.too_few(row))?;
                 rows.push(Evaluated {
                     machine: topology.name.clone(),
                     core_type: core_type.name.clone(),

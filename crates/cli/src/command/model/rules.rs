@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use countersteer_lab::experiment;
 use countersteer_model::profile::Profile;
 use countersteer_report::write_atomically;
 use countersteer_train::prim;
 use countersteer_train::rows::rows;
+
+use crate::error::{Kind, told};
+use crate::output::make_folder;
 
 /// Induces the rules of each machine with several core types and writes them.
 pub fn run(
@@ -16,7 +18,7 @@ pub fn run(
     programs: &[(String, Arc<Profile>)],
     output: &Path,
 ) -> anyhow::Result<()> {
-    std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+    make_folder(output)?;
     for machine in machines {
         let topology = Arc::clone(&experiment::machine(machine)?.topology);
         if topology.core_types.len() < 2 {
@@ -28,8 +30,10 @@ pub fn run(
             all.len(),
             programs.len()
         );
-        let file = prim::induce(&topology, &all, &words)
-            .with_context(|| format!("{machine}: too few families of programs for rules"))?;
+        let file = prim::induce(&topology, &all, &words).ok_or_else(|| {
+            let why = format!("{machine}: too few families of programs for rules");
+            told(Kind::BadInput, why)
+        })?;
         let path = output.join(format!("{}.swaps.toml", topology.name));
         write_atomically(&path, file.to_toml()?.as_bytes())?;
         let judged = file.judged;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use anyhow::Context;
 use countersteer_counters::{CoreTypes, Summary, Tick};
 use countersteer_model::counters::{Fold, Owner, Per, Samples};
 use countersteer_model::units::Nanos;
@@ -13,6 +12,7 @@ use countersteer_report::readings::{Form, Style, Writer};
 use super::{Args, per, style};
 use crate::counted::Counted;
 use crate::live_table::LiveTable;
+use crate::output::create;
 use crate::virtuals::{Bank, Sums};
 
 /// Rows as they come.
@@ -224,9 +224,7 @@ pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
             _ => Box::new(std::io::stdout().lock()),
         });
     };
-    let file =
-        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Box::new(std::io::BufWriter::new(file)))
+    Ok(Box::new(std::io::BufWriter::new(create(path)?)))
 }
 
 /// What `time` would say of the program that was started.
