@@ -16,7 +16,7 @@ use countersteer_model::units::Nanos;
 use crate::args::{HereArgs, PlacingArgs};
 use crate::error::{self, Kind, told};
 use crate::library;
-use crate::steering::contest::{Contest, Contestants};
+use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::exposition;
 use crate::steering::here::Here;
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::restore()?;
     let here = args.here.look()?;
     let control = Control::default();
-    let (policy, contest) = judged(&rules, &here, &control)?;
+    let (policy, ab_trial) = judged(&rules, &here, &control)?;
     let engine = engine(args.placing.engine, &rules)?;
     let metrics = args.metrics.map(|address| metrics(address, &control));
     let period = Nanos::from_secs_f64(rules.period_ms * 1e-3);
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         seed: args.here.seed,
         record: None,
         tell: None,
-        contest,
+        ab_trial,
         sides: None,
         latency: false,
         forgetful: true,
@@ -119,7 +119,7 @@ fn list(rules: Rules) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How threads are placed; under the scheduler in the kernel, it would not be Linux's own that a policy takes turns with.
+/// How threads are placed; under the scheduler in the kernel, it would not be Linux's own that a policy alternates with.
 fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
     match asked {
         EngineName::Auto if rules.trust.is_some() => Ok(EngineName::Affinity),
@@ -143,12 +143,12 @@ fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door
     }
 }
 
-/// The policy of the rules, which takes turns with Linux's own scheduler where it must prove itself.
+/// The policy of the rules, which alternates with Linux's own scheduler where it must prove itself.
 fn judged(
     rules: &Rules,
     here: &Here,
     control: &Control,
-) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
+) -> anyhow::Result<(Box<dyn Policy>, Option<AbTrial>)> {
     let policy = here.policy(&rules.policy)?;
     let Some(trust) = rules.trust else {
         return Ok((policy, None));
@@ -160,8 +160,8 @@ fn judged(
         confidence: CONFIDENCE,
         margin: trust.margin,
     };
-    let contest = Contest::new(plan);
+    let ab_trial = AbTrial::new(plan);
     let linux = countersteer_policies::parse("linux", &here.topology)?;
-    let both = Contestants::new(&contest, policy, linux, Some(trust.margin), control);
-    Ok((Box::new(both), Some(contest)))
+    let both = AlternatingPolicies::new(&ab_trial, policy, linux, Some(trust.margin), control);
+    Ok((Box::new(both), Some(ab_trial)))
 }

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tell: args
             .dry_run
             .then(|| -> Tell { Box::new(|line| println!("{line}")) }),
-        contest: None,
+        ab_trial: None,
         sides: None,
         latency: args.decisions.latency,
         forgetful: args.whom.is_endless(),

@@ -11,7 +11,7 @@ use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
 use crate::error::{self, Kind, told};
 use crate::output::RecordOut;
-use crate::steering::contest::{Contest, Contestants};
+use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::job::{self, Done, Job};
 use crate::steering::supervisor::Control;
@@ -80,9 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let here = args.here.look()?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
-    let contest = contest(args);
+    let ab_trial = planned(args);
     let control = Control::default();
-    let both = Contestants::new(&contest, policy, baseline, None, &control);
+    let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
     let job = Job {
         spec: &spec,
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         seed: args.here.seed,
         record,
         tell: None,
-        contest: Some(contest.clone()),
+        ab_trial: Some(ab_trial.clone()),
         sides: Some([&args.policy, &args.baseline]),
         latency: args.decisions.latency,
         forgetful: args.whom.is_endless(),
@@ -105,13 +105,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         exit: error::exit,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;
-    tell(args, &contest, &done)?;
+    tell(args, &ab_trial, &done)?;
     Ok(ExitCode::from(done.exit_code))
 }
 
 /// The plan of blocks, and when it ends.
-fn contest(args: &Args) -> Contest {
-    let contest = Contest::new(TrialPlan {
+fn planned(args: &Args) -> AbTrial {
+    let ab_trial = AbTrial::new(TrialPlan {
         policy: args.block,
         baseline: args.block,
         settle: SETTLE,
@@ -119,15 +119,15 @@ fn contest(args: &Args) -> Contest {
         margin: args.margin / 100.0,
     });
     if args.until_decided {
-        contest.ending_when_decided()
+        ab_trial.ending_when_decided()
     } else {
-        contest
+        ab_trial
     }
 }
 
 /// What came of it: as JSON on stdout, or as a table on stderr.
-fn tell(args: &Args, contest: &Contest, done: &Done) -> anyhow::Result<()> {
-    let trial = contest.trial();
+fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
+    let trial = ab_trial.trial();
     let gains = trial.gains();
     let overall = trial.overall();
     let measure = trial.measure();

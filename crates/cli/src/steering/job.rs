@@ -15,8 +15,8 @@ use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 use countersteer_sysfs::waits::{Source, Whose};
 
+use super::ab_trial::AbTrial;
 use super::cleanup;
-use super::contest::Contest;
 use super::engine::{EngineName, scheduler};
 use super::error::SteeringError;
 use super::executables::Executables;
@@ -58,7 +58,7 @@ pub struct Job<'a> {
     /// Takes a line for each decision that says something new.
     pub tell: Option<Tell>,
     /// Takes in what is seen, where policies are compared.
-    pub contest: Option<Contest>,
+    pub ab_trial: Option<AbTrial>,
     /// What the two are called.
     pub sides: Option<[&'a str; 2]>,
     /// Each wait for a CPU is measured, by BPF programs.
@@ -115,7 +115,7 @@ pub fn conduct(
     let manifest = manifest(&job, here, &programs, engine.placers());
     let collector = job.record.map(|dir| collector(dir, manifest)).transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
-    tally.contest = job.contest.clone();
+    tally.ab_trial = job.ab_trial.clone();
     if job.forgetful {
         tally = tally.forgetful();
     }
@@ -139,7 +139,7 @@ pub fn conduct(
     engine = engine.reading(counters);
     job.control.lock().decision_request = Some(engine.decision_request()?);
     let mut executables = Executables::new(job.record.is_some());
-    let mut waits = Waits::new(measuring, job.contest.clone());
+    let mut waits = Waits::new(measuring, job.ab_trial.clone());
     let driver = DriverConfig {
         period: job.period,
         until: job.until,
@@ -165,7 +165,7 @@ pub fn conduct(
     // Everything is restored before anything else can fail.
     drop(engine);
     if let (Some(collector), Some(dir)) = (collector, job.record) {
-        let found = found(&waits, job.contest.as_ref(), job.sides)?;
+        let found = found(&waits, job.ab_trial.as_ref(), job.sides)?;
         collector.finish(&outcome, executables.found(), found)?;
         eprintln!("steer: record in {}", dir.display());
     }
@@ -184,12 +184,12 @@ fn collector(dir: &Path, manifest: Manifest) -> anyhow::Result<LiveCollector> {
 /// What a record keeps of waits, and of a trial.
 fn found(
     waits: &Waits,
-    contest: Option<&Contest>,
+    ab_trial: Option<&AbTrial>,
     sides: Option<[&str; 2]>,
 ) -> serde_json::Result<Vec<(String, String)>> {
     let mut found = vec![("waits".to_owned(), waits.for_record(sides)?)];
-    if let Some(contest) = contest {
-        found.push(("trial".to_owned(), contest.found()?));
+    if let Some(ab_trial) = ab_trial {
+        found.push(("trial".to_owned(), ab_trial.found()?));
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Steering threads of this machine: what an engine is made from, and what came of it.
 
+pub mod ab_trial;
 pub mod cleanup;
-pub mod contest;
 pub mod engine;
 pub mod error;
 pub mod executables;

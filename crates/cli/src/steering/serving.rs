@@ -2,7 +2,7 @@
 //!
 //! Input: doors, which are listeners with what answers there. Output: an answer to every connection, whatever it sends or does
 //! not send. A connection has so many bytes and so much time for its request; where there are too many of them the oldest is
-//! told to come again, so whoever asks at once is served. Nothing that happens here reaches the thread that steers.
+//! asked to come again, so one that asks at once is served. Nothing that happens here reaches the thread that steers.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! A policy under supervision: it can be exchanged while it runs, and one that fails costs nobody anything.
+//! Policy supervisor: exchanges the policy while it runs, and catches the panics and hangs of one that fails.
 //!
 //! Input: a policy, and what the control socket asks for. Output: its decisions. A policy that panics, or whose decisions take
 //! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One

@@ -1,4 +1,4 @@
-//! The tally: who ran how long on which core type, what was moved, and what the policy's own figures make of it.
+//! The tally: run time of programs by core type, moves, and what the policy's own figures make of them.
 //!
 //! Input: the driver's observations and decisions. Output: a summary, and the outcome for a record.
 
@@ -20,7 +20,7 @@ use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_report::record::LiveCollector;
 use hdrhistogram::Histogram;
 
-use super::contest::Contest;
+use super::ab_trial::AbTrial;
 use super::summary::{EffectTimes, ProgramTally, Summary};
 use super::supervisor::{Control, Word};
 
@@ -39,7 +39,7 @@ pub type Tell = Box<dyn FnMut(&str)>;
 /// Keeps count, and passes everything on to a record.
 pub struct Tally {
     pub collector: Option<LiveCollector>,
-    pub contest: Option<Contest>,
+    pub ab_trial: Option<AbTrial>,
     summary: Summary,
     /// Microseconds from what was seen to what was done about it.
     effects: Option<Histogram<u32>>,
@@ -79,13 +79,13 @@ impl Tally {
         let speeds = (0.0, 0.0);
         let keep_ended = true;
         let control = control.clone();
-        let contest = None;
+        let ab_trial = None;
         let observations = 0;
         let seen_at = Nanos::ZERO;
         Self {
             effects: Histogram::new_with_bounds(1, LONGEST_EFFECT_US, 2).ok(),
             collector,
-            contest,
+            ab_trial,
             observations,
             seen_at,
             summary,
@@ -374,8 +374,8 @@ impl Recorder for Tally {
     ) {
         self.observations += 1;
         self.meet(observation);
-        if let Some(contest) = &self.contest {
-            contest.observe(observation);
+        if let Some(ab_trial) = &self.ab_trial {
+            ab_trial.observe(observation);
         }
         self.count(topology, observation);
         self.seen_at = observation.at;
@@ -394,7 +394,7 @@ impl Recorder for Tally {
     }
 
     fn is_enough(&self) -> bool {
-        self.contest.as_ref().is_some_and(Contest::is_over)
+        self.ab_trial.as_ref().is_some_and(AbTrial::is_over)
     }
 
     fn decision(

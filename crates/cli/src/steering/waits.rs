@@ -1,4 +1,4 @@
-//! How long threads that are steered wait for a CPU, by program, and by side where policies take turns.
+//! How long threads that are steered wait for a CPU, by program, and by side of an A/B trial.
 //!
 //! Input: observations. Output: waits from the kernel's sums, which needs no privilege, or from BPF programs that measure each.
 
@@ -14,7 +14,7 @@ use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::waits::{self as host, Source, Sums, ThreadWaits};
 
-use super::contest::Contest;
+use super::ab_trial::AbTrial;
 use crate::waits::{Recorded, Wait};
 
 /// Reads waits while threads are steered.
@@ -23,7 +23,7 @@ pub struct Waits {
     /// What the kernel's sums were.
     threads: BTreeMap<u32, Sums>,
     measuring: Option<Measuring>,
-    contest: Option<Contest>,
+    ab_trial: Option<AbTrial>,
     /// By side and name.
     programs: BTreeMap<(usize, Arc<str>), host::Waits>,
 }
@@ -36,14 +36,14 @@ struct Measuring {
 
 impl Waits {
     /// With what measures each wait, if that is wanted, and with a trial whose sides are told apart.
-    pub fn new(source: Option<Box<dyn Source>>, contest: Option<Contest>) -> Self {
+    pub fn new(source: Option<Box<dyn Source>>, ab_trial: Option<AbTrial>) -> Self {
         let measuring = source.map(|source| Measuring {
             source,
             names: BTreeMap::new(),
         });
         Self {
             measuring,
-            contest,
+            ab_trial,
             ..Self::default()
         }
     }
@@ -158,8 +158,8 @@ impl Waits {
 
 impl Recorder for Waits {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        // Of two that take turns, the one that decided until now.
-        let side = self.contest.as_ref().map_or(0, Contest::side);
+        // In an A/B trial, the one that decided until now.
+        let side = self.ab_trial.as_ref().map_or(0, AbTrial::side);
         if self.measuring.is_some() {
             self.meet(seen);
             self.measure(side);

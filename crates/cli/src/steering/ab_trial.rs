@@ -1,7 +1,7 @@
-//! A policy on trial while it runs: it and Linux's own scheduler, or another policy, take turns.
+//! A/B trial: alternates a policy and a baseline (Linux's own scheduler, or another policy) in randomized blocks on the live workload.
 //!
-//! Input: a policy, a baseline, a plan of blocks. Output: their decisions, turn by turn; at each change all threads that the
-//! one whose turn it is does not place are let go. What is measured in between is a [`Trial`]'s business.
+//! Input: a policy, a baseline, a plan of blocks. Output: the decisions of the one that is active; at each change all threads that
+//! it does not place are let go. What is measured in between is a [`Trial`]'s business.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,14 +15,14 @@ use super::supervisor::{Control, take_back};
 
 /// A trial that the policy turns and the tally feeds.
 #[derive(Clone)]
-pub struct Contest {
+pub struct AbTrial {
     trial: Arc<Mutex<Trial>>,
     /// The run ends when all programs together are decided about.
     until_decided: bool,
 }
 
-impl Contest {
-    /// A contest with these turns.
+impl AbTrial {
+    /// An A/B trial by this plan.
     pub fn new(plan: TrialPlan) -> Self {
         Self {
             trial: Arc::new(Mutex::new(Trial::new(plan))),
@@ -66,9 +66,9 @@ impl Contest {
     }
 }
 
-/// Two policies that take turns.
-pub struct Contestants {
-    contest: Contest,
+/// Two policies that alternate.
+pub struct AlternatingPolicies {
+    ab_trial: AbTrial,
     needs: Needs,
     policy: Box<dyn Policy>,
     baseline: Box<dyn Policy>,
@@ -78,10 +78,10 @@ pub struct Contestants {
     judged: u64,
 }
 
-impl Contestants {
+impl AlternatingPolicies {
     /// A policy and what it is compared with.
     pub fn new(
-        contest: &Contest,
+        ab_trial: &AbTrial,
         policy: Box<dyn Policy>,
         baseline: Box<dyn Policy>,
         margin: Option<f64>,
@@ -96,7 +96,7 @@ impl Contestants {
             groups: None,
         };
         Self {
-            contest: contest.clone(),
+            ab_trial: ab_trial.clone(),
             needs,
             policy,
             baseline,
@@ -109,7 +109,7 @@ impl Contestants {
     /// Gives the policy up when it gains less than it predicts.
     fn judge(&mut self) {
         let Some(margin) = self.margin else { return };
-        let overall = self.contest.trial().overall();
+        let overall = self.ab_trial.trial().overall();
         if overall.pairs == self.judged {
             return;
         }
@@ -137,7 +137,7 @@ impl Contestants {
     }
 }
 
-impl Policy for Contestants {
+impl Policy for AlternatingPolicies {
     fn needs(&self) -> &Needs {
         &self.needs
     }
@@ -147,11 +147,11 @@ impl Policy for Contestants {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
-        let changed = self.contest.trial().turn(view.now, rng);
+        let changed = self.ab_trial.trial().turn(view.now, rng);
         if changed {
             self.judge();
         }
-        let arm = self.contest.trial().arm();
+        let arm = self.ab_trial.trial().arm();
         let mut placement = match arm {
             Arm::Policy => decide(self.policy.as_mut(), view, rng),
             Arm::Baseline => decide(self.baseline.as_mut(), view, rng),
