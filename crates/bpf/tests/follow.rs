@@ -184,7 +184,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     )
     .err()
     .map(|e| e.to_string());
-    let expected = "threads cannot be counted by BPF programs here: that is for threads told apart: of a program, of -p or of -t; \
+    let expected = "threads cannot be counted by BPF programs here: that is for threads counted one by one: of a program, of -p or of -t; \
                     without `--bpf always` they have counters of their own";
     assert_eq!(refused.as_deref(), Some(expected));
     // Without insisting they are counted as ever.

@@ -115,7 +115,7 @@ fn descendants_and_threads_that_end_at_once_are_all_heard() {
     assert_eq!((heard.len(), ended), (10, 10), "{heard:?}");
     assert!(heard.values().all(|h| h.2.times > 0), "{heard:?}");
     assert!(heard.values().any(|h| h.0 == "sleep"), "{heard:?}");
-    // Nothing is told twice, and nobody else is listened to.
+    // Nothing is reported twice, and no other thread is measured.
     let mut again = Heard::new();
     read(&mut *source, &mut again);
     assert!(again.is_empty(), "{again:?}");

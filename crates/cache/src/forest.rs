@@ -7,7 +7,7 @@
 //! where a line is the last used of its set, it is so in all caches of more sets, and they need no look (the forest's
 //! early stop: the line's order there is as it was).
 
-/// Ways that are told apart.
+/// Ways that are distinguished.
 pub const DEEPEST: usize = 32;
 const NONE: u64 = u64::MAX;
 

@@ -112,7 +112,7 @@ fn a_binary_keeps_its_signature_through_strip_and_cp_and_still_runs() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn what_cannot_be_done_is_an_error() {
     let carried = carried();
     assert!(
         elf::embed(b"#!/bin/sh\n", &carried)

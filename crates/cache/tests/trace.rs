@@ -1,4 +1,4 @@
-//! Trace files: what was written is read, damage is told, other tools' traces mean what they say.
+//! Trace files: what was written is read, damage is reported, other tools' traces mean what they say.
 
 #![allow(clippy::unwrap_used)] // a helper that fails has failed its test
 
@@ -86,7 +86,7 @@ fn a_trace_whose_writer_was_killed_is_as_good_as_far_as_it_goes() {
 }
 
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let (mut bytes, _) = example();
     assert!(matches!(all(b"elephant"), Err(TraceError::Foreign { .. })));
     assert!(matches!(all(&bytes[..30]), Err(TraceError::Damaged { .. })));

@@ -110,7 +110,7 @@ void cs_close(cs_region *region);
  *
  * The kernel notes each moment when it comes, in a ring of 64 KiB (some 500 moments). They are taken from there on demand
  * (cs_every_poll), when a descriptor becomes readable (cs_every_fd), or by a thread of the library (cs_every_watch). Moments
- * that find the ring full are lost; what they would have told is in the next one.
+ * that find the ring full are lost; what they would have counted is in the next one.
  */
 typedef struct cs_every cs_every;
 

@@ -1,4 +1,4 @@
-//! What a C program is told when something fails: a code, and a message of the calling thread.
+//! Errors of the C API: a code, and a message of the calling thread.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -60,9 +60,9 @@ thread_local! {
 }
 
 /// Keeps the message for [`last`]; returns the code.
-pub(crate) fn told(failure: Failure) -> c_int {
+pub(crate) fn keep(failure: Failure) -> c_int {
     let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
-    // A thread that is ending has nobody to read it.
+    // A thread that is ending can no longer read it.
     let _ = LAST.try_with(|last| last.replace(message));
     failure.code
 }

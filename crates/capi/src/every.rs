@@ -59,7 +59,7 @@ struct Callback {
     counts: Vec<cs_count>,
 }
 
-// SAFETY: the pointer is the caller's, who was told that another thread will pass it on.
+// SAFETY: the pointer is the caller's; the header says that another thread passes it on.
 unsafe impl Send for Callback {}
 
 impl Callback {
@@ -86,14 +86,14 @@ impl Callback {
         );
         let tid = moment.thread as c_int;
         let n = self.counts.len() as c_uint;
-        let told = cs_moment {
+        let c_moment = cs_moment {
             at_ns: moment.at_ns,
             tid,
             n,
             counts: self.counts.as_ptr(),
         };
-        // SAFETY: the caller gave a function of this type, and `told` and what it points to outlive the call.
-        unsafe { (self.call)(&raw const told, self.user) };
+        // SAFETY: the caller gave a function of this type, and `c_moment` and what it points to outlive the call.
+        unsafe { (self.call)(&raw const c_moment, self.user) };
     }
 }
 

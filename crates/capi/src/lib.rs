@@ -23,7 +23,7 @@ pub use error::{
     CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED,
     CS_ERROR_STATE, CS_ERROR_SYSTEM,
 };
-use error::{Failure, told};
+use error::{Failure, keep};
 pub use every::{
     CS_EVERY_FOREVER, cs_callback, cs_every, cs_every_close, cs_every_fd, cs_every_lost,
     cs_every_open, cs_every_open_thread, cs_every_poll, cs_every_start, cs_every_stop,
@@ -111,7 +111,7 @@ fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
             "a defect of libcountersteer; please report it",
         ))
     };
-    caught.unwrap_or_else(defect).unwrap_or_else(told)
+    caught.unwrap_or_else(defect).unwrap_or_else(keep)
 }
 
 fn missing(what: &str) -> Failure {

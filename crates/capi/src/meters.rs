@@ -52,7 +52,7 @@ fn texts(value: &Value) -> [CString; 3] {
     [value.column.name, value.column.unit, place].map(|text| CString::new(text).unwrap_or_default())
 }
 
-fn told(value: &Value, texts: &[CString; 3]) -> cs_value {
+fn c_value(value: &Value, texts: &[CString; 3]) -> cs_value {
     let (tid, cpu) = match &value.place {
         Place::Thread(tid) => (*tid as c_int, -1),
         Place::Cpu(cpu) => (-1, cpu.0 as c_int),
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn cs_meters_read(
         *kept = values.iter().map(texts).collect();
         for (place, (value, texts)) in values.iter().zip(&*kept).enumerate().take(n) {
             // SAFETY: there is room for `n`, as the caller says, and `place` is less.
-            unsafe { out.add(place).write(told(value, texts)) };
+            unsafe { out.add(place).write(c_value(value, texts)) };
         }
         Ok(values.len() as c_int)
     })

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn ends_are_distinguished() {
         let (block, _) = decode(&[0x74, 0x10]);
         assert_eq!(
             (block.end, block.target, block.after),

@@ -55,8 +55,8 @@ struct BigCache {
     places: Option<(Arc<CpuSet>, Arc<CpuSet>)>,
     /// What threads missed with a small cache, per kilo-instruction.
     missed: BTreeMap<ThreadId, f64>,
-    /// Where each thread was told to be.
-    told: BTreeMap<ThreadId, bool>,
+    /// Where each thread was placed.
+    placed: BTreeMap<ThreadId, bool>,
 }
 
 impl BigCache {
@@ -91,7 +91,7 @@ impl BigCache {
             mpki,
             places,
             missed: BTreeMap::new(),
-            told: BTreeMap::new(),
+            placed: BTreeMap::new(),
         }
     }
 
@@ -105,14 +105,14 @@ impl BigCache {
                 self.missed.remove(&event.thread);
             }
             if event.kind == ThreadEventKind::Exit {
-                self.told.remove(&event.thread);
+                self.placed.remove(&event.thread);
             }
         }
         for thread in view.threads {
             let moved = self
-                .told
+                .placed
                 .get(&thread.id)
-                .is_some_and(|told| *told != big.contains(thread.cpu));
+                .is_some_and(|placed| *placed != big.contains(thread.cpu));
             let Some(mpki) = view.metric(thread.id, MISSES).filter(|_| !moved) else {
                 continue;
             };
@@ -152,7 +152,7 @@ impl Policy for BigCache {
         for (rank, thread) in known.into_iter().enumerate() {
             let mpki = self.missed.get(&thread.id).copied();
             let wanted = rank < big.len() && mpki.is_some_and(|m| m >= self.mpki);
-            if self.told.insert(thread.id, wanted) == Some(wanted) {
+            if self.placed.insert(thread.id, wanted) == Some(wanted) {
                 continue;
             }
             let (cpus, rule) = if wanted {

@@ -9,7 +9,7 @@ use countersteer_model::units::Nanos;
 use countersteer_model::workload::Workload;
 
 use crate::bpf::Bpf;
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library::{self, Text};
 use crate::steering::engine::EngineName;
 use crate::steering::here::Here;
@@ -143,7 +143,7 @@ impl Whom {
             return programs::attached(&self.pid);
         }
         if self.command.is_empty() {
-            return Err(told(
+            return Err(failure(
                 Kind::Usage,
                 "name a program, or say whom to steer: -w, -p or --cgroup",
             ));

@@ -14,7 +14,7 @@ use countersteer_model::units::Nanos;
 use countersteer_sysfs::sensors::column_of;
 
 use crate::derivable::derivable;
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// What is counted when nothing is named: what every machine can count.
@@ -118,7 +118,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         let then = format!(
             "{sets} event sets would be multiplexed, which needs a period: give one with -i, as in -i 100ms"
         );
-        return Err(told(Kind::Usage, format!("{why}; {then}")));
+        return Err(failure(Kind::Usage, format!("{why}; {then}")));
     }
     let plan = plan.map_err(CounterError::from)?;
     Ok(Counted {

@@ -99,7 +99,7 @@ pub static CHECKS: &[CheckDef] = &[
     ),
     files(
         "counting by BPF",
-        "`steer stat`, `steer top`: threads told apart at less cost",
+        "`steer stat`, `steer top`: threads counted one by one at less cost",
         counting_by_bpf,
     ),
     live(
@@ -279,7 +279,7 @@ fn nmi_watchdog(root: &Path) -> Finding {
 
 fn ends_of_threads(_: &Path) -> Finding {
     if countersteer_counters::reports_final_counts() {
-        return Finding::works("final counts of threads are told");
+        return Finding::works("final counts of threads are reported");
     }
     let remedy = "a newer kernel (6.18), or run as root: see counting by BPF";
     Finding::limited("what threads counted last is known only together", remedy)

@@ -6,7 +6,7 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
-pub use countersteer_lab::error::{Kind, told};
+pub use countersteer_lab::error::{Kind, failure};
 
 use crate::steering::error::SteeringError;
 

@@ -98,7 +98,7 @@ impl Drop for LiveTable {
     fn drop(&mut self) {
         let back = self.back();
         if !back.is_empty() {
-            // Nobody is left to be told when this fails.
+            // There is no one to report a failure to.
             let _ = if std::io::stdout().is_terminal() {
                 std::io::stdout().write_all(back.as_bytes())
             } else {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_told() {
+    fn what_does_not_fit_is_left_out_and_counted() {
         let mut table = LiveTable::default();
         let text = "0123456789\n".repeat(30);
         let frame = table.fit(&text, (6, 12));

@@ -10,7 +10,7 @@ use countersteer_model::profile::Tabulated;
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::write_atomically;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 /// Where a record goes.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let shown = dir.display();
-    Err(told(
+    Err(failure(
         Kind::Usage,
         format!("{shown} has a record already: name another folder, or replace it with --force"),
     ))
@@ -79,7 +79,7 @@ pub fn profile(path: &Path, profile: &Tabulated) -> anyhow::Result<()> {
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         let why = format!("{}: it is a folder; name a file in it", cannot_write(path));
-        return Err(told(Kind::Io, why));
+        return Err(failure(Kind::Io, why));
     }
     if path.exists() && !path.is_file() {
         return Ok(());

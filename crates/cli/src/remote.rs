@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 const SSH_VARIABLE: &str = "COUNTERSTEER_SSH";
 /// The option that is ours alone.
@@ -16,7 +16,7 @@ const OPTION: &str = "--host";
 /// Runs this very command on `host`, where `steer` must be in PATH; returns only when ssh cannot be started.
 pub fn run_there(host: &str) -> anyhow::Error {
     if host.is_empty() || host.starts_with('-') {
-        return told(
+        return failure(
             Kind::Usage,
             format!("`{host}` is no host; write user@machine, or a name of ~/.ssh/config"),
         );
@@ -29,7 +29,7 @@ pub fn run_there(host: &str) -> anyhow::Error {
         .arg("--")
         .arg(command)
         .exec();
-    told(
+    failure(
         Kind::Missing,
         format!(
             "cannot start {}: {error}; install an ssh client",

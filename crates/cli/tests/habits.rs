@@ -60,7 +60,7 @@ fn data_is_on_stdout_when_it_is_asked_for() {
 }
 
 #[test]
-fn runs_are_repeated_and_told_with_their_deviation() {
+fn runs_are_repeated_and_shown_with_their_deviation() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo >>ran; exit 3";
     let Some((out, errors, code)) = stat(&["-r", "3", "sh", "-c", script], dir.path()) else {
@@ -324,7 +324,7 @@ const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 /// What waits are without privilege: the kernel's sums, which have no percentiles, and the words that say so.
 #[test]
-fn waits_for_a_cpu_are_told_and_sums_are_no_percentiles() {
+fn waits_for_a_cpu_are_shown_and_sums_are_no_percentiles() {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("({BUSY}) & {BUSY}; sleep 0.1; wait");
     let args = ["--latency", "--bpf", "never", "sh", "-c", &script];
@@ -427,12 +427,12 @@ fn top_shows_percentiles_of_waits_or_says_why_not() {
         countersteer_fuzz::skipped("BPF programs may not be loaded");
         return;
     }
-    let told: Vec<f64> = text(&output.stdout)
+    let waits: Vec<f64> = text(&output.stdout)
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .filter_map(|line| line["columns"]["wait99_ms"].as_f64())
         .collect();
-    assert!(!told.is_empty() && told.iter().all(|ms| (0.0..10_000.0).contains(ms)));
+    assert!(!waits.is_empty() && waits.iter().all(|ms| (0.0..10_000.0).contains(ms)));
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn files_of_another_kind_are_called_what_they_are_not() {
 }
 
 #[test]
-fn this_machine_is_told_as_json_too() {
+fn this_machine_is_shown_as_json_too() {
     let dir = tempfile::tempdir().unwrap();
     let output = steer(&["machine", "detect", "--json"], dir.path());
     let machine: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -36,7 +36,7 @@ fn steer(dir: &Path, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -73,7 +73,7 @@ fn record(dir: &Path, program: &str, core_type: &str, events: &str) -> String {
         events,
     ];
     let output = steer(dir, &args);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", errors(&output));
     name
 }
 
@@ -112,7 +112,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
         }
     }
     let output = train(dir, &records);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", errors(&output));
     for core_type in ["golden-cove", "gracemont"] {
         let path = dir.join(format!("{OWN}/{core_type}/{MACHINE}.sf.toml"));
         let text = std::fs::read_to_string(path).unwrap();
@@ -174,7 +174,7 @@ fn shown(dir: &Path, name: &str, machine: &str) -> Vec<f64> {
         "hsf:sf=model",
     ];
     let output = steer(dir, &[&args[..], &["--rounds", "1", "-o", name]].concat());
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", errors(&output));
     let record = Record::load(&dir.join(name)).unwrap();
     let column = record
         .metric_names
@@ -194,14 +194,14 @@ fn policies_use_them(dir: &Path) {
     // Once they are away, replays of the record decide the same, and new simulations differ.
     std::fs::rename(dir.join("data"), dir.join("away")).unwrap();
     let replayed = steer(dir, &["replay", "with.rec"]);
-    assert!(replayed.status.success(), "{}", told(&replayed));
+    assert!(replayed.status.success(), "{}", errors(&replayed));
     let without = shown(dir, "without.rec", MACHINE);
     std::fs::rename(dir.join("away"), dir.join("data")).unwrap();
     let apart = with.iter().zip(&without).map(|(a, b)| (a / b - 1.0).abs());
     let apart = apart.sum::<f64>() / with.len().min(without.len()) as f64;
     assert!(with.len() > 50 && apart > 0.01, "{} {apart}", with.len());
     // Machines that they are not for do not change.
-    let said = told(&steer(
+    let said = errors(&steer(
         dir,
         &[
             "sim",
@@ -230,7 +230,7 @@ fn damaged_models_are_refused_with_file_and_line() {
             dir,
             &["sim", "-M", MACHINE, "-w", "unequal-cores", "--rounds", "1"],
         );
-        (output.status.code(), told(&output))
+        (output.status.code(), errors(&output))
     };
     let line = 1 + sound.lines().position(|l| l.starts_with("base")).unwrap();
     let at = |line: usize| format!("mine.sf.toml:{line}: ");
@@ -323,8 +323,8 @@ fn live_engines_have_own_models_too() {
         "0.3",
     ];
     let output = steer(dir, &run);
-    assert!(output.status.success(), "{}", told(&output));
-    assert!(told(&output).contains("mine.toml"), "{}", told(&output));
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(errors(&output).contains("mine.toml"), "{}", errors(&output));
     let topology = Record::load(&dir.join("live.rec"))
         .unwrap()
         .topology()
@@ -340,11 +340,11 @@ fn what_records_lack_is_said() {
     let fast = record(dir, "mix", "golden-cove", EVENTS);
     let output = train(dir, std::slice::from_ref(&fast));
     assert!(!output.status.success());
-    let why = told(&output);
+    let why = errors(&output);
     assert!(why.contains("mix: it has no run on gracemont"), "{why}");
     assert!(why.contains("taskset"), "{why}");
     let slow = record(dir, "mix", "gracemont", EVENTS);
-    let why = told(&train(dir, &[fast.clone(), slow]));
+    let why = errors(&train(dir, &[fast.clone(), slow]));
     assert!(why.contains("too few"), "{why}");
     let other = dir.join("other.rec");
     let args = [
@@ -359,6 +359,6 @@ fn what_records_lack_is_said() {
         "other.rec",
     ];
     assert!(steer(dir, &args).status.success());
-    let why = told(&train(dir, &[fast, other.display().to_string()]));
+    let why = errors(&train(dir, &[fast, other.display().to_string()]));
     assert!(why.contains("train on records of one machine"), "{why}");
 }

@@ -247,8 +247,8 @@ fn virtual_counters_are_in_formulas_and_in_the_record() {
     let per_fault = |l: &serde_json::Value| {
         let joules = l["metrics"]["energy_j/1000"].as_f64()? * 1e3;
         let faults = l["counts"]["page_faults"].as_f64()?;
-        let told = l["metrics"]["energy/page_faults"].as_f64()?;
-        assert!((told - joules / faults).abs() < 1e-9, "{l}");
+        let shown = l["metrics"]["energy/page_faults"].as_f64()?;
+        assert!((shown - joules / faults).abs() < 1e-9, "{l}");
         Some(1.0)
     };
     assert!(sum("reading", &per_fault) >= 1.0, "{lines:?}");

@@ -58,7 +58,7 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
     })
 }
 
-/// Counts by owner, and by whether its end was told.
+/// Counts by owner, and by whether its exit was reported.
 type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
 
 fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
@@ -146,8 +146,8 @@ fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
             )
         };
         let sum = |first| of(first).map(|(_, c)| c.0[0]).sum::<u64>();
-        // Each has what it did under its number, and nothing is counted twice. Without an interval threads tell only as they leave a
-        // CPU: who does not before it has the other number has told nothing until then.
+        // Each has what it did under its number, and nothing is counted twice. Without an interval threads are read only as they leave a
+        // CPU: of one that does not before it has the other number, nothing is known until then.
         assert_eq!(of(true).count(), 1, "{counted:?}");
         assert!(
             sum(true) > 10_000_000 && (interval.is_none() || sum(false) > 1_000_000),
@@ -156,7 +156,7 @@ fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
         assert!(sum(true) + sum(false) > 100_000_000, "{counted:?}");
         assert!(
             threads().all(|(_, c)| c.1),
-            "every end is told: {counted:?}"
+            "every exit is reported: {counted:?}"
         );
         assert!(
             sum(true) + sum(false) < summary.elapsed.0 * 5 / 4,
@@ -205,7 +205,7 @@ fn no_thread_is_missed_and_no_file_left_open() {
             counted
                 .iter()
                 .all(|(owner, c)| !matches!(owner, Owner::Thread { .. }) || c.1),
-            "every end is told"
+            "every exit is reported"
         );
         // What a thread does after its last word is known only together; it is little, and no fault of a page.
         let rest = counted

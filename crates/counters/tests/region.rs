@@ -150,7 +150,7 @@ fn another_thread_can_be_counted() {
     if !counts() {
         return;
     }
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, sent) = std::sync::mpsc::channel();
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let worker = std::thread::spawn(move || {
         // SAFETY: this takes no arguments.
@@ -159,7 +159,7 @@ fn another_thread_can_be_counted() {
         touch(PAGES);
     });
     let mut region = open(Options {
-        thread: Some(told.recv().unwrap()),
+        thread: Some(sent.recv().unwrap()),
         ..Options::default()
     });
     region.start().unwrap();
@@ -190,18 +190,18 @@ fn hardware_counters_agree_with_what_runs() {
 
 #[test]
 fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
-    let told = |events: &str| {
+    let error = |events: &str| {
         Region::open(events, Options::default())
             .map(drop)
             .unwrap_err()
             .to_string()
     };
     assert!(
-        told("task_clok").contains("did you mean task_clock"),
+        error("task_clok").contains("did you mean task_clock"),
         "{}",
-        told("task_clok")
+        error("task_clok")
     );
-    assert!(told("").contains("event"), "{}", told(""));
+    assert!(error("").contains("event"), "{}", error(""));
     if !counts() {
         return;
     }

@@ -16,7 +16,7 @@ use countersteer_sim::progress::{Analytic, ModelError, ProgressConfig, ProgressM
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine};
 use crate::plan::{self, Loaded};
 
@@ -110,7 +110,7 @@ fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
     let names: Vec<String> = plan.programs.iter().map(|p| p.name.to_string()).collect();
     if names.len() < 2 {
         let workload = &experiment.workload.name;
-        return Err(told(
+        return Err(failure(
             Kind::BadInput,
             format!("workload {workload} has one program: nothing slows it but itself"),
         ));

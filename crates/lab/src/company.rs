@@ -15,7 +15,7 @@ use countersteer_model::units::CpuId;
 use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, Rates};
 use serde::Serialize;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::LoadedMachine;
 use crate::{library, traces};
 
@@ -82,7 +82,7 @@ pub fn behind_one_cache(
             "machine {} has no cache that cores share; `steer machine list` shows others",
             machine.machine.name
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let mut core_type = topology.core_types[fastest.core_type.index()].clone();
     core_type.smt = 1;

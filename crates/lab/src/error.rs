@@ -17,22 +17,22 @@ pub enum Kind {
 
 /// An error with its kind, for those that carry no type of their own.
 #[derive(Debug)]
-pub struct Told {
+pub struct Failure {
     pub kind: Kind,
     message: String,
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for Failure {}
 
 /// An error of this kind.
-pub fn told(kind: Kind, message: impl Into<String>) -> anyhow::Error {
-    Told {
+pub fn failure(kind: Kind, message: impl Into<String>) -> anyhow::Error {
+    Failure {
         kind,
         message: message.into(),
     }

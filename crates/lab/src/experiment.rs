@@ -21,7 +21,7 @@ use countersteer_sim::progress::ProgressConfig;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
 
@@ -275,7 +275,7 @@ impl Experiment {
             &mut rng,
         )?;
         if let Some(why) = self.workload.traces.failure() {
-            return Err(told(Kind::BadInput, why));
+            return Err(failure(Kind::BadInput, why));
         }
         let outcome = simulation.outcome();
         let score = Score::of(&outcome);

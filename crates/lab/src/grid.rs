@@ -29,7 +29,7 @@ use countersteer_sim::progress::Traces;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::{self, Experiment, LoadedMachine, SimOptions};
 use crate::library::{self, Text};
 use crate::plan::{self, Loaded};
@@ -194,7 +194,7 @@ impl Grid {
         let kept = folder.join(KEPT);
         match std::fs::read_to_string(&kept) {
             Ok(text) if text == self.text => Ok(()),
-            Ok(_) => Err(told(
+            Ok(_) => Err(failure(
                 Kind::Usage,
                 format!(
                     "{} is another grid: give an empty folder, or delete this one",

@@ -12,7 +12,7 @@ use countersteer_model::machine::Machine;
 use countersteer_model::profile::Profile;
 use include_dir::{Dir, include_dir};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
@@ -57,7 +57,7 @@ pub fn cannot_read(path: &Path) -> String {
 pub fn text_of(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
     String::from_utf8(bytes).map_err(|_| {
         let why = format!("{}: this is no text file", path.display());
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })
 }
 
@@ -212,7 +212,7 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
                 format!("there is no {what} `{name}`")
             };
             let why = format!("{why}: give a file, or one of {known}");
-            Err(told(Kind::Missing, why))
+            Err(failure(Kind::Missing, why))
         }
     }
 }

@@ -13,7 +13,7 @@ use countersteer_model::machine::{Machine, is_for};
 use countersteer_model::models::ModelFile;
 use countersteer_model::topology::Topology;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library::{cannot_read, open, text_of};
 
 const FOLDER: &str = "countersteer/models";
@@ -33,7 +33,7 @@ pub struct Found {
 pub fn own_folder() -> anyhow::Result<PathBuf> {
     let data = own_data().ok_or_else(|| {
         let why = "neither XDG_DATA_HOME nor HOME is set: name a folder for models with -o";
-        told(Kind::Usage, why)
+        failure(Kind::Usage, why)
     })?;
     Ok(data.join(FOLDER))
 }
@@ -86,7 +86,7 @@ fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
                 path.display(),
                 folder.join(of).display()
             );
-            return Err(told(Kind::BadInput, why));
+            return Err(failure(Kind::BadInput, why));
         }
         Ok(Found { path, file })
     };
@@ -117,7 +117,7 @@ pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
     let cannot = || cannot_read(path);
     // Opening a pipe would wait for its other end.
     if !std::fs::metadata(path).with_context(cannot)?.is_file() {
-        return Err(told(Kind::BadInput, format!("{shown}: this is no file")));
+        return Err(failure(Kind::BadInput, format!("{shown}: this is no file")));
     }
     let mut bytes = Vec::new();
     open(path)?
@@ -126,7 +126,7 @@ pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
         .with_context(cannot)?;
     if bytes.len() as u64 > MOST_BYTES {
         let why = format!("{shown}: no model is larger than {MOST_BYTES} bytes");
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let text = text_of(path, bytes)?;
     Ok(ModelFile::parse(&shown, &text)?)

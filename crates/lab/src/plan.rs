@@ -15,7 +15,7 @@ use countersteer_sim::engine::{Plan, PlannedProgram};
 use countersteer_sim::progress::Traces;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library::{self, Text};
 use crate::traces;
 
@@ -105,7 +105,7 @@ fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     let why = format!(
         "`{command}` has no profile yet: record one with `steer profile -- {command}` and name its file as `profile`"
     );
-    Err(told(Kind::Missing, why))
+    Err(failure(Kind::Missing, why))
 }
 
 /// A workload made of shipped profiles.
@@ -137,7 +137,7 @@ fn of_texts(name: &str, text: &str, profiles: &BTreeMap<String, String>) -> anyh
         let wanted = profile_key(program);
         let found = profiles.get_key_value(&wanted);
         let (file, text) = found.ok_or_else(|| {
-            told(
+            failure(
                 Kind::BadInput,
                 format!("the record has no profile `{wanted}`"),
             )
@@ -230,7 +230,7 @@ fn profile_text(
     library::shipped_profile(relative).ok_or_else(|| {
         let path = &workload.path;
         let beside = beside.display();
-        told(
+        failure(
             Kind::Missing,
             format!(
                 "{path}: there is no profile `{wanted}` (looked for {beside} and among the shipped profiles); \

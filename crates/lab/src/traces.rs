@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
 use countersteer_cache::trace::{Entry, TraceFile};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library::Text;
 
 /// How traces' files end.
@@ -41,7 +41,7 @@ struct Source {
 
 /// An error about a trace in which no instruction is.
 pub fn nothing_executed(path: &str) -> anyhow::Error {
-    told(Kind::BadInput, format!("{path}: nothing was executed"))
+    failure(Kind::BadInput, format!("{path}: nothing was executed"))
 }
 
 /// Opens a trace; its profile as text, and its blocks.
@@ -56,7 +56,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
             "{shown}: the trace carries no profile (it was imported, or its recorder was killed), and cannot be simulated; \
              record one with `steer trace record`"
         );
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     let text = Text {
         text: serde_json::to_string(profile)?,

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_a_loss_and_none_are_told_apart() {
+    fn a_gain_a_loss_and_none_are_distinguished() {
         assert!(share(&decisions(0.03, 0.04, 40), |v| v == Verdict::Faster) >= 0.8);
         assert!(share(&decisions(-0.03, 0.04, 40), |v| v == Verdict::Slower) >= 0.8);
         assert!(share(&decisions(0.0, 0.04, 1000), |v| v == Verdict::Equivalent) >= 0.8);

@@ -72,11 +72,11 @@ impl Phases {
 
     /// Whether another phase has begun with this sample, or the one before.
     fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
-        let told_by = self
+        let feature = self
             .models
             .get(sample.core_type.index())
             .and_then(|model| model.features.first());
-        let Some(ratio) = told_by.and_then(|f| f.ratio_q20(&sample.counts)) else {
+        let Some(ratio) = feature.and_then(|f| f.ratio_q20(&sample.counts)) else {
             return false;
         };
         let types = self.present.entry(thread).or_default();
@@ -137,16 +137,16 @@ mod tests {
     fn two_periods_away_from_where_it_began_are_another_phase() {
         let mut phases = Phases::new(&topology(SMT));
         // Away for once, and away for good.
-        let told: Vec<bool> = [0.4, 0.4, 4.0, 0.4, 0.4, 4.0, 4.0, 4.0, 4.0, 0.4, 0.4]
+        let noticed: Vec<bool> = [0.4, 0.4, 4.0, 0.4, 0.4, 4.0, 4.0, 4.0, 4.0, 0.4, 0.4]
             .into_iter()
             .zip(1..)
             .map(|(cycles, nth)| begins(&mut phases, nth, 0, cycles))
             .collect();
-        let wanted = [6, 10].map(|nth| told[nth]);
+        let wanted = [6, 10].map(|nth| noticed[nth]);
         assert_eq!(
-            (wanted, told.iter().filter(|t| **t).count()),
+            (wanted, noticed.iter().filter(|t| **t).count()),
             ([true; 2], 2),
-            "{told:?}"
+            "{noticed:?}"
         );
     }
 

@@ -30,7 +30,7 @@ pub struct ThreadPlacement {
     pub target: Target,
     /// Share of CPU time as a Linux weight (1,024 is nice 0); `None` leaves it.
     pub weight: Option<u32>,
-    /// How fast its CPU should run for it, where the machine lets that be told; `None` leaves it, [`Clamp::FREE`] takes a
+    /// How fast its CPU should run for it, where the machine lets that be set; `None` leaves it, [`Clamp::FREE`] takes a
     /// former hint back.
     pub clamp: Option<Clamp>,
     /// Why.

@@ -189,10 +189,10 @@ impl Trial {
         let time_s = std::mem::take(&mut self.time_s);
         let mut logs = Vec::new();
         for (program, done) in std::mem::take(&mut self.done) {
-            let told = done.iter().all(|arm| arm.work > 0.0);
+            let has_work = done.iter().all(|arm| arm.work > 0.0);
             let rate = |arm: Arm| {
                 let done = done[arm as usize];
-                (if told { done.work } else { done.counted }) / time_s[arm as usize]
+                (if has_work { done.work } else { done.counted }) / time_s[arm as usize]
             };
             let log = (rate(Arm::Policy) / rate(Arm::Baseline)).ln();
             if log.is_finite() {

@@ -133,10 +133,10 @@ fn shipped_machines_have_the_core_groups_they_are_known_for() {
 #[test]
 fn capacities_are_what_the_kernel_would_say() {
     for machine in shipped() {
-        let told_apart = machine.core_type.iter().any(|t| t.capacity < 1024);
+        let distinguished = machine.core_type.iter().any(|t| t.capacity < 1024);
         let tells = matches!(machine.linux, LinuxKind::Capacity | LinuxKind::EnergyAware);
         assert_eq!(
-            told_apart, tells,
+            distinguished, tells,
             "{}: only kernels that know capacities have other ones than 1024",
             machine.name
         );

@@ -43,11 +43,14 @@ fn every_shipped_model_errs_less_than_the_constant_or_abstains() {
             continue;
         }
         constants += 1;
-        let told = Model::new(&file)
+        let predicted = Model::new(&file)
             .predict(&Round::of(&sample()).unwrap())
             .unwrap();
-        assert_eq!(told.confident(), None, "{path}");
-        assert!((told.factor - file.constant.factor).abs() < 1e-4, "{path}");
+        assert_eq!(predicted.confident(), None, "{path}");
+        assert!(
+            (predicted.factor - file.constant.factor).abs() < 1e-4,
+            "{path}"
+        );
     }
     assert!(constants > 0, "the rule is not tried out");
 }

@@ -163,7 +163,7 @@ impl Policy for Aarr {
             }
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
-        let told = self.slots.assign(&wanted, false);
+        let moves = self.slots.assign(&wanted, false);
         let place = |(row, group): (usize, _)| {
             let class = (wanted[row].1 > 0).then(|| HintClass::of(wanted[row].0, None, false, 0.0));
             ThreadPlacement::new(
@@ -172,7 +172,7 @@ impl Policy for Aarr {
                 self.reason(&quota, class),
             )
         };
-        let threads = told.into_iter().map(place);
+        let threads = moves.into_iter().map(place);
         Placement {
             threads: threads.collect(),
             ..Placement::default()

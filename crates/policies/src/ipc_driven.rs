@@ -75,7 +75,7 @@ struct Known {
     ips: Vec<Option<f64>>,
     ipc: Option<f64>,
     arrived: Nanos,
-    told: Option<GroupId>,
+    placed: Option<GroupId>,
 }
 
 impl Known {
@@ -211,10 +211,10 @@ impl Policy for IpcDriven {
                 continue;
             };
             let group = self.slots.ranks()[known.at].group;
-            if known.told == Some(group) {
+            if known.placed == Some(group) {
                 continue;
             }
-            known.told = Some(group);
+            known.placed = Some(group);
             let rule = if known.at == known.home {
                 "pinned where the ratio of its speeds put it"
             } else {

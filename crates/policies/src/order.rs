@@ -131,8 +131,8 @@ impl Types {
         let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
         let capacities: Vec<f64> = slots.ranks().iter().map(|r| r.capacity).collect();
         // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
-        let told = capacities.windows(2).any(|pair| pair[0] != pair[1]);
-        let speeds: Vec<f64> = if told {
+        let distinguished = capacities.windows(2).any(|pair| pair[0] != pair[1]);
+        let speeds: Vec<f64> = if distinguished {
             capacities
         } else {
             types.iter().map(clock).collect()

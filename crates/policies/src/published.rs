@@ -5,7 +5,7 @@
 //! figure 10, whose drawing is lost: that groups go round the caches is inferred from the mappings that the text reports.
 //!
 //! Decided here: equal caches, and equal cores under one, are relabelled so that as few threads as possible move. Threads that
-//! are told apart (`capacity+mpi`) stay where they are as long as poison and vulnerable are the same: the paper's figure 13 shows a
+//! are distinguished (`capacity+mpi`) stay where they are as long as poison and vulnerable are the same: the paper's figure 13 shows a
 //! mapping that stays, while the order of those that hold least changes with every sample. With one last-level cache and a CPU
 //! for each thread, threads stay where they were launched.
 
@@ -129,7 +129,7 @@ impl Published {
         order
     }
 
-    /// The rows of poison and of the vulnerable, where threads are told apart and there are both.
+    /// The rows of poison and of the vulnerable, where threads are distinguished and there are both.
     fn classify(&self, order: &[usize], measured: &[(f64, f64)]) -> Option<[Vec<usize>; 2]> {
         let Order::Poison { mpki } = self.order else {
             return None;

@@ -31,7 +31,7 @@ pub const LIFELINE_SUFFIX: &str = "-life";
 /// Ending of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 
-/// Numbers of runnable threads that are told apart.
+/// Numbers of runnable threads that are distinguished.
 pub const RUNNABLE_LEVELS: usize = 16;
 /// Instruction windows for which parallelism is measured.
 pub const ILP_WINDOWS: [usize; 6] = [16, 32, 64, 128, 256, 512];

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_cannot_run_are_told_apart() {
+    fn programs_that_cannot_run_are_distinguished() {
         let text = directory_with("text", b"hello", 0o755);
         assert!(matches!(
             program("./text", text.path()),

@@ -124,7 +124,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (secret, file) = (dir.path().join("secret"), dir.path().join("a.txt"));
         fs::write(&secret, "kept").unwrap();
-        // Every name that only the process's number told apart.
+        // Every name that only the process's number made unique.
         for name in [".a.txt.{}.tmp", ".steer-probe-{}"] {
             let name = name.replace("{}", &std::process::id().to_string());
             std::os::unix::fs::symlink(&secret, dir.path().join(name)).unwrap();

@@ -346,7 +346,7 @@ fn footprint_composition_tells_what_sharers_of_a_cache_hold_and_miss() {
 }
 
 #[test]
-fn the_same_run_is_the_same_and_a_program_without_a_trace_is_told() {
+fn the_same_run_is_the_same_and_a_program_without_a_trace_is_an_error() {
     let topology = topology("core2-quad");
     let (small, other) = (program("small", 9000), program("other", 9001));
     let traces = Traces(vec![small.clone()]);

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_without_counters_is_told_what_to_write_at_the_top() {
+    fn a_control_group_without_counters_is_reported_with_what_to_write_at_the_top() {
         let root = tempfile::tempdir().unwrap();
         let top = root.path().canonicalize().unwrap().join("cgroup");
         let group = top.join("outer/inner");

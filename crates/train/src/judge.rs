@@ -167,7 +167,7 @@ fn predict(
         .map(|row| {
             let of = &data.rows[row];
             let x = DenseMatrix::from_2d_vec(&vec![of.logarithms.clone()]).ok()?;
-            let told = by_file(&model, &samples[of.sample], core_type)?;
+            let predicted = by_file(&model, &samples[of.sample], core_type)?;
             let yardsticks = match &fitted {
                 Some((ridge, trees)) => [ridge.predict(&x).ok()?[0], trees.predict(&x).ok()?[0]],
                 None => [f64::NAN; 2],
@@ -177,13 +177,13 @@ fn predict(
                 yardsticks[0].exp(),
                 yardsticks[1].exp(),
                 trained.factor.of(data, of),
-                told.factor,
+                predicted.factor,
             ];
             Some(Predicted {
                 row,
                 by: by.map(|factor| factor.clamp(least, most)),
-                width: told.width,
-                abstains: abstains(told.doubt),
+                width: predicted.width,
+                abstains: abstains(predicted.doubt),
                 constant_width: trained.constant.width,
             })
         })
@@ -214,7 +214,7 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
     ))
 }
 
-/// What a file's tables say of a sample, as policies would be told.
+/// What a file's tables say of a sample, as policies would see it.
 fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
     let counted = counted(sample, core_type, model);
     model.predict(&Round::of(&counted)?)

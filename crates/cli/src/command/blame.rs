@@ -10,7 +10,7 @@ use countersteer_report::table::{percent, plain};
 
 use super::profile::load_workload;
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::sim_args::SimArgs;
 use crate::{interrupt, library};
 
@@ -69,7 +69,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
             detail: None,
         },
         _ => {
-            return Err(told(
+            return Err(failure(
                 Kind::Usage,
                 "name a record, or a machine and a workload",
             ));
@@ -90,7 +90,7 @@ fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
              them with --workload and --machine",
             path.display()
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let machine = LoadedMachine::of_text(&manifest.machine.name, &manifest.machine.text)?;
     Ok(Experiment {

@@ -10,7 +10,7 @@ use countersteer_report::table::plain;
 use serde_json::{Value, json};
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::steering::socket;
 
 /// Query or change a running `steer run` or `steer daemon`.
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         What::Get => json!({ "ask": "get" }),
         What::Set { change } => {
             let Some((key, value)) = change.split_once('=') else {
-                return Err(told(
+                return Err(failure(
                     Kind::Usage,
                     format!("`{change}` is no KEY=VALUE; try policy=aarr"),
                 ));
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let reply = socket::ask(&path, &request)?;
     match reply.get("error").and_then(Value::as_str) {
-        Some(error) => Err(told(Kind::Usage, error)),
+        Some(error) => Err(failure(Kind::Usage, error)),
         None if args.json => print_json(&reply),
         None => print(&legible(&reply, 0)),
     }
@@ -155,7 +155,7 @@ fn word(value: &Value) -> String {
 
 fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
     match paths {
-        [] => Err(told(
+        [] => Err(failure(
             Kind::Missing,
             "no run answers; start one with `steer run` or `steer daemon`",
         )),
@@ -165,7 +165,7 @@ fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
                 .iter()
                 .map(|p: &PathBuf| Path::display(p).to_string())
                 .collect();
-            Err(told(
+            Err(failure(
                 Kind::Usage,
                 format!(
                     "several runs answer; choose with --socket: {}",

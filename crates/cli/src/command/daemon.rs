@@ -14,7 +14,7 @@ use countersteer_model::trial::TrialPlan;
 use countersteer_model::units::Nanos;
 
 use crate::args::{HereArgs, PlacingArgs};
-use crate::error::{self, Kind, told};
+use crate::error::{self, Kind, failure};
 use crate::library;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
@@ -26,7 +26,7 @@ use crate::steering::programs::Programs;
 use crate::steering::serving::Door;
 use crate::steering::supervisor::Control;
 
-/// Steer the processes of this host that a rules file covers, until told to stop.
+/// Steer the processes of this host that a rules file covers, until it is stopped.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Rules: whom to steer, whom never to touch, by which policy
@@ -125,7 +125,7 @@ fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
         EngineName::Auto if rules.trust.is_some() => Ok(EngineName::Affinity),
         EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
             let why = "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
-            Err(told(Kind::Usage, why))
+            Err(failure(Kind::Usage, why))
         }
         given => Ok(given),
     }

@@ -68,7 +68,7 @@ enum Command {
     Run(Box<run::Args>),
     /// Compare a policy with Linux's own scheduler, or another policy, on live programs
     Trial(Box<trial::Args>),
-    /// Steer the processes of this host that a rules file covers, until told to stop
+    /// Steer the processes of this host that a rules file covers, until it is stopped
     Daemon(daemon::Args),
     /// Ask a run how it stands, and tell it to go on otherwise
     Ctl(ctl::Args),

@@ -13,7 +13,7 @@ use serde::Serialize;
 mod company;
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// Associativities of the table.
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let [input] = args.inputs.as_slice() else {
         let why = "how several programs share a cache depends on how fast they run: name a machine (-M core2-quad)";
-        return Err(told(Kind::Usage, why));
+        return Err(failure(Kind::Usage, why));
     };
     let sizes = if args.sizes.is_empty() {
         (4..=14).map(|log| 1024 << log).collect()
@@ -146,7 +146,7 @@ fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
             "{}: it holds misses for fewer than two cache sizes",
             input.display()
         );
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     let row = |bytes: &u64| Row {
         bytes: *bytes,
@@ -235,13 +235,13 @@ fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow:
                 "{shown}:{number}: `{}` is no address (0x... or decimal)",
                 text.escape_debug()
             );
-            told(Kind::BadInput, why)
+            failure(Kind::BadInput, why)
         })?;
         curve.instructions(1);
         curve.touch(address / LINE_BYTES);
     }
     if curve.executed() == 0 {
-        return Err(told(
+        return Err(failure(
             Kind::BadInput,
             format!("{shown}: there is no address in it"),
         ));

@@ -8,7 +8,7 @@ use countersteer_report::table::prose;
 use serde::Serialize;
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 /// Policies.
 #[derive(Debug, clap::Subcommand)]
@@ -155,7 +155,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 )
             };
             let def = countersteer_policies::by_name(&name)
-                .ok_or_else(|| told(Kind::Usage, unknown()))?;
+                .ok_or_else(|| failure(Kind::Usage, unknown()))?;
             if json {
                 print_json(&Row::from(def))
             } else {

@@ -16,7 +16,7 @@ use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
 use crate::online::{self, By, Online};
@@ -133,7 +133,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             json: args.json,
         }),
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
-        None if args.command.is_empty() => Err(told(
+        None if args.command.is_empty() => Err(failure(
             Kind::Usage,
             "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS",
         )),
@@ -180,7 +180,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
 /// A tabulated profile of a record's program.
 fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "name the record with --from and the program in it with --program",
         ));
@@ -274,7 +274,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         let _ = std::fs::remove_file(&path);
         let command = command.join(" ");
         let why = format!("recording `{command}` failed ({status}); see what it printed above");
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     library::read(&path)
 }
@@ -291,7 +291,7 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
         .ok_or_else(|| {
-            told(
+            failure(
                 Kind::Missing,
                 "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
             )

@@ -8,7 +8,7 @@ use countersteer_report::record::Record;
 use countersteer_report::table::CompareRun;
 use countersteer_report::{perfetto, write_atomically};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// Arguments.
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let bytes = if args.perfetto {
         let [record] = records.as_slice() else {
-            return Err(told(Kind::Usage, "--perfetto takes one record"));
+            return Err(failure(Kind::Usage, "--perfetto takes one record"));
         };
         perfetto::export(record)
     } else {

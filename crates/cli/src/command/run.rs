@@ -122,12 +122,12 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
     }
     head.push("IPC");
     let tells = |p: &ProgramTally| p.work > 0.0;
-    let told = summary
+    let any_work = summary
         .programs
         .iter()
         .chain(&summary.short_lived)
         .any(tells);
-    head.extend(told.then_some("work"));
+    head.extend(any_work.then_some("work"));
     let rows = summary
         .programs
         .iter()
@@ -145,7 +145,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
             } else {
                 "-".into()
             });
-            row.extend(told.then(|| {
+            row.extend(any_work.then(|| {
                 if tells(p) {
                     number(p.work, 4)
                 } else {

@@ -13,7 +13,7 @@ use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::make_folder;
 
@@ -96,7 +96,7 @@ fn make(inputs: &[PathBuf], output: Option<&Path>, name: Option<&str>) -> anyhow
         .map(|path| of_input(path))
         .collect::<anyhow::Result<Vec<Carried>>>()?;
     let name = name.unwrap_or(&parts[0].name);
-    let carried = Carried::merge(name, &parts).map_err(|why| told(Kind::BadInput, why))?;
+    let carried = Carried::merge(name, &parts).map_err(|why| failure(Kind::BadInput, why))?;
     let output = output.map_or_else(
         || PathBuf::from(format!("{}.signature.json", carried.name)),
         Path::to_owned,
@@ -128,7 +128,7 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
             "{shown}: accesses that caches of {sets} sets hit are left out, and a signature has caches of {MOST_FILTER_SETS}; \
              record it with `--filter {MOST_FILTER_SETS}`"
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let mut maker = Maker::default();
     while let Some((head, words)) = blocks.next_block()? {
@@ -148,7 +148,7 @@ fn of_profile(path: &Path) -> anyhow::Result<Carried> {
             "{}: a tabulated profile says nothing about other caches than those it was measured on",
             path.display()
         );
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     Ok(Carried {
         schema: SCHEMA.into(),
@@ -261,10 +261,10 @@ fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> 
         let why = format!(
             "{shown}: it runs with its owner's rights, which a new file would not have: keep the signature in a side file (without --inside)"
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let changed = elf::embed(&bytes, carried)
-        .map_err(|why| told(Kind::BadInput, format!("{shown}: {why}")))?;
+        .map_err(|why| failure(Kind::BadInput, format!("{shown}: {why}")))?;
     write_atomically(output, &changed)?;
     std::fs::set_permissions(output, rights)
         .with_context(|| format!("cannot set the rights of {}", output.display()))?;
@@ -276,10 +276,10 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
     let shown = binary.display();
     let build_id = elf::read(binary)?.build_id.ok_or_else(|| {
         let why = format!("{shown}: it has no build-id to name a side file by: put the signature into it with --inside, or link it with -Wl,--build-id");
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     let file = store::side_file(&build_id).ok_or_else(|| {
-        told(
+        failure(
             Kind::Missing,
             "neither XDG_DATA_HOME nor HOME is set: there is nowhere to keep side files",
         )
@@ -302,7 +302,7 @@ fn read(what: &str, json: bool) -> anyhow::Result<()> {
         let why = format!(
             "{what} carries no signature, and there is no side file for its build-id; `steer signature embed` keeps one"
         );
-        return Err(told(Kind::Missing, why));
+        return Err(failure(Kind::Missing, why));
     };
     match place {
         store::Found::Inside => eprintln!("steer: inside the binary"),

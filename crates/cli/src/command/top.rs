@@ -14,7 +14,7 @@ use countersteer_model::units::Nanos;
 use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::RecordOut;
 use crate::session::{self, About};
@@ -151,7 +151,7 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
         );
     }
     session::save(outcome.recorder, dir, &summary)?;
-    // A program that was told to end has not failed.
+    // A program that was asked to end has not failed.
     Ok(if outcome.stopped {
         ExitCode::SUCCESS
     } else {
@@ -207,7 +207,7 @@ fn everybody(
     if crowd.pids.is_empty() {
         let hint =
             "there is no process that may be looked at; name some with -p, or a program after `--`";
-        return Err(told(Kind::Usage, hint));
+        return Err(failure(Kind::Usage, hint));
     }
     let note = said_of(&crowd);
     Ok((open(Target::Present(crowd.pids), Bpf::Never)?, note))
@@ -222,17 +222,17 @@ fn said_of(crowd: &PresentProcesses) -> Option<String> {
         "{} that ran least are too many for the limit of open files (-p picks)",
         crowd.left_out
     );
-    let told = [(crowd.forbidden, forbidden), (crowd.left_out, left_out)];
-    let told: Vec<String> = told
+    let notes = [(crowd.forbidden, forbidden), (crowd.left_out, left_out)];
+    let notes: Vec<String> = notes
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(_, text)| text)
         .collect();
-    (!told.is_empty()).then(|| {
+    (!notes.is_empty()).then(|| {
         format!(
             "{} processes attached; {}",
             crowd.pids.len(),
-            told.join("; ")
+            notes.join("; ")
         )
     })
 }
@@ -281,7 +281,7 @@ fn print(
         let snapshot = taker.take(tick);
         session::kept(taker.recorder.as_mut());
         if stopped {
-            // The program was told to end and has not: now it has to.
+            // The program was asked to end and has not: now it has to.
             stopper.stop();
             return ControlFlow::Continue(());
         }
@@ -295,7 +295,7 @@ fn print(
             failed = Some(error);
         }
         if failed.is_some() || args.samples.is_some_and(|n| tick.number + 1 >= n) {
-            // What ended by itself needs not be told.
+            // What ended by itself needs not be asked.
             stopped = !tick.last;
             stopper.stop();
         }

@@ -15,7 +15,7 @@ use countersteer_report::number;
 use serde::Serialize;
 
 use super::{print, print_json, profile};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// Record what a program executes and touches; import and show traces
@@ -150,7 +150,7 @@ fn finish(
         .unwrap_or_else(PoisonError::into_inner)
         .take();
     let Some(Writing { writer, failed }) = writing else {
-        return Err(told(Kind::Internal, "the trace is gone"));
+        return Err(failure(Kind::Internal, "the trace is gone"));
     };
     if let Some(error) = failed {
         return Err(error.into());

@@ -9,7 +9,7 @@ use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
-use crate::error::{self, Kind, told};
+use crate::error::{self, Kind, failure};
 use crate::output::RecordOut;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
@@ -155,20 +155,20 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
 /// Whole runs of a started program, under one side and the other.
 fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
     let Some(command) = args.whom.command() else {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "whole runs need a program that can be started: steer trial ... -- PROGRAM",
         ));
     };
     if args.record.output.is_some() {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "whole runs leave no record: leave -o out",
         ));
     }
     job::restore()?;
     if args.here.machine.is_some() {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "whole runs are of this machine: leave --machine out",
         ));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_lab::error::{Kind, told};
+use countersteer_lab::error::{Kind, failure};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
@@ -125,7 +125,7 @@ fn here() -> anyhow::Result<Arc<LoadedMachine>> {
 fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let commands: Vec<Vec<String>> = words.split(|w| w == "--").map(<[String]>::to_vec).collect();
     if commands.iter().any(Vec::is_empty) {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "a program is missing beside `--`: steer try -- ./a -- ./b",
         ));
@@ -236,7 +236,7 @@ fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Resul
                 bar.finish_and_clear();
                 let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
                 let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
-                return Err(told(Kind::BadInput, why));
+                return Err(failure(Kind::BadInput, why));
             }
             recorded.push(Recorded {
                 name,
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_apart_by_dashes_and_told_apart_by_numbers() {
+    fn programs_are_apart_by_dashes_and_distinguished_by_numbers() {
         let words = ["true", "-x", "--", "true", "--", "sh", "-c", "exit"].map(str::to_owned);
         let commands = split(&words).unwrap();
         assert_eq!(commands.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 3]);

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::profile::load_workload;
 use super::{print, print_json, print_raw};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 use crate::values::number;
 
@@ -123,7 +123,7 @@ fn check_new(path: &Path) -> anyhow::Result<()> {
     }
     let shown = path.display();
     let why = format!("{shown} is there already: name another file, or replace it with --force");
-    Err(told(Kind::Usage, why))
+    Err(failure(Kind::Usage, why))
 }
 
 fn import(args: Import) -> anyhow::Result<()> {

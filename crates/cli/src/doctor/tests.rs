@@ -113,7 +113,7 @@ fn way_masks_tell_mounted_unmounted_and_absent_apart() {
 }
 
 #[test]
-fn a_counter_that_the_watchdog_holds_is_told() {
+fn a_counter_that_the_watchdog_holds_is_reported() {
     let on = nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "1\n")]).path());
     assert!(on.remedy.contains("nmi_watchdog=0"));
     assert_eq!(

@@ -7,7 +7,7 @@ use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
 use countersteer_counters::{CounterError, VendorError};
-use countersteer_lab::error::{Kind, Told};
+use countersteer_lab::error::{Failure, Kind};
 use countersteer_live::online::OnlineError;
 use countersteer_live::placer::EngineError;
 use countersteer_live::undo::JournalError;
@@ -36,7 +36,7 @@ trait HasKind: Error + 'static {
 
 /// All types of errors that have one.
 const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
-    of::<Told>,
+    of::<Failure>,
     of::<TextError>,
     of::<TraceError>,
     of::<SignatureError>,
@@ -99,7 +99,7 @@ always! {
     Unavailable: Missing,
 }
 
-impl HasKind for Told {
+impl HasKind for Failure {
     fn kind(&self) -> Option<Kind> {
         Some(self.kind)
     }

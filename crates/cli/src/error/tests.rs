@@ -30,7 +30,7 @@ use countersteer_sysfs::procfs::{PROC, ProcError};
 use countersteer_sysfs::topology::DetectError;
 use countersteer_sysfs::unavailable::Unavailable;
 
-use super::{Kind, SteeringError, kind_of, told};
+use super::{Kind, SteeringError, failure, kind_of};
 use crate::waits::WaitsError;
 
 fn s() -> String {
@@ -121,7 +121,7 @@ fn kinds_are_the_exit_codes_of_the_readme() {
     let line = format!("Exit codes: {};", codes.join(", "));
     assert!(readme.contains(&line), "{line}");
     for (kind, _) in promised {
-        are!(kind, told(kind, "x"));
+        are!(kind, failure(kind, "x"));
     }
 }
 

@@ -10,7 +10,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 use serde::Serialize;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 /// How the curve of a program on a core type came about.
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ pub fn tabulated(
 ) -> anyhow::Result<(Tabulated, Vec<Summary>)> {
     if curves.is_empty() {
         let remedy = "give it more work, or shorter intervals (--dwell 100ms)";
-        return Err(told(
+        return Err(failure(
             Kind::BadInput,
             format!("`{name}` ended, or slept, before an interval was counted; {remedy}"),
         ));

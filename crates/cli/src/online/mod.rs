@@ -25,7 +25,7 @@ use countersteer_report::table;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::sensors::SensorSet;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::interrupt;
 use crate::output::{self, print_json};
 use crate::progress;
@@ -67,7 +67,7 @@ struct Program {
 impl Program {
     fn started(command: &[String]) -> anyhow::Result<Self> {
         let [program, arguments @ ..] = command else {
-            return Err(told(
+            return Err(failure(
                 Kind::Usage,
                 "name processes with -p, or a program after `--`",
             ));
@@ -85,7 +85,7 @@ impl Program {
 
     fn running(pid: u32) -> anyhow::Result<Self> {
         let name = PROC.name_of(pid)?.ok_or_else(|| {
-            told(
+            failure(
                 Kind::Missing,
                 format!("there is no process {pid}; see `ps`"),
             )
@@ -146,7 +146,7 @@ fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
 /// What was asked for, as far as it can be refused before anything is started or changed.
 fn check(online: &Online<'_>) -> anyhow::Result<()> {
     let several = online.pids.len() > 1;
-    let usage = |why: &str| Err(told(Kind::Usage, why));
+    let usage = |why: &str| Err(failure(Kind::Usage, why));
     let twice = (1..online.pids.len()).any(|n| online.pids[..n].contains(&online.pids[n]));
     if twice {
         return usage("a process is named twice; give each -p once");

@@ -27,7 +27,7 @@ type Level = Gauge<f64, AtomicU64>;
 /// What only grows, so that its rate can be asked for.
 type Sum = Counter<f64, AtomicU64>;
 
-/// How long figures are told again before new ones are made: whoever asks often costs the thread that steers nothing.
+/// How long figures are served again before new ones are made, so that frequent requests cost the thread that steers nothing.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// What answers on `address`.

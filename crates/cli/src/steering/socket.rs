@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_got_as_they_were_set_and_wrong_ones_are_told() {
+    fn keys_are_got_as_they_were_set_and_wrong_ones_are_errors() {
         let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),

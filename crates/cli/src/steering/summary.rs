@@ -64,7 +64,7 @@ pub struct Summary {
     pub migrations: u64,
     /// Changes of phase that the engine noticed.
     pub phases: u64,
-    /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
+    /// Samples of threads outside of where they were placed two periods before or earlier, and all samples of such threads.
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
     pub predicted_gain: Option<f64>,

@@ -35,7 +35,7 @@ struct Measuring {
 }
 
 impl Waits {
-    /// With what measures each wait, if that is wanted, and with a trial whose sides are told apart.
+    /// With what measures each wait, if that is wanted, and with a trial whose sides are distinguished.
     pub fn new(source: Option<Box<dyn Source>>, ab_trial: Option<AbTrial>) -> Self {
         let measuring = source.map(|source| Measuring {
             source,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_of_a_trial_are_told_apart_and_programs_are_not() {
+    fn sides_of_a_trial_are_distinguished_and_programs_are_not() {
         let mut waits = Waits::default();
         let name: Arc<str> = "p".into();
         let of = |times, total_ns| host::Waits {

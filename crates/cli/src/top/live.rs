@@ -19,19 +19,19 @@ use super::input;
 use super::sample::{Snapshot, Taker};
 use super::state::State;
 use super::view::{Theme, View};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::interrupt;
 
 /// How long a key or a snapshot may wait.
 const BEAT: Duration = Duration::from_millis(50);
-/// How long a program that was told to end may take before it has to.
+/// How long a program that was asked to end may take before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What a session leaves behind.
 pub struct Outcome {
     pub summary: Summary,
     pub recorder: Option<CountingRecorder>,
-    /// It ended because this program was told to end.
+    /// It ended because this program was asked to end.
     pub stopped: bool,
 }
 
@@ -70,7 +70,7 @@ pub fn show(
     let count = move || {
         let summary = session.run(|tick| {
             let mut snapshot = taker.take(tick);
-            // A record that cannot be written any more is told of at the end: now the screen is in use.
+            // A record that cannot be written any more is reported at the end: now the screen is in use.
             let _ = taker.recorder.as_mut().and_then(CountingRecorder::done);
             let names = wanted
                 .lock()
@@ -181,14 +181,14 @@ impl Shown {
             });
         }
         let Some(counting) = self.counting.take() else {
-            return Err(told(
+            return Err(failure(
                 Kind::Internal,
                 "nothing counts, and nothing was counted",
             ));
         };
         stopper.stop();
-        let told_at = Instant::now();
-        while !counting.is_finished() && told_at.elapsed() < GRACE {
+        let stopped_at = Instant::now();
+        while !counting.is_finished() && stopped_at.elapsed() < GRACE {
             std::thread::sleep(BEAT / 10);
         }
         stopper.stop();
@@ -204,7 +204,7 @@ impl Shown {
 fn joined(counting: JoinHandle<Counted>) -> anyhow::Result<(Summary, Option<CountingRecorder>)> {
     let counted = counting
         .join()
-        .map_err(|_| told(Kind::Internal, "the thread that counts has panicked"))?;
+        .map_err(|_| failure(Kind::Internal, "the thread that counts has panicked"))?;
     Ok(counted?)
 }
 

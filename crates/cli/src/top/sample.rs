@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_processes_have_rows_and_core_types_are_told_by_the_longer() {
+    fn threads_and_processes_have_rows_and_core_types_are_named_by_the_longer() {
         let mut readings = Samples::default();
         row(7, 0, 0, (S, S / 4), 10, &mut readings);
         row(7, 5, 1, (S, S / 2), 20, &mut readings);
@@ -371,14 +371,14 @@ mod tests {
         let mut readings = Samples::default();
         row(7, 0, 0, (2 * S, S / 4), 10, &mut readings);
         row(7, 5, 1, (2 * S, S / 2), 20, &mut readings);
-        let told = |name: &str, row: &Sample| match (name, row.owner) {
+        let virtuals = |name: &str, row: &Sample| match (name, row.owner) {
             ("thread_energy_j", Owner::Thread { .. }) => Some(6.0),
             ("thread_energy_j", Owner::Process { .. }) => Some(8.0),
             ("llc_occupancy_bytes", Owner::Thread { .. }) => Some(4096.0),
             _ => None,
         };
         let mut sampler = Sampler::new(measures, Nanos(S));
-        let snapshot = sampler.take((0, Nanos(0), Nanos(2 * S)), &readings, |_| "x", &told);
+        let snapshot = sampler.take((0, Nanos(0), Nanos(2 * S)), &readings, |_| "x", &virtuals);
         let values = |of: &[Measured]| [spent, held, share].map(|nth| of[0].values[nth]);
         assert_eq!(values(&snapshot.threads), [Some(3.0), Some(4096.0), None]);
         assert_eq!(values(&snapshot.processes), [Some(4.0), None, None]);

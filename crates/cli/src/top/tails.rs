@@ -9,7 +9,7 @@ use countersteer_sysfs::procfs::{PROC, Status};
 use countersteer_sysfs::waits::{Source, Waits, Whose};
 
 use crate::bpf::{Bpf, measure};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::waits::Wait;
 
 /// Their name among providers of virtual counters.
@@ -84,7 +84,7 @@ impl Tails {
                 all: true,
                 ..Whose::default()
             };
-            let why = |why| told(Kind::Missing, format!("waits cannot be measured: {why}"));
+            let why = |why| failure(Kind::Missing, format!("waits cannot be measured: {why}"));
             self.source = Some(measure(&whose).map_err(why)?);
         } else if !on {
             *self = Self::default();

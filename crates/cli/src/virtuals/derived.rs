@@ -149,7 +149,7 @@ mod tests {
         .unwrap();
         let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
         let mut derived = Derived::new(&[derivable("sf").unwrap()], topology, CpuNumbers::new(os));
-        let mut told = |misses: f64, last: bool| {
+        let mut derived_value = |misses: f64, last: bool| {
             let mut samples = Samples::by_sets(plan.event_sets());
             let owner = Owner::Thread { pid: 1, tid: 7 };
             let blank = Sample::new(owner, Some(CpuId(0)), CoreTypeId(0), 0);
@@ -174,8 +174,8 @@ mod tests {
             );
             values[0].value
         };
-        let computes = told(0.0, false);
-        let waits = told(10.0, true);
+        let computes = derived_value(0.0, false);
+        let waits = derived_value(10.0, true);
         assert!(computes > 1.0 && waits < computes, "{computes} {waits}");
         assert_eq!(derived.bank.row(ThreadId(7)), None, "it has ended");
     }

@@ -18,7 +18,7 @@ use self::belongs::Belongings;
 use self::derived::{Derived, OfRow};
 use crate::counted::Counted;
 use crate::derivable::{self, derivable};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 pub use sums::Sums;
 
@@ -57,7 +57,7 @@ impl Wanted {
             match (column_of(name), derivable(name)) {
                 (Some((_, column)), _) => wanted.columns.push(column),
                 (None, Some(metric)) => wanted.derived.push(metric),
-                (None, None) => return Err(told(Kind::Usage, unknown(name))),
+                (None, None) => return Err(failure(Kind::Usage, unknown(name))),
             }
         }
         Ok(wanted)
@@ -104,7 +104,7 @@ impl Bank {
         let names: Vec<&'static str> = names.collect();
         let read: Vec<&str> = columns().chain(counted.outside.iter().copied()).collect();
         let meters =
-            SensorSet::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
+            SensorSet::open(root, &read).map_err(|why| failure(Kind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted
             .derived
             .iter()

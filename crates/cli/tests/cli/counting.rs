@@ -115,8 +115,8 @@ fn events_are_listed_with_what_is_missing_and_why() {
             .cloned()
             .unwrap()
     };
-    let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
-    assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let explained = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
+    assert!(explained(&event("task_clock")) && explained(&event("instructions")));
     let metrics = value["metrics"].as_array().unwrap();
     let ipc = metrics.iter().find(|m| m["name"] == "ipc").unwrap();
     assert_eq!(ipc["formula"], "instructions / cycles");
@@ -125,7 +125,7 @@ fn events_are_listed_with_what_is_missing_and_why() {
         event("instructions")["available"],
         "{ipc}"
     );
-    assert!(told(&event("sf")) && event("sf")["pmu"] == "derived");
+    assert!(explained(&event("sf")) && event("sf")["pmu"] == "derived");
     let filtered = data(&["events", "switches"], &root());
     assert!(
         filtered.contains("context_switches") && !filtered.contains("task_clock"),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_daemon_steers_by_rules_and_answers_until_it_is_told_to_stop() {
+fn a_daemon_steers_by_rules_and_answers_until_it_is_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("t{}", std::process::id());
     let rules = format!("schema = \"countersteer.rules/1\"\n[[steer]]\nname = \"{name}\"\n");
@@ -92,7 +92,7 @@ fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
     let legible = text(&ctl(&["status"]).stdout);
     let set = [ctl(&["set", "period=20ms"]), ctl(&["set", "period=0.1ms"])]
         .map(|output| output.status.code());
-    let told = text(&ctl(&["get"]).stdout);
+    let got = text(&ctl(&["get"]).stdout);
     assert!(confined && free, "{confined} {free}");
     assert!(forgotten, "{status}");
     assert!(status.contains("\"period\": \"100ms\""), "{status}");
@@ -101,7 +101,7 @@ fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
         "{legible}"
     );
     assert_eq!(set, [Some(0), Some(2)]);
-    assert!(told.contains("20ms"), "{told}");
+    assert!(got.contains("20ms"), "{got}");
     nix_kill(daemon.0.id());
     assert!(daemon.0.wait().unwrap().success());
 }

@@ -41,20 +41,20 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
             countersteer_fuzz::skipped(format_args!("{starter:?} is not there"));
             continue;
         };
-        let told = String::from_utf8(out.stdout).unwrap();
+        let printed = String::from_utf8(out.stdout).unwrap();
         let log = String::from_utf8_lossy(&out.stderr).into_owned();
         if log.contains("without counters") || log.starts_with("setpriv") {
             countersteer_fuzz::skipped(format_args!("{log}"));
             continue;
         }
-        let summary: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&printed).unwrap();
         let program = &summary["programs"][0];
         let counts = (
             program["threads"].as_u64(),
             program["living"].as_u64(),
             summary["short_lived"].is_null(),
         );
-        assert_eq!(counts, (Some(11), Some(0), true), "{told}{log}");
+        assert_eq!(counts, (Some(11), Some(0), true), "{printed}{log}");
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * Two threads that never sleep. One works and the other spins, by their own word, until an engine has given the fast core to
- * the one that works; then they change roles. Prints what each was told in the end; fails when nothing comes of it.
+ * the one that works; then they change roles. Prints the last answer to each; fails when nothing comes of it.
  */
 #define _GNU_SOURCE
 #include <countersteer.h>

@@ -64,7 +64,7 @@ fn suits(request: &Request) -> Result<(), &'static str> {
         Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_)
     );
     if !threads || request.total {
-        return Err("that is for threads told apart: of a program, of -p or of -t");
+        return Err("that is for threads counted one by one: of a program, of -p or of -t");
     }
     if request.every.is_some() {
         return Err("a reading each so many events takes counters of the thread's own");
@@ -190,7 +190,7 @@ impl TaskCounters for BpfCounters {
                 alone: true,
             } => {
                 let group = &infos[kind];
-                let told = Cumulative {
+                let cumulative = Cumulative {
                     at,
                     seen_on: cpu,
                     enabled,
@@ -202,7 +202,7 @@ impl TaskCounters for BpfCounters {
                     group.tree,
                     group.cpu,
                     group.set,
-                    &told,
+                    &cumulative,
                 );
             }
             _ => sorter.report(at, tid, &report),

@@ -452,11 +452,11 @@ mod tests {
         };
         let take = |sorter: &mut EventSorter, now, records: &[Vec<u8>]| {
             records.iter().for_each(|record| sorter.record(record));
-            let mut told = Vec::new();
+            let mut events = Vec::new();
             sorter.settled(now, false, |n, _| {
-                told.push((n.tid, matches!(n.kind, KernelEventKind::Exited { .. })))
+                events.push((n.tid, matches!(n.kind, KernelEventKind::Exited { .. })))
             });
-            told
+            events
         };
         let ms = |ms: u64| ms * 1_000_000;
         let [last, more] = [30, 31].map(|at| testing::last(1, 2, 7, ms(at), 3, &[8]));

@@ -273,14 +273,14 @@ impl Follower {
         values: &[u64],
     ) -> bool {
         let values = group.places.in_set(values, &mut self.scratch);
-        let mut told = cumulative(group, at, (enabled, running), values);
-        told.seen_on = cpu.unwrap_or(group.cpu);
+        let mut counts = cumulative(group, at, (enabled, running), values);
+        counts.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
             // This is the sample of one group, at its own time: how long other groups had run by then is not known.
-            told.enabled = told.running;
+            counts.enabled = counts.running;
         }
         self.ledger
-            .tell(owner, group.tree, group.cpu, group.set, &told)
+            .tell(owner, group.tree, group.cpu, group.set, &counts)
     }
 
     /// Reads what CPUs, control groups or whole trees have counted.
@@ -309,12 +309,12 @@ impl Follower {
     pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
         // With threads alive, or lost exits, the difference is not the root's alone; nor is it where other threads counted
         // something after their last report, or have reported nothing.
-        let all_told = self.ledger.alive() == 0
+        let all_reported = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.sorter.unheard == 0;
         let final_counts = self.final_counts >= self.forked;
         let only_root =
-            all_told && (final_counts || (self.forked == 0 && self.ledger.trees() == 1));
+            all_reported && (final_counts || (self.forked == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..counters.groups().len() {
@@ -323,7 +323,7 @@ impl Follower {
             let Some(group) = counters.groups().get(index) else {
                 continue;
             };
-            let told = cumulative(
+            let counts = cumulative(
                 group,
                 at,
                 (running, running),
@@ -331,7 +331,7 @@ impl Follower {
             );
             if let Some(own) = self
                 .ledger
-                .total(group.tree, group.cpu, group.set, &told, only_root)
+                .total(group.tree, group.cpu, group.set, &counts, only_root)
             {
                 let sums = rest
                     .entry((group.cpu, group.set))

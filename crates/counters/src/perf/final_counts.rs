@@ -54,9 +54,9 @@ fn try_telling() -> std::io::Result<bool> {
         std::thread::yield_now();
     }
     let mut bytes = Vec::new();
-    let mut told = false;
+    let mut reported = false;
     ring.drain(&mut bytes, |record| {
-        told |= matches!(parse(record), Record::Last { .. })
+        reported |= matches!(parse(record), Record::Last { .. })
     });
-    Ok(told)
+    Ok(reported)
 }

@@ -227,18 +227,18 @@ impl Every {
                 Record::Sample {
                     tid,
                     at,
-                    counts: told,
+                    counts: counted,
                     ..
                 } => {
                     taken += 1;
-                    let enabled = told.enabled;
-                    let running = told.running;
+                    let enabled = counted.enabled;
+                    let running = counted.running;
                     for count in counts.iter_mut() {
                         count.enabled_ns = enabled.saturating_sub(times.0);
                         count.running_ns = running.saturating_sub(times.1);
                     }
                     *times = (enabled, running);
-                    for ((place, before), value) in members.iter_mut().zip(told.values()) {
+                    for ((place, before), value) in members.iter_mut().zip(counted.values()) {
                         counts[*place].value = Some(value.saturating_sub(*before));
                         *before = value;
                     }

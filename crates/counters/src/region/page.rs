@@ -24,7 +24,7 @@ pub(super) struct Moment {
 pub(super) trait Hardware {
     /// A performance counter, by the number that the kernel tells less one.
     fn counter(&self, index: u32) -> u64;
-    /// The clock that times are told by.
+    /// The clock of times.
     fn clock(&self) -> u64;
 }
 
@@ -279,7 +279,7 @@ mod tests {
             None,
             "counters may not be read"
         );
-        assert_eq!(moment(&page(MAY_READ, 3), 7), None, "times cannot be told");
+        assert_eq!(moment(&page(MAY_READ, 3), 7), None, "times cannot be read");
     }
 
     #[test]

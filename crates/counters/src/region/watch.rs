@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_and_is_in_the_next_moment() {
+    fn what_does_not_fit_is_counted_and_is_in_the_next_moment() {
         let Some(mut every) = opened("page_faults", 1) else {
             return;
         };

@@ -18,7 +18,7 @@ use countersteer_model::profile::Profile;
 use countersteer_model::textfile::TextError;
 use countersteer_model::workload::{Workload, WorkloadProgram};
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// What one thread, or several that behave alike, did.
@@ -161,11 +161,11 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
             .collect();
         let known = known.join("; ");
         match name {
-            Some(name) => told(
+            Some(name) => failure(
                 Kind::Usage,
                 format!("there is no format `{name}`; known are {known}"),
             ),
-            None => told(
+            None => failure(
                 Kind::BadInput,
                 format!("{path} is of no kind that can be read: {known}"),
             ),
@@ -246,7 +246,7 @@ fn read_profile(name: &str) -> anyhow::Result<library::Text> {
         "there is no profile `{name}`: name a file, or one of {}",
         known.join(", ")
     );
-    Err(told(Kind::Missing, why))
+    Err(failure(Kind::Missing, why))
 }
 
 /// The file: only what differs from a program's defaults, under a sentence about its origin.

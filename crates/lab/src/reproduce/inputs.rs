@@ -7,7 +7,7 @@ use countersteer_model::topology::Topology;
 
 use super::programs::{first_cpu, shipped_profile};
 use super::values::Values;
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 /// Ratings by program and profile, and how far those of a program's inputs lie apart.
 pub fn inputs(
@@ -48,5 +48,5 @@ fn signature(name: &str) -> anyhow::Result<Signature> {
     let profile = shipped_profile(&path)?;
     let whole = 0.0..profile.instructions() as f64;
     countersteer_sim::progress::signature(&profile, whole)
-        .ok_or_else(|| told(Kind::BadInput, format!("`{path}` is not recorded")))
+        .ok_or_else(|| failure(Kind::BadInput, format!("`{path}` is not recorded")))
 }

@@ -14,7 +14,7 @@ use super::programs::{Cast, Member, lone, pinned, short};
 use super::slices::Slices;
 use super::values::Values;
 use super::{models, occupancy, over_time, speed, tools, turns, windows};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::{self, Experiment, Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
 
@@ -113,7 +113,7 @@ fn run(
 /// Events by name.
 fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     let event = |name: &String| {
-        Event::by_name(name).ok_or_else(|| told(Kind::BadInput, format!("no event is `{name}`")))
+        Event::by_name(name).ok_or_else(|| failure(Kind::BadInput, format!("no event is `{name}`")))
     };
     names.iter().map(event).collect()
 }
@@ -371,9 +371,9 @@ fn add_ratios(
 fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
     let cpus: CpuSet = list
         .parse()
-        .map_err(|e: BadCpuList| told(Kind::BadInput, format!("`cpus = \"{list}\"`: {e}")))?;
+        .map_err(|e: BadCpuList| failure(Kind::BadInput, format!("`cpus = \"{list}\"`: {e}")))?;
     let cpus: Vec<String> = cpus.iter().map(|c| c.to_string()).collect();
-    let few = |_| told(Kind::BadInput, "pairs need two CPUs");
+    let few = |_| failure(Kind::BadInput, "pairs need two CPUs");
     cpus.try_into().map_err(few)
 }
 

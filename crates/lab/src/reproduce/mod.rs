@@ -27,7 +27,7 @@ use self::case::{Case, CaseFile, Method};
 pub use self::document::{html, markdown, section};
 pub use self::judge::{Judged, Verdict};
 use self::programs::{Cast, Traced};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::Fidelity;
 use crate::library;
 
@@ -130,7 +130,7 @@ impl Catalogue {
             wanted.extend(found);
             if wanted.len() == before {
                 let why = format!("there is no case `{name}`; `steer reproduce list` names them");
-                return Err(told(Kind::Missing, why));
+                return Err(failure(Kind::Missing, why));
             }
         }
         Ok(wanted.into_iter().map(|row| &self.cases[row]).collect())

@@ -4,7 +4,7 @@ use countersteer_model::models::shipped;
 use countersteer_model::topology::Topology;
 
 use super::values::Values;
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 
 /// Correlations of a target's models, by core type, as their files state them; `steer model eval` measures them anew.
 ///
@@ -19,7 +19,7 @@ pub fn measure(topology: &Topology, target: &str) -> anyhow::Result<Values> {
         let file = of_machine.find(|f| f.target.name() == target);
         let file = file.ok_or_else(|| {
             let why = format!("no model of {target} is shipped for {}", core_type.name);
-            told(Kind::Missing, why)
+            failure(Kind::Missing, why)
         })?;
         values.add_row(&core_type.name);
         values.add(&core_type.name, target, "r", file.judged.r);

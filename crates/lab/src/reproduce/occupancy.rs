@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use super::programs::{Cast, short};
 use super::values::Values;
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
 /// Time during which the cache fills.
@@ -110,7 +110,7 @@ fn llc_bytes(machine: &LoadedMachine) -> anyhow::Result<f64> {
     let last = caches.iter().max_by_key(|cache| cache.level);
     let last = last.ok_or_else(|| {
         let why = format!("machine {} shares no cache", machine.machine.name);
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     Ok(last.size_kib * 1024.0)
 }

@@ -14,7 +14,7 @@ use countersteer_model::units::CpuId;
 use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::experiment::{Fidelity, SimOptions};
 use crate::plan::{self, Loaded};
 
@@ -128,7 +128,7 @@ impl Cast {
 
     pub fn mix(&self, name: &str) -> anyhow::Result<&Mix> {
         let known = self.mixes.get(name);
-        known.ok_or_else(|| told(Kind::Missing, format!("mixes.toml has no mix `{name}`")))
+        known.ok_or_else(|| failure(Kind::Missing, format!("mixes.toml has no mix `{name}`")))
     }
 
     /// The programs of a mix, one copy each.
@@ -148,7 +148,7 @@ impl Cast {
         let known = self.programs.get(program);
         known.ok_or_else(|| {
             let why = format!("programs.toml has no program `{program}`");
-            told(Kind::Missing, why)
+            failure(Kind::Missing, why)
         })
     }
 
@@ -201,7 +201,7 @@ impl Cast {
                 let why = format!(
                     "{shown} is missing: record the program of demo/programs.tsv with that name by `steer trace record -o {shown} -- COMMAND`"
                 );
-                return Err(told(Kind::Missing, why));
+                return Err(failure(Kind::Missing, why));
             }
             let path = std::path::absolute(&path)?;
             let text = crate::traces::open(&path)?.0;
@@ -262,16 +262,16 @@ pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
 
 /// The first CPU of a core group or list.
 pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
-    let cpus = cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
+    let cpus = cpus_of(place, topology).map_err(|why| failure(Kind::BadInput, why))?;
     let first = cpus.lowest();
-    first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))
+    first.ok_or_else(|| failure(Kind::BadInput, format!("`{place}` has no CPU")))
 }
 
 /// A shipped profile, by its path below `profiles/`.
 pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
     let text = crate::library::shipped_profile(path).ok_or_else(|| {
         let why = format!("there is no shipped profile `{path}`");
-        told(Kind::Missing, why)
+        failure(Kind::Missing, why)
     })?;
     Ok(Profile::parse(&text.path, &text.text)?)
 }

@@ -63,7 +63,7 @@ impl Slices {
         }
     }
 
-    /// All measures that can be told.
+    /// All measures that are known.
     pub fn values(&self) -> Vec<(&'static str, f64)> {
         let lines = self.lines.as_slice();
         let early = &lines[..lines.len().min(EARLY)];

@@ -130,8 +130,8 @@ impl VirtualCounters {
                 .iter()
                 .find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
             if let (Place::Thread(tid), Some(counter)) = (&value.place, counter) {
-                let told = (*counter, value.column.kind, value.value * counter.units);
-                values.entry(ThreadId(*tid)).or_default().push(told);
+                let read = (*counter, value.column.kind, value.value * counter.units);
+                values.entry(ThreadId(*tid)).or_default().push(read);
             }
         }
         // Backwards: the last one of each thread comes first.

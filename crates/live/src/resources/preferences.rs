@@ -65,7 +65,7 @@ impl Preferences {
         }
     }
 
-    /// Whether a CPU has a preference that can be told.
+    /// Whether a CPU has a preference that can be set.
     pub(super) fn exist(&mut self, cpu: u32) -> bool {
         let root = &self.root;
         self.cpus

@@ -18,7 +18,7 @@ use countersteer_sysfs::unavailable::Unavailable;
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
 
-/// What could not be done, in words that are told once, with how often.
+/// What could not be done, in words that are reported once, with how often.
 pub(super) type Refused = BTreeMap<String, u32>;
 
 /// A class with its group.

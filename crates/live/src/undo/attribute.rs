@@ -248,12 +248,12 @@ mod tests {
     impl Thread {
         fn start() -> Self {
             let (end, wait) = channel::<()>();
-            let (tell, told) = channel();
+            let (tell, sent) = channel();
             std::thread::spawn(move || {
                 let _ = tell.send(nix::unistd::gettid().as_raw() as u32);
                 let _ = wait.recv();
             });
-            let tid = told.recv().unwrap();
+            let tid = sent.recv().unwrap();
             Self { tid, _end: end }
         }
 

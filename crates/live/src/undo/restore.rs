@@ -23,8 +23,8 @@ pub fn restore(folder: &Path) -> Result<Restored, JournalError> {
     restore_of(folder, None)
 }
 
-/// Undoes what the engines of a process that has ended have left in a folder, as its cleanup process. Nobody is there to be told of
-/// failures: what could not be undone stays for [`restore`].
+/// Undoes what the engines of a process that has ended have left in a folder, as its cleanup process. Failures are not
+/// reported: what could not be undone stays for [`restore`].
 pub fn restore_after(folder: &Path, engine: u32) {
     let _ = restore_of(folder, Some(engine));
 }

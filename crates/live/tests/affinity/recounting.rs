@@ -96,7 +96,7 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
         stat.split(' ').next().unwrap().parse::<u64>().unwrap()
     };
     let since = ran();
-    let mut told = 0;
+    let mut counted = 0;
     let mut turns = [0; 2];
     let mut until = engine.observe(&WATCH, Nanos::ZERO).unwrap().at;
     for period in 1..=45 {
@@ -109,15 +109,15 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
         until = seen.at;
         for sample in seen.samples.iter() {
             assert_eq!(sample.sets(), 2);
-            told += sample.running.0;
+            counted += sample.running.0;
             turns[sample.set as usize] += 1;
         }
     }
     let passed = begun.elapsed().as_nanos() as u64;
     // No thread runs for longer than the time that passes. From below, the kernel's own sum is the measure, which leaves out what
     // a hypervisor takes and so is no measure from above; between two turns nothing is counted.
-    assert!(told <= passed, "{told} ns of {passed}");
-    let share = told as f64 / (ran() - since) as f64;
+    assert!(counted <= passed, "{counted} ns of {passed}");
+    let share = counted as f64 / (ran() - since) as f64;
     assert!(share > 0.7, "{share}");
     assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
 }

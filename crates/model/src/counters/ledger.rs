@@ -155,20 +155,20 @@ impl Ledger {
         let Owner::Thread { tid, .. } = owner else {
             return;
         };
-        let told = |thread: &Thread| {
+        let reported = |thread: &Thread| {
             thread
                 .slots
                 .iter()
-                .map(|slot| slot.as_told(at))
+                .map(|slot| slot.as_reported(at))
                 .collect::<Vec<_>>()
         };
-        let mut slots = self.threads.get(&before).map_or_else(Vec::new, told);
+        let mut slots = self.threads.get(&before).map_or_else(Vec::new, reported);
         // The former owner of this number may be the root of a tree that is not over: its part of that tree's total is kept.
         let own = self
             .threads
             .get(&tid)
             .filter(|_| self.is_root.contains(&tid))
-            .map_or_else(Vec::new, told);
+            .map_or_else(Vec::new, reported);
         slots.extend(own.into_iter().filter(|slot| slot.own));
         let mut trees_before = self
             .threads
@@ -246,9 +246,9 @@ impl Ledger {
         tree: u32,
         cpu: CpuId,
         set: u32,
-        told: &Cumulative<'_>,
+        cumulative: &Cumulative<'_>,
     ) -> bool {
-        self.take_in(owner, (tree, cpu, set), told, false)
+        self.take_in(owner, (tree, cpu, set), cumulative, false)
     }
 
     /// The same; with `of_root` for the root of the tree, whichever thread has its number now.
@@ -256,7 +256,7 @@ impl Ledger {
         &mut self,
         owner: Owner,
         (tree, cpu, set): (u32, CpuId, u32),
-        told: &Cumulative<'_>,
+        cumulative: &Cumulative<'_>,
         of_root: bool,
     ) -> bool {
         let tid = if let Owner::Thread { tid, .. } = owner {
@@ -281,7 +281,7 @@ impl Ledger {
                 unknown = true;
                 let new = Thread {
                     owner: Some(owner),
-                    forked: told.at,
+                    forked: cumulative.at,
                     unannounced: true,
                     ..Thread::default()
                 };
@@ -291,7 +291,7 @@ impl Ledger {
         let found = thread.slot((tree, cpu, set), of_root);
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
-            slot.reset((cpu.0, set, tree), told.values.len(), thread.forked);
+            slot.reset((cpu.0, set, tree), cumulative.values.len(), thread.forked);
             slot.core_type = core_types.get(cpu.index()).copied().unwrap_or_default();
             slot.present = present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
             slot.own = if thread.trees_before.contains(&tree) {
@@ -307,16 +307,16 @@ impl Ledger {
         let shared = (!slot.own && tree != NO_TREE).then(|| {
             others
                 .entry((tree, cpu.0, set))
-                .or_insert_with(|| vec![0; TIMES + told.values.len()])
+                .or_insert_with(|| vec![0; TIMES + cumulative.values.len()])
         });
         let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
         let (times, values) = slot.counts.split_at_mut(TIMES);
         // The clock and the counts of a PMU come one after the other: a thread has run at least as long as it has counted.
-        let enabled = told.enabled.0.max(told.running.0).max(times[1]);
-        slot.dirty |= advance(times, &[enabled, told.running.0], time_sums);
-        slot.dirty |= advance(values, told.values, value_sums);
-        slot.at = slot.at.max(told.at);
-        slot.seen_on = told.seen_on;
+        let enabled = cumulative.enabled.0.max(cumulative.running.0).max(times[1]);
+        slot.dirty |= advance(times, &[enabled, cumulative.running.0], time_sums);
+        slot.dirty |= advance(values, cumulative.values, value_sums);
+        slot.at = slot.at.max(cumulative.at);
+        slot.seen_on = cumulative.seen_on;
         if slot.dirty && !std::mem::replace(&mut thread.dirty, true) {
             dirty.push(tid);
         }
@@ -357,7 +357,7 @@ impl Ledger {
                 .unwrap_or(Owner::Rest);
             let enabled = Nanos(own[0]);
             let running = Nanos(own[1]);
-            let told = Cumulative {
+            let cumulative = Cumulative {
                 at: total.at,
                 seen_on: cpu,
                 enabled,
@@ -365,7 +365,7 @@ impl Ledger {
                 values: &own[TIMES..],
             };
             if own.iter().any(|v| *v > 0) {
-                self.take_in(owner, (tree, cpu, set), &told, true);
+                self.take_in(owner, (tree, cpu, set), &cumulative, true);
             }
             return None;
         }
@@ -375,7 +375,7 @@ impl Ledger {
         {
             own.iter_mut()
                 .zip(&slot.counts)
-                .for_each(|(v, told)| *v = v.saturating_sub(*told));
+                .for_each(|(v, counted)| *v = v.saturating_sub(*counted));
         }
         own.iter().any(|v| *v > 0).then_some(own)
     }

@@ -122,7 +122,7 @@ fn models(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Names that core groups of other kinds have; a core type of that name could not be told from them.
+/// Names that core groups of other kinds have; a core type of that name could not be distinguished from them.
 fn is_group_name(name: &str) -> bool {
     let counted = ["llc", "node", "socket", "core", "cpu"].iter().any(|kind| {
         name.strip_prefix(kind)

@@ -288,7 +288,7 @@ mod tests {
             small(110.0),
             small(205.0),
         ]);
-        let told = shown(&samples);
+        let seen = shown(&samples);
         let expected = [
             (Some(1.56), Some(0.0)),
             (Some(2.14), Some(0.0)),
@@ -296,7 +296,7 @@ mod tests {
             (Some(2.14), Some(2.0)),
             (Some(2.14), Some(0.0)),
         ];
-        assert_eq!(told[2..], expected);
+        assert_eq!(seen[2..], expected);
     }
 
     #[test]

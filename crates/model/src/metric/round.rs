@@ -121,12 +121,12 @@ impl Rounds {
         if self.models.is_empty() {
             self.models = step_models(&self.topology);
         }
-        let told_by = self
+        let feature = self
             .models
             .get(sample.core_type.index())
             .and_then(|model| model.features.first());
         // A thread that did nothing belongs nowhere; a set that cannot tell belongs anywhere.
-        let tells = told_by.filter(|f| {
+        let tells = feature.filter(|f| {
             sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
         });
         let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
@@ -183,11 +183,11 @@ mod tests {
     }
 
     /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
-    fn told(samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
-        told_by(Rounds::new(topology(SMT)), samples)
+    fn seen(samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+        seen_by(Rounds::new(topology(SMT)), samples)
     }
 
-    fn told_by(mut rounds: Rounds, samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+    fn seen_by(mut rounds: Rounds, samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
         let mut tell = |sample: &Samples| {
             let round = rounds.add(ThreadId(7), sample.row(0).unwrap());
             let per_mega = |event| {
@@ -216,7 +216,7 @@ mod tests {
             (true, Some(5.0), Some(3.0)),
             (true, Some(6.0), Some(3.0)),
         ];
-        assert_eq!(told(&samples), wanted);
+        assert_eq!(seen(&samples), wanted);
     }
 
     #[test]
@@ -226,9 +226,9 @@ mod tests {
             sample(0, 0, 1.0, 6.0),
             sample(0, 0, 1.0, 7.0),
         ];
-        let told = told(&twice);
-        assert!(told.iter().all(|(whole, ..)| !whole), "{told:?}");
-        assert_eq!(told[2].1, Some(7.0), "the newest counts");
+        let seen = seen(&twice);
+        assert!(seen.iter().all(|(whole, ..)| !whole), "{seen:?}");
+        assert_eq!(seen[2].1, Some(7.0), "the newest counts");
     }
 
     #[test]
@@ -239,15 +239,15 @@ mod tests {
             sample(0, 0, 2.1, 6.0),
             sample(1, 0, 2.0, 4.0),
         ];
-        let whole: Vec<bool> = told(&samples).iter().map(|t| t.0).collect();
+        let whole: Vec<bool> = seen(&samples).iter().map(|t| t.0).collect();
         assert_eq!(whole, [false, false, true, true]);
-        assert_eq!(told(&samples)[1], (false, None, Some(3.0)));
+        assert_eq!(seen(&samples)[1], (false, None, Some(3.0)));
     }
 
     #[test]
     fn without_the_check_phases_are_mixed() {
         let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 2.0, 3.0)];
-        let mixed = told_by(Rounds::new(topology(SMT)).blind(), &samples);
+        let mixed = seen_by(Rounds::new(topology(SMT)).blind(), &samples);
         assert_eq!(mixed[1], (true, Some(5.0), Some(3.0)));
     }
 
@@ -265,14 +265,14 @@ mod tests {
             (true, Some(5.0), Some(4.0)),
             (true, Some(2.0), Some(3.0)),
         ];
-        assert_eq!(told(&samples), wanted);
+        assert_eq!(seen(&samples), wanted);
     }
 
     #[test]
     fn who_did_nothing_neither_breaks_a_round_nor_belongs_to_it() {
         let mut idle = sample(1, 0, 0.0, 0.0);
         idle.set(0, Event::Instructions, 0.0);
-        let wholes = told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)])
+        let wholes = seen(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)])
             .iter()
             .map(|t| t.0)
             .collect::<Vec<_>>();
@@ -283,21 +283,21 @@ mod tests {
     fn sets_that_cannot_tell_phases_belong_to_any() {
         let counts = [(Event::Instructions, 1e6), (Event::BranchMisses, 9.0)];
         let blind = || counted(2, 1, 0, &counts);
-        let told = told(&[
+        let seen = seen(&[
             sample(0, 0, 1.0, 5.0),
             blind(),
             sample(0, 0, 3.0, 6.0),
             blind(),
         ]);
-        assert_eq!(told[1], (true, Some(5.0), Some(9.0)));
-        assert_eq!((told[2].0, told[3].0), (false, true));
+        assert_eq!(seen[1], (true, Some(5.0), Some(9.0)));
+        assert_eq!((seen[2].0, seen[3].0), (false, true));
     }
 
     #[test]
     fn other_sets_begin_anew() {
         let alone = of_sets(1, 0, 0, 1.0, 5.0);
         let three = of_sets(3, 1, 0, 1.0, 5.0);
-        let told = told(&[
+        let seen = seen(&[
             sample(0, 0, 1.0, 4.0),
             three,
             sample(1, 0, 1.0, 3.0),
@@ -305,7 +305,7 @@ mod tests {
             alone,
             sample(0, 0, 1.0, 1.0),
         ]);
-        let wholes: Vec<bool> = told.iter().map(|t| t.0).collect();
+        let wholes: Vec<bool> = seen.iter().map(|t| t.0).collect();
         assert_eq!(wholes, [false, false, false, true, true, false]);
     }
 }

@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(factor(0.5, 0.0), Some(2.25));
         assert_eq!(factor(3.0, 0.0), Some(1.5));
         assert_eq!(factor(3.0, 0.005), Some(1.25));
-        // Never below what can be told from "unknown".
+        // Never below what can be distinguished from "unknown".
         assert_eq!(factor(3.0, 0.5), Some(1.0 / 65536.0));
         assert_eq!(factor_of(&model, &[(Event::Cycles, 5.0)]), None);
         // What is not counted adds nothing, not what none of it would add.

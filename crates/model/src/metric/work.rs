@@ -1,7 +1,7 @@
 //! Speed-up factors by work done: what a thread says it gets done in a second on the fastest core type over that on the slowest.
 //!
 //! Unlike factors by instructions these need no counter, and they know that a thread which mostly sleeps gains little by a fast
-//! core, as well as that one which spins gets nothing done (progress told by the program: Hoffmann et al., "Application
+//! core, as well as that one which spins gets nothing done (progress reported by the program: Hoffmann et al., "Application
 //! Heartbeats", ICAC 2010). A second is one of wall time. Assumes: a thread waits as long for a CPU of either type, so with many
 //! more threads than CPUs factors shrink, for all alike. They are as honest as the program.
 

@@ -45,7 +45,7 @@ pub(super) struct Found {
     pub by_group: Vec<Vec<f64>>,
 }
 
-/// The groups that alternatives are told apart by: core types and last-level caches, where there are several.
+/// The groups that distinguish alternatives: core types and last-level caches, where there are several.
 pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
     let several = |by| {
         Some(topology.groups_by(by))

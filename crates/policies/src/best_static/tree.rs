@@ -5,7 +5,7 @@
 //!
 //! Domains nest from memory domains and sockets over shared caches to core types, cores and CPUs. Two subtrees of one
 //! parent with the same shape can be swapped without changing any prediction, so of those still empty only the first has
-//! to be tried. Threads are told apart, so every mapping is met exactly once up to such swaps.
+//! to be tried. Threads are distinguished, so every mapping is met exactly once up to such swaps.
 
 use std::collections::BTreeMap;
 

@@ -84,8 +84,8 @@ struct Contention {
     caches: Caches,
     /// By thread.
     evidence: Vec<Evidence>,
-    /// By thread: the spot it was told, and the group.
-    told: Vec<(ThreadId, Spot, GroupId)>,
+    /// By thread: the spot where it was placed, and the group.
+    placed: Vec<(ThreadId, Spot, GroupId)>,
     /// End of the last interval.
     mapped: Nanos,
     /// Measurements count from here on.
@@ -120,7 +120,7 @@ impl Contention {
             split: Split::of(params, &caches, topology)?,
             caches,
             evidence: Vec::new(),
-            told: Vec::new(),
+            placed: Vec::new(),
             mapped: Nanos::ZERO,
             counted: Nanos::ZERO,
             settle: Settle::default(),
@@ -245,12 +245,12 @@ impl Contention {
             // Nothing was measured yet: threads stay where they were launched.
             return Vec::new();
         }
-        // For whoever was never told anything, the place it runs at counts.
+        // For a thread that was never placed, the spot where it runs counts.
         let near: Vec<Spot> = running
             .iter()
             .map(|s| {
-                let told = self.spot(s.info.id);
-                told.unwrap_or_else(|| self.caches.spot(s.info.cpu))
+                let placed = self.spot(s.info.id);
+                placed.unwrap_or_else(|| self.caches.spot(s.info.cpu))
             })
             .collect();
         match self.settle.judge(&near, &ipc) {
@@ -281,8 +281,8 @@ impl Contention {
     }
 
     fn spot(&self, thread: ThreadId) -> Option<Spot> {
-        let row = self.told.binary_search_by_key(&thread, |t| t.0);
-        row.ok().map(|row| self.told[row].1)
+        let row = self.placed.binary_search_by_key(&thread, |t| t.0);
+        row.ok().map(|row| self.placed[row].1)
     }
 
     /// Placements of those whose group changed.
@@ -297,7 +297,7 @@ impl Contention {
         let mut loads = vec![0.0; self.caches.rows.len()];
         let each = spots.iter().zip(demand);
         each.for_each(|((row, _), d)| loads[*row] += d);
-        let mut told = Vec::with_capacity(running.len());
+        let mut placed = Vec::with_capacity(running.len());
         let mut placements = Vec::new();
         for ((who, &(row, slot)), demand) in running.iter().zip(spots).zip(demand) {
             let thread = who.info.id;
@@ -307,9 +307,9 @@ impl Contention {
             } else {
                 cache.group
             };
-            told.push((thread, (row, slot), group));
-            let known = self.told.binary_search_by_key(&thread, |t| t.0);
-            let same = known.is_ok_and(|r| self.told[r].2 == group);
+            placed.push((thread, (row, slot), group));
+            let known = self.placed.binary_search_by_key(&thread, |t| t.0);
+            let same = known.is_ok_and(|r| self.placed[r].2 == group);
             if !same || !who.info.allowed.is_subset(&self.topology.group(group).cpus) {
                 let reason = self.reason(who, row, *demand, &loads, rule);
                 placements.push(ThreadPlacement::new(thread, Target::Group(group), reason));
@@ -318,12 +318,12 @@ impl Contention {
         // Those that sleep keep their places.
         let asleep = |old: &&(ThreadId, Spot, GroupId)| {
             let known = self.evidence.binary_search_by_key(&old.0, |e| e.thread);
-            known.is_ok() && told.binary_search_by_key(&old.0, |t| t.0).is_err()
+            known.is_ok() && placed.binary_search_by_key(&old.0, |t| t.0).is_err()
         };
-        let kept: Vec<_> = self.told.iter().filter(asleep).copied().collect();
-        told.extend(kept);
-        told.sort_unstable_by_key(|t| t.0);
-        self.told = told;
+        let kept: Vec<_> = self.placed.iter().filter(asleep).copied().collect();
+        placed.extend(kept);
+        placed.sort_unstable_by_key(|t| t.0);
+        self.placed = placed;
         placements
     }
 

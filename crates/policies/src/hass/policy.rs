@@ -26,7 +26,7 @@ struct Member {
     /// CPU time when it last looked.
     looked_s: f64,
     active: bool,
-    told: bool,
+    placed: bool,
 }
 
 /// What a change is worth, in ratings: to all threads concerned, to the thread that makes it, and to its partner.
@@ -103,7 +103,7 @@ impl Hass {
             },
             looked_s,
             active: false,
-            told: false,
+            placed: false,
         }
     }
 
@@ -320,7 +320,7 @@ impl Hass {
             return;
         };
         let from = std::mem::replace(&mut member.home, to);
-        member.told &= from == to;
+        member.placed &= from == to;
         let weight = member.weight;
         if from != to {
             self.leave(id, from, weight);
@@ -468,7 +468,7 @@ impl Policy for Hass {
             let Some(member) = self.members.get_mut(&info.id) else {
                 continue;
             };
-            if std::mem::replace(&mut member.told, true) {
+            if std::mem::replace(&mut member.placed, true) {
                 continue;
             }
             let member = &self.members[&info.id];

@@ -290,7 +290,7 @@ impl Policy for Hsf {
         let turned = self.take_turns(view, &all, &programs, &mut ranks);
         let wanted: Vec<(&ThreadInfo, usize)> =
             all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
-        let told = self.slots.assign(&wanted, true);
+        let moves = self.slots.assign(&wanted, true);
         let place = |(row, group): (usize, GroupId)| {
             let c = &all[row];
             let rank = ranks[row];
@@ -301,7 +301,7 @@ impl Policy for Hsf {
                 ..placed
             }
         };
-        let threads = told.into_iter().map(place).collect();
+        let threads = moves.into_iter().map(place).collect();
         self.remember(&all, &ranks, turned);
         Placement {
             threads,

@@ -87,8 +87,8 @@ struct Known {
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     pub seen: u32,
-    /// What it was last told, and how often without effect.
-    pub told: GroupId,
+    /// Where it was last placed, and how often without effect.
+    pub placed: GroupId,
     pub tries: u8,
     kinds: Vec<Known>,
     level: f64,
@@ -135,7 +135,7 @@ impl Estimate {
     pub fn new(kinds: usize) -> Self {
         Self {
             seen: 0,
-            told: GroupId(0),
+            placed: GroupId(0),
             tries: 0,
             kinds: vec![Known::default(); kinds],
             level: 0.0,

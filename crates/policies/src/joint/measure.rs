@@ -10,7 +10,7 @@ use super::estimate::{Estimate, Seen};
 use super::policy::{Joint, METRICS};
 use super::predict::{TRAFFIC, crowding, load_factor};
 
-/// Part of an interval that must be spent where a thread was told to be, or it says nothing.
+/// Part of an interval that must be spent where a thread was placed, or it says nothing.
 const WHOLE: f64 = 0.95;
 /// A cache with at least this part free has room to spare.
 const ROOMY: f64 = 0.1;
@@ -30,7 +30,7 @@ struct Reading {
     nj: Option<f64>,
     /// CPU time in the interval.
     ran_s: f64,
-    /// All but all of it where the thread was told to be.
+    /// All but all of it where the thread was placed.
     whole: bool,
 }
 
@@ -48,11 +48,11 @@ impl Joint {
         let mut types: Vec<_> = kinds.map(|k| k.core_type).collect();
         types.dedup();
         let ran_s = types.iter().map(|t| usage.last_cpu_s(*t)).sum();
-        let told = self
-            .told
+        let kind = self
+            .placed
             .get(&thread)
             .map(|(spot, _)| self.places.spots[*spot].kind);
-        let there_s = told.map_or(0.0, |kind| {
+        let there_s = kind.map_or(0.0, |kind| {
             usage.last_cpu_s(self.places.kinds[kind].core_type)
         });
         Some(Reading {
@@ -72,7 +72,7 @@ impl Joint {
     pub(super) fn note(&mut self, view: &View<'_>, stirred: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.threads.retain(|id, _| alive(id));
-        self.told.retain(|id, _| alive(id));
+        self.placed.retain(|id, _| alive(id));
         self.light.retain(|id, _| alive(id));
         self.bans.retain(|(id, _), _| alive(id));
         let passed_s = view.now.since(self.last).as_secs_f64();
@@ -93,7 +93,8 @@ impl Joint {
         let room = self.measure_load(&readings, passed_s);
         for (id, reading) in readings.iter().filter(|(_, r)| r.whole) {
             // The interval in which a thread moved tells of two places.
-            let Some(&(spot, _)) = self.told.get(id).filter(|(_, since)| *since < self.last) else {
+            let Some(&(spot, _)) = self.placed.get(id).filter(|(_, since)| *since < self.last)
+            else {
                 continue;
             };
             let seen = self.seen(*id, spot, reading, &readings, &room);
@@ -109,7 +110,7 @@ impl Joint {
         let mut lines = vec![0.0; self.places.caches.len()];
         let mut traffic = vec![0.0; self.places.memory.len()];
         for (id, reading) in readings {
-            let Some((spot, _)) = self.told.get(id) else {
+            let Some((spot, _)) = self.placed.get(id) else {
                 continue;
             };
             lines[self.places.llc(*spot)] += reading.lines.unwrap_or(f64::INFINITY);
@@ -145,7 +146,7 @@ impl Joint {
         let mut others = 0;
         let mut ips = 0.0;
         if place.ways > 1 {
-            for (other, at) in &self.told {
+            for (other, at) in &self.placed {
                 if *other != id
                     && at.0 == spot
                     && let Some(r) = readings.get(other)

@@ -152,13 +152,13 @@ impl Kind {
         let last = latency_ns.last().copied().unwrap_or(0.0);
         latency_ns.push(last + topology.memory[cpu.memory as usize].latency_ns.max(1.0));
         // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
-        let told = topology
+        let distinguished = topology
             .core_types
             .windows(2)
             .any(|pair| pair[0].capacity != pair[1].capacity);
         Self {
             core_type: cpu.core_type,
-            rating: if told {
+            rating: if distinguished {
                 f64::from(cpu.capacity.max(1))
             } else {
                 core.freq_ghz.max(1e-3)

@@ -76,7 +76,7 @@ const CANDIDATES: usize = 1_500;
 /// Threads that a search looks at: a few last-level caches' where there are more, and never more than the second.
 const WINDOW: usize = 96;
 const MOST_IN_WINDOW: usize = 256;
-/// How often a thread is told the same without effect.
+/// How often a thread is placed in the same group without effect.
 const MOST_TRIES: u8 = 3;
 /// Rearrangements tried per search that finds no single change.
 const KICKS: usize = 2;
@@ -100,8 +100,8 @@ pub(super) struct Joint {
     pub(super) explore: bool,
     pub(super) places: Places,
     pub(super) threads: BTreeMap<ThreadId, Estimate>,
-    /// Core of each thread that was told one, and since when.
-    pub(super) told: BTreeMap<ThreadId, (usize, Nanos)>,
+    /// Core of each thread that was given one, and since when.
+    pub(super) placed: BTreeMap<ThreadId, (usize, Nanos)>,
     /// Threads left to the kernel.
     pub(super) light: BTreeMap<ThreadId, Nanos>,
     /// The last changes, until it is known what came of them.
@@ -163,7 +163,7 @@ impl Joint {
             places,
             threads: BTreeMap::new(),
             inner: BTreeMap::new(),
-            told: BTreeMap::new(),
+            placed: BTreeMap::new(),
             light: BTreeMap::new(),
             trial: None,
             bans: BTreeMap::new(),
@@ -179,13 +179,13 @@ impl Joint {
         let mut load = vec![0usize; self.places.spots.len()];
         let mut behind = vec![0usize; self.places.caches.len()];
         let keeps: Vec<ThreadId> = heavy.iter().map(|t| t.id).collect();
-        self.told.retain(|id, _| keeps.binary_search(id).is_ok());
-        for (spot, _) in self.told.values() {
+        self.placed.retain(|id, _| keeps.binary_search(id).is_ok());
+        for (spot, _) in self.placed.values() {
             load[*spot] += 1;
             behind[self.places.llc(*spot)] += 1;
         }
         for info in heavy {
-            if self.told.contains_key(&info.id) {
+            if self.placed.contains_key(&info.id) {
                 continue;
             }
             let cost = |spot: &usize| {
@@ -203,7 +203,7 @@ impl Joint {
             if let Some(spot) = (0..self.places.spots.len()).min_by_key(cost) {
                 load[spot] += 1;
                 behind[self.places.llc(spot)] += 1;
-                self.told.insert(info.id, (spot, now));
+                self.placed.insert(info.id, (spot, now));
             }
         }
     }
@@ -234,7 +234,7 @@ impl Joint {
         }
         let mut behind: BTreeMap<usize, Vec<&ThreadInfo>> = BTreeMap::new();
         for info in heavy {
-            if let Some((spot, _)) = self.told.get(&info.id) {
+            if let Some((spot, _)) = self.placed.get(&info.id) {
                 behind.entry(self.places.llc(*spot)).or_default().push(info);
             }
         }
@@ -251,12 +251,12 @@ impl Joint {
     /// Mean speeds since the last search, share of the CPU included.
     fn reached(&mut self) -> BTreeMap<ThreadId, f64> {
         let mut load = vec![0usize; self.places.spots.len()];
-        self.told.values().for_each(|(spot, _)| load[*spot] += 1);
+        self.placed.values().for_each(|(spot, _)| load[*spot] += 1);
         let share =
             |spot: usize| (self.places.spots[spot].ways as f64 / load[spot].max(1) as f64).min(1.0);
-        let told = &self.told;
+        let placed = &self.placed;
         let reached = |(id, estimate): (&ThreadId, &mut Estimate)| {
-            let spot = told.get(id)?.0;
+            let spot = placed.get(id)?.0;
             Some((*id, estimate.lately()? * share(spot)))
         };
         self.threads.iter_mut().filter_map(reached).collect()
@@ -281,8 +281,8 @@ impl Joint {
             let ban = self.bans.entry((id, self.site(to))).or_insert((now, HOLD));
             ban.1 = (ban.1 * 2).min(MOST_HOLD);
             ban.0 = now + Nanos::from_millis(ban.1);
-            if let Some(told) = self.told.get_mut(&id).filter(|told| told.0 == to) {
-                *told = (from, now);
+            if let Some(placed) = self.placed.get_mut(&id).filter(|placed| placed.0 == to) {
+                *placed = (from, now);
             }
         }
         true
@@ -294,7 +294,7 @@ impl Joint {
             load: vec![0; self.places.spots.len()],
             traffic: self.traffic.clone(),
         };
-        for (id, (spot, _)) in &self.told {
+        for (id, (spot, _)) in &self.placed {
             if window.binary_search_by_key(id, |t| t.id).is_err() {
                 elsewhere.load[*spot] += 1;
             } else if let Some(estimate) = self.threads.get(id) {
@@ -328,7 +328,7 @@ impl Joint {
         let elsewhere = self.elsewhere(heavy);
         let before: Vec<usize> = heavy
             .iter()
-            .filter_map(|t| self.told.get(&t.id))
+            .filter_map(|t| self.placed.get(&t.id))
             .map(|t| t.0)
             .collect();
         let mut predictor = Predictor::new(&self.places, &subjects, before.clone(), elsewhere);
@@ -368,7 +368,7 @@ impl Joint {
             let (from, to) = (before[row], mapping[row]);
             if from != to {
                 trial.moved.push((info.id, from, to));
-                self.told.insert(info.id, (to, now));
+                self.placed.insert(info.id, (to, now));
                 if let Some(e) = self.threads.get_mut(&info.id) {
                     e.restless += 1.0;
                 }
@@ -384,18 +384,18 @@ impl Joint {
             (!trial.moved.is_empty() && self.objective == Objective::Throughput).then_some(trial);
     }
 
-    /// Placements of those that are not where they were told to be; who stays elsewhere is told a few times and then left alone.
+    /// Placements of threads that are not where they were placed; one that stays elsewhere is placed a few times and then left alone.
     fn tell(&mut self, heavy: &[&ThreadInfo], topology: &Topology) -> Vec<ThreadPlacement> {
-        let mut told = Vec::new();
+        let mut placements = Vec::new();
         for info in heavy {
             let (Some((spot, _)), Some(estimate)) =
-                (self.told.get(&info.id), self.threads.get_mut(&info.id))
+                (self.placed.get(&info.id), self.threads.get_mut(&info.id))
             else {
                 continue;
             };
             let group = self.places.spots[*spot].group;
-            if estimate.told != group {
-                (estimate.told, estimate.tries) = (group, 0);
+            if estimate.placed != group {
+                (estimate.placed, estimate.tries) = (group, 0);
             }
             if info.allowed.is_subset(&topology.group(group).cpus) {
                 estimate.tries = 0;
@@ -407,9 +407,9 @@ impl Joint {
                 continue;
             }
             let reason = reason(estimate, self.explore);
-            told.push(ThreadPlacement::new(info.id, Target::Group(group), reason));
+            placements.push(ThreadPlacement::new(info.id, Target::Group(group), reason));
         }
-        told
+        placements
     }
 }
 
@@ -445,7 +445,7 @@ impl Policy for Joint {
         }
         let mut threads = self.tell(&heavy, view.topology);
         for info in view.threads {
-            if self.told.contains_key(&info.id) {
+            if self.placed.contains_key(&info.id) {
                 self.light.remove(&info.id);
             } else if self.light.insert(info.id, view.now).is_none() {
                 let reason = Reason::rule("sleeps most of the time: the kernel places it");

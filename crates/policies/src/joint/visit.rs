@@ -32,14 +32,14 @@ impl Joint {
             return false;
         }
         self.visits += 1;
-        let rows = self.told.iter().map(|(id, (spot, _))| Row {
+        let rows = self.placed.iter().map(|(id, (spot, _))| Row {
             id: *id,
             at: *spot,
             lacks: (0..kinds).map(|kind| lacks(id, kind)).collect(),
         });
         let mut left = Left::new(rows.collect(), kinds);
         // Cores in use go round among the threads, those first that lack the kind; kinds of few cores choose first.
-        let mut free: Vec<usize> = self.told.values().map(|(spot, _)| *spot).collect();
+        let mut free: Vec<usize> = self.placed.values().map(|(spot, _)| *spot).collect();
         free.sort_by_key(|spot| {
             let kind = self.places.spots[*spot].kind;
             (self.places.kinds[kind].cores, kind, *spot)
@@ -49,7 +49,7 @@ impl Joint {
                 break;
             };
             if row.at != spot {
-                self.told.insert(row.id, (spot, now));
+                self.placed.insert(row.id, (spot, now));
             }
         }
         true

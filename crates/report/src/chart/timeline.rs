@@ -27,7 +27,7 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
     draw: by_cpu,
 };
 
-/// More rows than this are no longer told apart.
+/// More rows than this are no longer distinguished.
 const ROWS: usize = 64;
 
 fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {

@@ -88,7 +88,7 @@ impl Row<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of this form, whose times are those of the clock until it is told of an [origin](Self::since).
+    /// A writer of this form, whose times are those of the clock until it is given an [origin](Self::since).
     #[must_use]
     pub fn new(form: Form<'a>) -> Self {
         let columns = form.plan.columns();

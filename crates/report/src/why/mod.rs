@@ -64,7 +64,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         runnable: state.runnable,
         allowed: state.allowed.to_string(),
         policy: record.manifest.policy.clone(),
-        decision: decision.map(|d| told(record, &topology, d)),
+        decision: decision.map(|d| explained(record, &topology, d)),
         before: find::metrics(record, identity.id.0, at_ns, true),
         after: find::metrics(record, identity.id.0, at_ns, false),
         next_move: find::next_move(record, identity.id.0, at_ns),
@@ -100,7 +100,7 @@ fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
         .map(|(name, _)| name)
 }
 
-fn told(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
+fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
     let chosen = chosen(topology, d);
     let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure {
         name: name.to_string(),

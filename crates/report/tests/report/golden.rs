@@ -117,7 +117,7 @@ fn answers_by_program_and_by_thread() {
 }
 
 #[test]
-fn questions_without_an_answer_are_told_what_there_is() {
+fn questions_without_an_answer_are_answered_with_what_there_is() {
     let record = recorded();
     let error = why::why(&record, "firefox", 1.0).unwrap_err().to_string();
     assert!(

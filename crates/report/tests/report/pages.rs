@@ -125,7 +125,7 @@ fn waits_for_a_cpu_are_on_the_first_screen_with_percentiles_only_if_measured() {
 }
 
 #[test]
-fn a_run_on_a_real_machine_is_told_by_what_is_known() {
+fn a_run_on_a_real_machine_is_shown_by_what_is_known() {
     let html = page(&[live("linux"), live("aarr")], "Test");
     for part in [
         "programs took",

@@ -125,7 +125,7 @@ fn a_record_that_cannot_be_written_leaves_nothing() {
 }
 
 #[test]
-fn foreign_newer_and_damaged_folders_are_told_apart() {
+fn foreign_newer_and_damaged_folders_are_distinguished() {
     let scratch = Scratch::new("foreign");
     assert!(matches!(
         Record::load(&scratch.0.join("none")),
@@ -505,20 +505,20 @@ fn a_live_record_that_cannot_be_written_says_so_once_and_the_run_goes_on() {
     let dir = scratch.0.join("live.rec");
     let mut live = LiveCollector::begin(&dir, record.manifest.clone(), Detail::Everything).unwrap();
     fs::remove_dir_all(&dir).unwrap();
-    let mut told = Vec::new();
+    let mut failures = Vec::new();
     // Until the thread that writes has tried.
     for _ in 0..1000 {
         again(&record, &mut live);
-        told.extend(live.trouble());
-        if !told.is_empty() {
+        failures.extend(live.trouble());
+        if !failures.is_empty() {
             break;
         }
     }
     again(&record, &mut live);
-    told.extend(live.trouble());
+    failures.extend(live.trouble());
     assert!(
-        told.len() == 1 && told[0].contains("cannot write"),
-        "{told:?}"
+        failures.len() == 1 && failures[0].contains("cannot write"),
+        "{failures:?}"
     );
     assert!(
         live.finish(&record.manifest.outcome, BTreeMap::new(), None)

@@ -1,4 +1,4 @@
-//! What the model of Linux can be told.
+//! Configuration of the model of Linux.
 //!
 //! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 series, and [`Switch`].
 

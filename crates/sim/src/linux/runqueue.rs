@@ -36,7 +36,7 @@ pub(super) struct DomainState {
 #[derive(Clone, Debug)]
 pub(super) struct RunQueue {
     pub curr: u32,
-    /// Who runs as far as the outside was told.
+    /// The running thread, as last reported to the engine.
     pub shown: u32,
     pub waiting: VecDeque<Waiting>,
     /// Threads that want to run: waiting and running, delayed ones not.

@@ -1,6 +1,6 @@
 //! How far does each running thread get?
 //!
-//! [`ProgressModel`] is what the engine asks of a model: it is told which thread runs where since when, and says when
+//! [`ProgressModel`] is what the engine asks of a model: it is given which thread runs where since when, and says when
 //! threads finish their work, what their counters hold, what they occupy of the caches and what energy was spent. A model
 //! knows nothing about schedulers. [`analytic`] derives rates from program profiles, [`traced`] takes programs' accesses through
 //! simulated caches.

@@ -50,7 +50,8 @@ struct Attribution {
     ran: BTreeMap<(u32, CpuId), f64>,
     /// Threads whose time is read from /proc, until times come from counters.
     followed: BTreeMap<u32, Growing>,
-    told: bool,
+    /// Run times come from counters.
+    counted: bool,
 }
 
 impl Attribution {
@@ -70,7 +71,7 @@ impl Attribution {
             busy,
             ran,
             followed,
-            told: false,
+            counted: false,
         })
     }
 
@@ -125,7 +126,7 @@ impl Provider for Attribution {
                 .filter(|(cpu, _)| inside(cpu))
                 .map(|(_, s)| s)
                 .sum();
-            // The kernel's ticks are coarse: those who ran are told more exactly.
+            // The kernel's ticks are coarse: run times are more exact.
             let all_s = of_cpus.max(threads().map(|(_, s)| s).sum());
             for ((tid, _), s) in threads().filter(|(_, s)| **s > 0.0) {
                 *of_threads.entry(*tid).or_default() += zone.value * s / all_s;
@@ -143,7 +144,7 @@ impl Provider for Attribution {
     }
 
     fn follow(&mut self, tid: u32) {
-        if !self.told {
+        if !self.counted {
             self.followed.entry(tid).or_default();
         }
     }
@@ -153,7 +154,7 @@ impl Provider for Attribution {
     }
 
     fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos) {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.counted, true) {
             self.followed.clear();
         }
         *self.ran.entry((tid, cpu)).or_default() += time.as_secs_f64();
@@ -232,7 +233,7 @@ mod tests {
         own.ran(7, CpuId(0), Nanos::from_millis(300));
         own.ran(7, CpuId(2), Nanos::from_millis(500));
         own.ran(8, CpuId(1), Nanos::from_millis(100));
-        // Of the first package's 80 ticks half are nobody's; the second's clock is behind what was told.
+        // Of the first package's 80 ticks half are nobody's; the second's clock is behind the run times.
         machine(root.path(), [9, 3], [50, 30, 20, 0]);
         let energy = "thread_energy_j";
         let share = "energy_share_percent";

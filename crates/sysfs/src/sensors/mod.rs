@@ -67,7 +67,7 @@ pub struct Value {
 
 /// A source of virtual counters. What it changed on the machine it undoes when dropped.
 pub trait Provider: Send {
-    /// Adds what is known now; what providers told that stand before it in the table is there already. Of columns that tell what
+    /// Adds what is known now; values of providers that stand before it in the table are there already. Of columns that tell what
     /// happened since the last reading, the first has nothing to say.
     fn read(&mut self, into: &mut Vec<Value>);
 

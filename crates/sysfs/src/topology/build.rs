@@ -147,13 +147,13 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         ways: if ways == 0 { 8 } else { ways },
         latency_cycles: f64::from(cycles),
     };
-    let told = |cache: &CacheFacts| (cache.size_kib, cache.ways);
-    let l1 = first.l1d.as_ref().map_or((USUAL_KIB[1], 0), told);
+    let facts = |cache: &CacheFacts| (cache.size_kib, cache.ways);
+    let l1 = first.l1d.as_ref().map_or((USUAL_KIB[1], 0), facts);
     let no_outer = first.outer.is_empty() && cluster_l2(first).is_none();
     let l2 = first
         .at_level(2)
         .filter(|_| !shares_l2(&cpus.list, class))
-        .map(told);
+        .map(facts);
     let l2 = l2.or(no_outer.then_some((USUAL_KIB[2], 0)));
     CoreType {
         name: class.name.clone(),
@@ -388,7 +388,7 @@ fn notes(platform: &Platform, cpus: &Cpus, classes: &[Class], capacities: &[u32]
     let blind = classes.len() > 1 && capacities.iter().all(|c| *c == 1024);
     note(
         blind,
-        "The kernel gives all core types the same capacity; they are told apart by PMU, part, caches or clock.".into(),
+        "The kernel gives all core types the same capacity; they are distinguished by PMU, part, caches or clock.".into(),
     );
     note(
         platform.hz.is_none(),

@@ -15,7 +15,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Times are told apart in units of 2 to the power of this, in nanoseconds.
+    /// Times are distinguished in units of 2 to the power of this, in nanoseconds.
     pub const GRAIN_BITS: u32 = 7;
     /// Buckets per octave: 2 to the power of this.
     pub const SUB_BITS: u32 = 3;

@@ -130,14 +130,14 @@ fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
     assert!(allowed < 0.2, "{allowed}");
     for row in &made.data.rows {
         let logarithms: Vec<f64> = features.iter().map(|f| row.logarithms[*f]).collect();
-        let told = model
+        let predicted = model
             .predict(&Round::of(&counted(&made, &logarithms)).unwrap())
             .unwrap();
         let wanted = made.trained.factor.of(&made.data, row);
         assert!(
-            (told.factor - wanted).abs() <= allowed,
+            (predicted.factor - wanted).abs() <= allowed,
             "{} {wanted}",
-            told.factor
+            predicted.factor
         );
     }
 }
@@ -156,16 +156,16 @@ fn what_was_never_seen_is_in_doubt() {
             f64::midpoint(low, high)
         })
         .collect();
-    let told = model
+    let predicted = model
         .predict(&Round::of(&counted(&made, &inside)).unwrap())
         .unwrap();
-    assert!(told.doubt < 1.0 && told.confident().is_some());
+    assert!(predicted.doubt < 1.0 && predicted.confident().is_some());
     let mut outside = inside.clone();
     outside[0] = made.data.features[0].range.1 + 1.0;
-    let told = model
+    let predicted = model
         .predict(&Round::of(&counted(&made, &outside)).unwrap())
         .unwrap();
-    assert!(told.doubt > 1.0 && told.confident().is_none());
+    assert!(predicted.doubt > 1.0 && predicted.confident().is_none());
     // What is not counted is not known.
     let all = counted(&made, &inside);
     let kept = |event| (event, all.row(0).unwrap().counts.get(event).unwrap());
@@ -202,11 +202,11 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     for row in &made.data.rows {
         let of = &made.trained.factor.features;
         let logarithms: Vec<f64> = of.iter().map(|f| row.logarithms[*f]).collect();
-        let told = model.predict(&Round::of(&counted(&made, &logarithms)).unwrap());
-        let told = told.unwrap();
-        assert!((told.factor - made.file.constant.factor).abs() < 1e-4);
-        assert!((told.width - made.file.constant.width).abs() < 1e-4);
-        assert_eq!(told.confident(), None);
+        let predicted = model.predict(&Round::of(&counted(&made, &logarithms)).unwrap());
+        let predicted = predicted.unwrap();
+        assert!((predicted.factor - made.file.constant.factor).abs() < 1e-4);
+        assert!((predicted.width - made.file.constant.width).abs() < 1e-4);
+        assert_eq!(predicted.confident(), None);
     }
     // One that counters tell something of is exported as it was trained.
     let samples = made_up(12, 1, additive_with_noise);

@@ -20,7 +20,7 @@ use countersteer_train::{judge, model};
 use serde::Serialize;
 
 use super::{print, print_json};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::make_folder;
 
@@ -166,7 +166,7 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
         None => {
             let why =
                 format!("there is no model `{name}`; `steer model list` prints those there are");
-            return Err(told(Kind::Missing, why));
+            return Err(failure(Kind::Missing, why));
         }
     };
     if json {
@@ -287,7 +287,7 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
         let why = format!(
             "{lack}\nrecord each program once on each core type: taskset -c CPUS steer stat -e instructions,cycles,... -i 10ms -o DIR -- PROGRAM"
         );
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     })?;
     let families: BTreeSet<&String> = paired.samples.iter().flat_map(|s| &s.families).collect();
     if families.len() < LEAST_FAMILIES {
@@ -295,7 +295,7 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
             "programs of {} families are too few for a model and its intervals: it takes {LEAST_FAMILIES}",
             families.len()
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     let trained_on = format!(
         "{} phases in {} windows of programs in {} families, out of {} records; {} windows drifted",
@@ -374,7 +374,7 @@ impl Material {
             name, core_types, ..
         } = &*self.topology;
         let why = format!("{name}: too few samples on {}", core_types[core_type].name);
-        told(Kind::BadInput, why)
+        failure(Kind::BadInput, why)
     }
 }
 

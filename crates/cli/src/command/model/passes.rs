@@ -13,7 +13,7 @@ use countersteer_model::units::{CoreTypeId, Nanos, ThreadId};
 use countersteer_report::record::Record;
 use countersteer_train::records::Pass;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// A program's instructions are taken to be those of one thread, on one core type, where this part of them is.
@@ -45,7 +45,7 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
                     path.display(),
                     described(&topology)
                 );
-                return Err(told(Kind::BadInput, why));
+                return Err(failure(Kind::BadInput, why));
             }
             Some(_) => {}
             None => machine = Some((path, topology)),
@@ -67,7 +67,7 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
         }
     }
     let Some((first, topology)) = machine else {
-        return Err(told(Kind::Usage, "name records after --from"));
+        return Err(failure(Kind::Usage, "name records after --from"));
     };
     if topology.core_types.len() < 2 {
         let why = format!(
@@ -75,7 +75,7 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
             first.display(),
             topology.name
         );
-        return Err(told(Kind::BadInput, why));
+        return Err(failure(Kind::BadInput, why));
     }
     Ok(Material {
         topology,

@@ -9,7 +9,7 @@ use countersteer_report::write_atomically;
 use countersteer_train::prim;
 use countersteer_train::rows::rows;
 
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::output::make_folder;
 
 /// Induces the rules of each machine with several core types and writes them.
@@ -32,7 +32,7 @@ pub fn run(
         );
         let file = prim::induce(&topology, &all, &words).ok_or_else(|| {
             let why = format!("{machine}: too few families of programs for rules");
-            told(Kind::BadInput, why)
+            failure(Kind::BadInput, why)
         })?;
         let path = output.join(format!("{}.swaps.toml", topology.name));
         write_atomically(&path, file.to_toml()?.as_bytes())?;

@@ -17,7 +17,7 @@ use countersteer_report::readings::Style;
 use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
-use crate::error::{Kind, told};
+use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::RecordOut;
 use crate::remote;
@@ -181,7 +181,7 @@ fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Res
         Some(name) if !reads_threads(args) => {
             let remedy = "it is for programs, -p or -t, without --per total";
             let why = format!("`{name}` is read thread by thread: {remedy}");
-            Err(told(Kind::Usage, why))
+            Err(failure(Kind::Usage, why))
         }
         _ => Ok(()),
     }
@@ -212,7 +212,7 @@ fn per(args: &Args) -> Per {
 /// How threads are counted. Programs inside the kernel do not tell CPUs apart.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.counted.bpf) {
-        (Some(RowPer::Cpu), Bpf::Always) => Err(told(
+        (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
             Kind::Usage,
             "BPF programs do not tell CPUs apart: leave --per cpu out",
         )),
@@ -230,7 +230,7 @@ fn reads_threads(args: &Args) -> bool {
 fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
     let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "-a and --cgroup count by CPU; rows can be per cpu or total",
         ));
@@ -239,13 +239,13 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     let whole = args.interval.is_none() && counted.every.is_none() && !together;
     if let (Some(name), true) = (counted.outside.first(), whole) {
         let remedy = "give one with -i, as in -i 100ms, or ask for --per total";
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             format!("`{name}` is read at the end of intervals: {remedy}"),
         ));
     }
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "--every reads single threads: of a program, of -p or of -t, without --per",
         ));
@@ -278,7 +278,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
 
 fn target(args: &Args) -> anyhow::Result<Target> {
     if args.samples.is_some() && args.interval.is_none() {
-        return Err(told(
+        return Err(failure(
             Kind::Usage,
             "-n counts readings, which needs an interval: give one with -i, as in -i 100ms",
         ));
@@ -298,7 +298,7 @@ fn target(args: &Args) -> anyhow::Result<Target> {
         None => {
             let hint =
                 "name a program, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
-            Err(told(Kind::Usage, hint))
+            Err(failure(Kind::Usage, hint))
         }
     }
 }

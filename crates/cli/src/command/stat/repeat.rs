@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_told_by_mean_and_standard_deviation() {
+    fn runs_are_shown_by_mean_and_standard_deviation() {
         let mut quantities = Vec::new();
         for (run, value) in [2.0, 4.0, 6.0].into_iter().enumerate() {
             put(

@@ -265,13 +265,13 @@ pub(super) fn warn(summary: &Summary) {
     if summary.lost > 0 {
         let lost = summary.lost;
         eprintln!(
-            "steer: {lost} records did not fit; what they told of threads is in the row (rest), totals are right"
+            "steer: {lost} records did not fit; what they counted of threads is in the row (rest), totals are right"
         );
     }
     if summary.partial > 0 {
         let n = summary.partial;
         eprintln!(
-            "steer: the kernel told {n} final counts in part; what is missing is in the row (rest)"
+            "steer: the kernel reported {n} final counts in part; what is missing is in the row (rest)"
         );
     }
 }

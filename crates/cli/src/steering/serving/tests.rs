@@ -67,7 +67,7 @@ const LONG: Duration = Duration::from_secs(600);
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
-fn idle_connections_keep_nobody_out_and_are_told_to_go() {
+fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits {
         connections: 4,
@@ -90,7 +90,7 @@ fn idle_connections_keep_nobody_out_and_are_told_to_go() {
 }
 
 #[test]
-fn who_takes_too_long_is_told_so_and_a_byte_now_and_then_is_no_help() {
+fn a_client_that_takes_too_long_is_answered_so_and_a_byte_now_and_then_is_no_help() {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits {
         time: Duration::from_millis(150),

@@ -21,7 +21,7 @@ fn sample(thread: ThreadId) -> Samples {
 }
 
 #[test]
-fn what_is_told_late_of_threads_that_have_ended_is_their_programs() {
+fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
     let mut tally = Tally::new(&topology, None, None, &Control::default());

@@ -18,7 +18,7 @@ use countersteer_sysfs::sensors::{self, Kind, PROVIDERS, ProviderDef, column_of}
 use crate::bpf::Bpf;
 use crate::counted::Counted;
 use crate::derivable::derivable;
-use crate::error::{self, told};
+use crate::error::{self, failure};
 use crate::top::tails::{self, Tail};
 pub use measure::Measure;
 use measure::What;
@@ -256,7 +256,7 @@ pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
         .or_else(|| column_of(name).and_then(of_counter));
     found.ok_or_else(|| {
         let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-        told(
+        failure(
             error::Kind::Usage,
             format!(
                 "there is no column `{name}`; there are {}",
@@ -271,7 +271,7 @@ pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     let column = &mut columns[find(columns, name)?];
     column.shown = true;
     match &column.absent {
-        Some(why) => Err(told(
+        Some(why) => Err(failure(
             error::Kind::Missing,
             format!("column `{name}` has nothing to show here: {why}"),
         )),

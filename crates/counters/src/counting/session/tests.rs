@@ -181,7 +181,7 @@ fn a_short_life_between_two_readings_is_not_missed() {
 }
 
 #[test]
-fn without_a_period_threads_are_told_when_they_end() {
+fn without_a_period_threads_are_reported_when_they_exit() {
     let life = vec![
         record::fork(1, 2, 1, 11 * MS),
         record::exit(1, 2, 12 * MS),
@@ -209,7 +209,7 @@ fn without_a_period_threads_are_told_when_they_end() {
 }
 
 #[test]
-fn lost_records_are_told_apart_not_given_to_anyone() {
+fn lost_records_are_reported_apart_not_given_to_anyone() {
     let end = Step {
         at: 50 * MS,
         records: vec![record::lost(3)],

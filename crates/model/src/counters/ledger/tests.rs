@@ -8,7 +8,7 @@ const fn thread(tid: u32) -> Owner {
     Owner::Thread { pid: 1, tid }
 }
 
-fn told(at: u64, values: &[u64]) -> Cumulative<'_> {
+fn counts_at(at: u64, values: &[u64]) -> Cumulative<'_> {
     Cumulative {
         at: Nanos(at),
         seen_on: CPU,
@@ -36,25 +36,28 @@ fn a_thread_is_reported_from_fork_to_exit() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     ledger.forked(thread(2), Nanos(5));
-    ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
-    ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(10, &[7]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(20, &[9]));
     let two = thread(2);
     assert_eq!(rows(&mut ledger), [(two, 9, false)]);
     assert_eq!(rows(&mut ledger), [], "no news");
-    ledger.tell(thread(2), tree, CPU, 0, &told(30, &[12]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(30, &[12]));
     ledger.exit(2);
     assert_eq!(rows(&mut ledger), [(two, 3, true)]);
     assert_eq!(ledger.alive(), 0);
-    assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[20]), true), None);
+    assert_eq!(
+        ledger.total(tree, CPU, 0, &counts_at(40, &[20]), true),
+        None
+    );
     assert_eq!(rows(&mut ledger), [(thread(1), 8, false)]);
 }
 
 #[test]
-fn an_end_is_told_even_if_nothing_was_counted_since_the_last_sample() {
+fn an_exit_is_reported_even_if_nothing_was_counted_since_the_last_sample() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for tid in [1, 2] {
-        ledger.tell(thread(tid), tree, CPU, 0, &told(10, &[7]));
+        ledger.tell(thread(tid), tree, CPU, 0, &counts_at(10, &[7]));
     }
     assert_eq!(
         rows(&mut ledger),
@@ -79,7 +82,7 @@ fn final_counts_wait_for_the_end_but_not_for_long() {
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for ends in [true, false] {
         ledger.forked(thread(2), Nanos::ZERO);
-        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+        ledger.tell(thread(2), tree, CPU, 0, &counts_at(10, &[7]));
         ledger.leaves(2);
         assert_eq!(rows(&mut ledger), []);
         if ends {
@@ -87,7 +90,7 @@ fn final_counts_wait_for_the_end_but_not_for_long() {
         }
         assert_eq!(rows(&mut ledger), [(thread(2), 7, ends)]);
     }
-    ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(20, &[9]));
     ledger.leaves(2);
     assert_eq!(rows(&mut ledger), []);
     assert_eq!(rows(&mut ledger), [(thread(2), 2, false)]);
@@ -104,14 +107,14 @@ fn no_thread_counts_for_longer_than_it_ran() {
         running: Nanos(running),
         values: &[1],
     };
-    let mut times = |told: Cumulative<'_>| {
+    let mut times = |cumulative: Cumulative<'_>| {
         let mut samples = Samples::default();
-        ledger.tell(thread(2), tree, CPU, 0, &told);
+        ledger.tell(thread(2), tree, CPU, 0, &cumulative);
         ledger.flush(Which::All, &mut samples);
         samples.rows().first().map(|r| (r.enabled.0, r.running.0))
     };
-    let told = [part(5, 0), part(0, 8), part(7, 0), part(10, 0)].map(&mut times);
-    assert_eq!(told, [Some((5, 0)), Some((3, 8)), None, Some((2, 0))]);
+    let reported = [part(5, 0), part(0, 8), part(7, 0), part(10, 0)].map(&mut times);
+    assert_eq!(reported, [Some((5, 0)), Some((3, 8)), None, Some((2, 0))]);
     ledger.exit(2);
     let rest = ledger
         .total(
@@ -129,12 +132,14 @@ fn no_thread_counts_for_longer_than_it_ran() {
 }
 
 #[test]
-fn what_living_threads_counted_last_is_told_apart() {
+fn what_living_threads_counted_last_is_reported_apart() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
-    ledger.tell(thread(1), tree, CPU, 0, &told(10, &[5]));
-    ledger.tell(thread(2), tree, CPU, 0, &told(10, &[4]));
-    let rest = ledger.total(tree, CPU, 0, &told(40, &[20]), false).unwrap();
+    ledger.tell(thread(1), tree, CPU, 0, &counts_at(10, &[5]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(10, &[4]));
+    let rest = ledger
+        .total(tree, CPU, 0, &counts_at(40, &[20]), false)
+        .unwrap();
     assert_eq!(rest[2], 11);
 }
 
@@ -144,7 +149,7 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for round in 0..3 {
         ledger.forked(thread(2), Nanos(round));
-        ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5 + round]));
+        ledger.tell(thread(2), tree, CPU, 0, &counts_at(round + 1, &[5 + round]));
         ledger.exit(2);
     }
     let mut samples = Samples::default();
@@ -157,9 +162,9 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
 fn counts_that_were_reported_before_the_fork_are_kept() {
     let mut ledger = Ledger::new(vec![0]);
     let tree = ledger.root(1, 1, Nanos::ZERO);
-    ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(10, &[7]));
     ledger.forked(thread(2), Nanos(9));
-    ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(20, &[8]));
     assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
 }
 
@@ -169,8 +174,8 @@ fn who_gets_another_number_goes_on_counting() {
     let tree = ledger.root(1, 1, Nanos::ZERO);
     ledger.forked(thread(2), Nanos(1));
     ledger.forked(thread(3), Nanos(1));
-    ledger.tell(thread(1), tree, CPU, 0, &told(10, &[4]));
-    ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+    ledger.tell(thread(1), tree, CPU, 0, &counts_at(10, &[4]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(10, &[7]));
     assert_eq!(ledger.survivor(1), None, "two of them live");
     assert_eq!(
         rows(&mut ledger),
@@ -179,10 +184,10 @@ fn who_gets_another_number_goes_on_counting() {
     ledger.exit(3);
     ledger.exit(1);
     assert_eq!(ledger.survivor(1), Some(2));
-    ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+    ledger.tell(thread(2), tree, CPU, 0, &counts_at(20, &[9]));
     ledger.renumber(2, thread(1), Nanos(20));
     assert!(ledger.is_alive(1) && !ledger.is_alive(2));
-    ledger.tell(thread(1), tree, CPU, 0, &told(30, &[12]));
+    ledger.tell(thread(1), tree, CPU, 0, &counts_at(30, &[12]));
     let seen = rows(&mut ledger);
     assert_eq!(
         seen,
@@ -194,26 +199,37 @@ fn who_gets_another_number_goes_on_counting() {
     );
     // Of the tree's 25, the first one's last 9 were in no report.
     assert_eq!(
-        ledger.total(tree, CPU, 0, &told(40, &[25]), false).unwrap()[2],
+        ledger
+            .total(tree, CPU, 0, &counts_at(40, &[25]), false)
+            .unwrap()[2],
         9
     );
-    assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[25]), true), None);
+    assert_eq!(
+        ledger.total(tree, CPU, 0, &counts_at(40, &[25]), true),
+        None
+    );
     assert_eq!(rows(&mut ledger), [(thread(1), 9, false)]);
     // One that was there first, too.
     let other = ledger.root(1, 7, Nanos(50));
     let second = ledger.root(1, 8, Nanos(50));
-    ledger.tell(thread(7), other, CPU, 0, &told(60, &[3]));
-    ledger.tell(thread(8), second, CPU, 0, &told(60, &[5]));
+    ledger.tell(thread(7), other, CPU, 0, &counts_at(60, &[3]));
+    ledger.tell(thread(8), second, CPU, 0, &counts_at(60, &[5]));
     ledger.exit(7);
     rows(&mut ledger);
     ledger.renumber(8, thread(7), Nanos(60));
-    ledger.tell(thread(7), second, CPU, 0, &told(70, &[6]));
+    ledger.tell(thread(7), second, CPU, 0, &counts_at(70, &[6]));
     assert_eq!(
         rows(&mut ledger),
         [(thread(8), 0, true), (thread(7), 1, false)]
     );
-    assert_eq!(ledger.total(second, CPU, 0, &told(80, &[8]), true), None);
-    assert_eq!(ledger.total(other, CPU, 0, &told(80, &[4]), true), None);
+    assert_eq!(
+        ledger.total(second, CPU, 0, &counts_at(80, &[8]), true),
+        None
+    );
+    assert_eq!(
+        ledger.total(other, CPU, 0, &counts_at(80, &[4]), true),
+        None
+    );
     assert_eq!(
         rows(&mut ledger),
         [(thread(7), 2, false), (thread(7), 1, false)]
@@ -228,17 +244,17 @@ fn numbers_may_change_again_and_again() {
     for tid in 2..6 {
         ledger.forked(thread(tid), Nanos(1));
         ledger.exit(1);
-        ledger.tell(thread(tid), tree, CPU, 0, &told(10, &[3]));
+        ledger.tell(thread(tid), tree, CPU, 0, &counts_at(10, &[3]));
         ledger.renumber(tid, thread(1), Nanos(20));
-        ledger.tell(thread(1), tree, CPU, 0, &told(30, &[10]));
-        let told = rows(&mut ledger);
+        ledger.tell(thread(1), tree, CPU, 0, &counts_at(30, &[10]));
+        let reported = rows(&mut ledger);
         // The first one of that number has counted nothing yet, and has no row.
         assert_eq!(
-            told.iter().filter(|row| row.2).count(),
+            reported.iter().filter(|row| row.2).count(),
             1 + usize::from(tid > 2),
-            "{told:?}"
+            "{reported:?}"
         );
-        seen += told.iter().map(|row| row.1).sum::<u64>();
+        seen += reported.iter().map(|row| row.1).sum::<u64>();
     }
     assert_eq!(seen, 40);
     assert!(
@@ -253,8 +269,8 @@ fn a_tree_that_is_over_leaves_nothing() {
     let mut ledger = Ledger::new(vec![0]);
     for round in 0..3 {
         let tree = ledger.root(1, 1, Nanos(round));
-        ledger.tell(thread(1), tree, CPU, 0, &told(round + 1, &[5]));
-        ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[4]));
+        ledger.tell(thread(1), tree, CPU, 0, &counts_at(round + 1, &[5]));
+        ledger.tell(thread(2), tree, CPU, 0, &counts_at(round + 1, &[4]));
         ledger.exit(2);
         ledger.exit(1);
         assert_eq!(rows(&mut ledger).iter().map(|r| r.1).sum::<u64>(), 9);
@@ -273,7 +289,7 @@ fn a_number_used_again_is_another_thread() {
     let tree = ledger.root(1, 1, Nanos::ZERO);
     for round in 0..3 {
         ledger.forked(thread(2), Nanos(round));
-        ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5]));
+        ledger.tell(thread(2), tree, CPU, 0, &counts_at(round + 1, &[5]));
         ledger.exit(2);
         assert_eq!(rows(&mut ledger), [(thread(2), 5, true)]);
     }
@@ -294,7 +310,7 @@ proptest! {
             total += more;
             let cumulative = [counts[tid as usize]];
             if sampled || (ends && tid != 1) {
-                ledger.tell(thread(tid), tree, CPU, 0, &told(now as u64, &cumulative));
+                ledger.tell(thread(tid), tree, CPU, 0, &counts_at(now as u64, &cumulative));
             }
             if ends && tid != 1 {
                 ledger.exit(tid);
@@ -306,7 +322,7 @@ proptest! {
                 seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
             }
         }
-        let rest = ledger.total(tree, CPU, 0, &told(1000, &[total]), false).map_or(0, |r| r[2]);
+        let rest = ledger.total(tree, CPU, 0, &counts_at(1000, &[total]), false).map_or(0, |r| r[2]);
         seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
         prop_assert_eq!(seen + rest, total);
     }

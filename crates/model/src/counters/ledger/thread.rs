@@ -66,8 +66,8 @@ pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) 
 
 /// What is known and not reported yet; it is reported from now on.
 #[inline]
-const fn news(told: &u64, reported: &mut u64) -> u64 {
-    *told - std::mem::replace(reported, *told)
+const fn news(counted: &u64, reported: &mut u64) -> u64 {
+    *counted - std::mem::replace(reported, *counted)
 }
 
 impl Thread {
@@ -112,7 +112,7 @@ impl Slot {
     }
 
     /// The same with nothing to report.
-    pub(super) fn as_told(&self, at: Nanos) -> Self {
+    pub(super) fn as_reported(&self, at: Nanos) -> Self {
         let mut same = Self {
             dirty: false,
             at,
@@ -120,16 +120,16 @@ impl Slot {
             ..self.clone()
         };
         let half = same.counts.len() / 2;
-        let (told, reported) = same.counts.split_at_mut(half);
-        reported.copy_from_slice(told);
+        let (counted, reported) = same.counts.split_at_mut(half);
+        reported.copy_from_slice(counted);
         same
     }
 
     #[inline]
     pub(super) fn report(&mut self, owner: Owner, last: bool, into: &mut Samples) {
         let half = self.counts.len() / 2;
-        let (told, reported) = self.counts.split_at_mut(half);
-        let (times, values) = told.split_at(TIMES);
+        let (counted, reported) = self.counts.split_at_mut(half);
+        let (times, values) = counted.split_at(TIMES);
         let (reported_times, reported_values) = reported.split_at_mut(TIMES);
         let [enabled, running] =
             [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
@@ -150,7 +150,7 @@ impl Slot {
             values
                 .iter()
                 .zip(reported_values)
-                .map(|(told, reported)| news(told, reported) as f64),
+                .map(|(counted, reported)| news(counted, reported) as f64),
         );
         (self.reported_at, self.dirty) = (self.at, false);
     }

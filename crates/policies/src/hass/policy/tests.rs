@@ -25,7 +25,7 @@ fn hass(cores: f64, threads: &[(usize, [f64; 2], f64)]) -> Hass {
             weight: *weight,
             looked_s: 0.0,
             active: true,
-            told: false,
+            placed: false,
         };
         hass.members.insert(id, member);
         hass.relocate(id, *home);

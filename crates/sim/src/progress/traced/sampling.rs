@@ -31,7 +31,7 @@ const HALF_WIDTH: f64 = 1.96;
 /// Relative standard deviation between windows where there was one window only.
 const UNKNOWN: f64 = 0.1;
 
-/// What a thread's rates depend on, as far as it is told apart.
+/// What a thread's rates depend on, as far as it is distinguished.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Situation {
     pub program: u32,

@@ -222,12 +222,12 @@ fn threads_that_are_counted_go_on_when_their_process_is_attached_again() {
     let own = std::process::id();
     let machine = Arc::new(Mutex::new(Machine::default()));
     let (done, wait) = std::sync::mpsc::channel::<()>();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, sent) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
         let _ = wait.recv();
     });
-    let tid = told.recv().unwrap();
+    let tid = sent.recv().unwrap();
     let mut session = session("one", &machine, tid);
     session.attach(own).unwrap();
     pass(&machine, 100);
