@@ -235,7 +235,7 @@ impl TaskTable {
             runnable: k.runnable,
             nice: k.nice,
             allowed: allowed(k),
-            told: None,
+            hint: None,
         };
         self.threads.iter().map(info).collect()
     }

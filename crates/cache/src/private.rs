@@ -17,7 +17,7 @@ pub enum Access {
     Store,
 }
 
-/// Who served an access.
+/// The level that served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     First,

@@ -154,7 +154,7 @@ impl Shared {
             if node.inclusion == Inclusion::Exclusive {
                 let moved = node.cache.remove(key);
                 if moved.is_some_and(|v| v.dirty) {
-                    // Whoever has it now does not know that memory's copy is old; it is brought up to date on the way.
+                    // The cache that has it now does not know that memory's copy is old; it is brought up to date on the way.
                     let parent = node.parent;
                     self.write_back(parent, key);
                 }

@@ -1,5 +1,5 @@
 /*
- * A pool of threads that shares out each loop by what its threads are told: how fast their cores are, and what they get of them.
+ * A pool of threads that shares out each loop by the advice to its threads: how fast their cores are, and what they get of them.
  * Loops with equal chunks and with chunks by advice take turns; the medians of both are printed.
  *
  *     cc -pthread chunks.c $(pkg-config --cflags --libs countersteer) -o chunks && steer run -P hsf -- ./chunks [THREADS [LOOPS]]

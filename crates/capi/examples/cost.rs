@@ -198,7 +198,7 @@ fn pages() -> Result<(), String> {
             .to_string_lossy()
             .into_owned());
     }
-    let told = cs_told {
+    let hint = cs_told {
         priority: 1,
         qos_permille: 500,
         phase: CS_PHASE_RUNNING,
@@ -215,7 +215,7 @@ fn pages() -> Result<(), String> {
     for _ in 0..ROUNDS {
         // SAFETY: the page is open, and there is a place for the advice.
         unsafe {
-            took[0].push(timed(|| cs_page_tell(page, &raw const told) as u64));
+            took[0].push(timed(|| cs_page_tell(page, &raw const hint) as u64));
             took[1].push(timed(|| cs_page_phase(page, CS_PHASE_RUNNING) as u64));
             took[2].push(timed(|| {
                 read = cs_page_read(page, advice.as_mut_ptr());

@@ -212,11 +212,11 @@ void cs_meters_close(cs_meters *meters);
  *     cs_page_phase(page, CS_PHASE_SPINNING);
  *     cs_page_work(page, 1);
  *
- * Telling and reading are loads and stores, never a system call. What is told is a hint: an engine reads it each period, and
- * its policy makes of it what it can (hsf, aarr). It gains a program nothing at another's cost. Without an engine nothing
+ * Telling and reading are loads and stores, never a system call. Hints are read by an engine each period, and
+ * its policy makes of them what it can (hsf, aarr). They gain a program nothing at another's cost. Without an engine nothing
  * listens and nothing is said. A page is its thread's, and closed when that ends. One thread at a time may tell; any may read.
- * After fork(2) the child's copies of pages are dead: what they are told is lost, and it opens its own. The first page takes
- * the first free descriptor from 1000 to 1003; who closes it takes back what was told.
+ * After fork(2) the child's copies of pages are dead: what is written to them is lost, and it opens its own. The first page takes
+ * the first free descriptor from 1000 to 1003; closing it withdraws the hints.
  */
 typedef struct cs_page cs_page;
 
@@ -249,7 +249,7 @@ typedef struct cs_advice {
 int cs_page_open(cs_page **out);
 
 /* Tells everything, or only the phase. Return 0, or a code. */
-int cs_page_tell(cs_page *page, const cs_told *told);
+int cs_page_tell(cs_page *page, const cs_told *hint);
 int cs_page_phase(cs_page *page, unsigned phase);
 
 /* Tells that so many more units of work are done; a unit is whatever the thread makes of it, best a few milliseconds or less. By
@@ -262,7 +262,7 @@ int cs_page_read(const cs_page *page, cs_advice *out);
 /* A plain load: as long as it is the epoch of the last advice, nothing is new. */
 uint32_t cs_page_epoch(const cs_page *page);
 
-/* Takes back what was told. Nothing may be called on the page afterwards: it may be another thread's. NULL is allowed. */
+/* Withdraws the hint. Nothing may be called on the page afterwards: it may be another thread's. NULL is allowed. */
 void cs_page_close(cs_page *page);
 
 /* What the calling thread's last failure was, in a sentence; "" before the first. Valid until its next failure. */

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
 use countersteer_live::hint_page::{Advice, Page, PageError};
-use countersteer_model::told::{MOST_PRIORITY, PHASES, Told};
+use countersteer_model::hint::{Hint, MOST_PRIORITY, PHASES};
 
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM, Failure};
 use crate::{guarded, missing};
@@ -122,28 +122,28 @@ pub unsafe extern "C" fn cs_page_open(out: *mut *mut cs_page) -> c_int {
 /// Tells all there is to tell.
 ///
 /// # Safety
-/// `page` is null or from [`cs_page_open`], `told` null or readable.
+/// `page` is null or from [`cs_page_open`], `hint` null or readable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, told: *const cs_told) -> c_int {
+pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, hint: *const cs_told) -> c_int {
     guarded(|| {
         // SAFETY: as the caller says.
         let page = unsafe { used(page) }?;
         // SAFETY: as the caller says.
-        let told = unsafe { told.as_ref() }.ok_or_else(|| missing("told"))?;
+        let hint = unsafe { hint.as_ref() }.ok_or_else(|| missing("hint"))?;
         let most = c_int::from(MOST_PRIORITY);
-        if !(-most..=most).contains(&told.priority)
-            || told.qos_permille > 1000
-            || told.phase as usize >= PHASES.len()
+        if !(-most..=most).contains(&hint.priority)
+            || hint.qos_permille > 1000
+            || hint.phase as usize >= PHASES.len()
         {
             let why =
                 "priority is -10 to 10, qos_permille 0 to 1000, and phase one of CS_PHASE_...";
             return Err(Failure::new(CS_ERROR_ARGUMENT, why));
         }
-        page.tell(&Told::of(
-            told.priority,
-            told.qos_permille,
-            told.phase,
-            told.workers,
+        page.tell(&Hint::of(
+            hint.priority,
+            hint.qos_permille,
+            hint.phase,
+            hint.workers,
         ));
         Ok(0)
     })
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn cs_page_epoch(page: *const cs_page) -> u32 {
     unsafe { Page::from_raw(page.cast()) }.map_or(0, Page::epoch)
 }
 
-/// Takes back what was told, and gives the page up. Null is allowed and nothing.
+/// Withdraws the hint, and gives the page up. Null is allowed and nothing.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`].

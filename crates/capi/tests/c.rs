@@ -298,7 +298,7 @@ fn a_pool_in_c_works_without_an_engine() {
 #[test]
 fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
     let mut page = ptr::null_mut();
-    let told = cs_told {
+    let hint = cs_told {
         priority: 3,
         qos_permille: 500,
         phase: CS_PHASE_SPINNING,
@@ -318,7 +318,7 @@ fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
     unsafe {
         assert_eq!(cs_page_open(ptr::null_mut()), CS_ERROR_ARGUMENT);
         assert_eq!(
-            cs_page_tell(ptr::null_mut(), &raw const told),
+            cs_page_tell(ptr::null_mut(), &raw const hint),
             CS_ERROR_ARGUMENT
         );
         assert_eq!(cs_page_phase(ptr::null_mut(), 0), CS_ERROR_ARGUMENT);
@@ -331,18 +331,18 @@ fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
         assert_eq!(cs_page_open(&raw mut page), 0, "{}", message());
         let mut again = ptr::null_mut();
         assert_eq!((cs_page_open(&raw mut again), again), (0, page));
-        assert_eq!(cs_page_tell(page, &raw const told), 0);
+        assert_eq!(cs_page_tell(page, &raw const hint), 0);
         assert_eq!(cs_page_tell(page, ptr::null()), CS_ERROR_ARGUMENT);
         for wrong in [
             cs_told {
                 priority: 11,
-                ..told
+                ..hint
             },
             cs_told {
                 qos_permille: 1001,
-                ..told
+                ..hint
             },
-            cs_told { phase: 3, ..told },
+            cs_told { phase: 3, ..hint },
         ] {
             assert_eq!(
                 cs_page_tell(page, &raw const wrong),

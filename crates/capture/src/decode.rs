@@ -166,7 +166,7 @@ impl Builder {
         {
             flow.address |= bit(memory.base()) | bit(memory.index());
         }
-        // Whoever waits for the access waits for its address.
+        // An instruction that waits for the access waits for its address.
         flow.reads &= !flow.address;
         if insn.rflags_read() != 0 {
             flow.reads |= FLAGS;

@@ -117,7 +117,7 @@ impl BigCache {
                 continue;
             };
             let missed = self.missed.entry(thread.id).or_insert(mpki);
-            // Who misses even with the big cache would miss with a small one as well.
+            // A thread that misses even with the big cache would miss with a small one as well.
             *missed = if big.contains(thread.cpu) {
                 missed.max(mpki)
             } else {

@@ -129,7 +129,7 @@ pub struct Whom {
 }
 
 impl Whom {
-    /// Who that is on this machine.
+    /// The programs of this choice on this machine.
     pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
         if let Some(name) = &self.workload {
             let Text { path, text, .. } = library::workload(name)?;

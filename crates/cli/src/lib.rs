@@ -39,7 +39,7 @@ use countersteer_model::printable::printable_lines;
 
 pub use countersteer_lab as lab;
 pub use countersteer_model::{
-    counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
+    counters, cpuset, engine, hint, metric, placement, policy, sample, topology, units, usage,
 };
 pub use countersteer_profiler::this_program;
 

@@ -47,7 +47,7 @@ pub struct SimOptions {
     pub no_costs: bool,
     /// Where misses come from.
     pub fidelity: Fidelity,
-    /// Who chooses frequencies, if not whom the machine file names.
+    /// The governor, if not the machine file's.
     pub governor: Option<Governor>,
     /// Events that are counted besides what the policy reads, by name.
     pub count: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Experiment {
     pub detail: Option<Detail>,
 }
 
-/// Who looks on while an experiment runs.
+/// Observers of a running experiment.
 #[derive(Default)]
 pub struct Onlooker<'a> {
     /// Sees observations and decisions.

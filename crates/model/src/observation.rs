@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
+use crate::hint::Hint;
 use crate::sample::Samples;
-use crate::told::Told;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 /// What happened since the last observation.
@@ -36,7 +36,7 @@ pub struct Observation {
 /// A thread that is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {
-    /// Who.
+    /// The thread.
     pub id: ThreadId,
     /// Of which program.
     pub program: ProgramId,
@@ -51,7 +51,7 @@ pub struct ThreadInfo {
     /// CPUs that it is confined to for now.
     pub allowed: Arc<CpuSet>,
     /// What its program tells about it, if it does.
-    pub told: Option<Told>,
+    pub hint: Option<Hint>,
 }
 
 /// A program that has threads.
@@ -69,7 +69,7 @@ pub struct ProgramInfo {
 pub struct ThreadEvent {
     /// When.
     pub at: Nanos,
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// What.
     pub kind: ThreadEventKind,
@@ -118,7 +118,7 @@ impl ThreadEventKind {
 /// A run interval: a thread ran on a CPU without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// Where.
     pub cpu: CpuId,

@@ -17,7 +17,7 @@ pub struct Placement {
     pub threads: Vec<ThreadPlacement>,
     /// How engines place new and waking threads between decisions; `None` keeps the last one.
     pub admission: Option<AdmissionTable>,
-    /// Who has which part of the last-level caches; `None` keeps what was said last, an empty list gives everything back.
+    /// Partitions of the last-level caches by program or thread; `None` keeps what was said last, an empty list gives everything back.
     pub caches: Option<Vec<CacheClass>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Clamp {
 pub struct CacheClass {
     /// Its name, by which it is known from one decision to the next.
     pub name: Cow<'static, str>,
-    /// Who.
+    /// Its programs or threads.
     pub members: Members,
     /// What it has, by cache; of caches that are not named it has everything.
     pub shares: Vec<CacheShare>,

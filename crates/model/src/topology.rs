@@ -33,7 +33,7 @@ pub struct Topology {
     pub memory: Vec<Memory>,
     /// Package power that no core accounts for.
     pub static_power_w: f64,
-    /// Who chooses frequencies of core types with operating points.
+    /// The governor of core types with operating points.
     pub governor: Governor,
     /// What the package may take for long.
     pub power_limit: Option<PowerLimit>,
@@ -79,7 +79,7 @@ pub struct Cache {
     pub id: CacheId,
     /// 1 to 4.
     pub level: u32,
-    /// Who shares it.
+    /// The CPUs that share it.
     pub cpus: CpuSet,
     /// Capacity in 64-byte lines.
     pub lines: f64,

@@ -299,7 +299,7 @@ mod tests {
                 runnable: true,
                 nice: 0,
                 allowed: Arc::default(),
-                told: None,
+                hint: None,
             };
             let seen = Observation {
                 at,

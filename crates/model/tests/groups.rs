@@ -56,7 +56,7 @@ fn thread(id: u32, cpu: u32) -> ThreadInfo {
         runnable: true,
         nice: 0,
         allowed: Arc::default(),
-        told: None,
+        hint: None,
     }
 }
 

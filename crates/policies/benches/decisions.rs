@@ -121,7 +121,7 @@ impl Work {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let kind = |_| (0.3 + 3.0 * rng.random::<f64>(), 30.0 * rng.random::<f64>());
         let metrics = &policy.needs().metrics;

@@ -91,7 +91,7 @@ impl Aarr {
             .filter(|t| self.members.binary_search(&t.id).is_err())
             .copied()
             .collect();
-        // Whoever is on a fast core already may begin there.
+        // A thread that is on a fast core already may begin there.
         new.sort_by_key(|t| (self.slots.rank_of(t.cpu), t.id));
         self.ring.extend(new.iter().map(|t| t.id));
         self.members = present.iter().map(|t| t.id).collect();

@@ -163,7 +163,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::default(),
-            told: None,
+            hint: None,
         }
     }
 

@@ -331,7 +331,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let mut threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
         let mut metrics = MetricBank::new(&topology, &policy.needs.metrics);

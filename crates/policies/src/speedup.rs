@@ -11,7 +11,7 @@ use countersteer_model::units::ProgramId;
 /// How a program's threads divide their work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Whoever is free takes the next piece.
+    /// A thread that is free takes the next piece.
     Dynamic,
     /// Equal shares with barriers: the slowest thread decides.
     Static,

@@ -29,7 +29,7 @@ fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec
         runnable: true,
         nice: 0,
         allowed: Arc::clone(&topology.groups[0].cpus),
-        told: None,
+        hint: None,
     };
     let mut threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
     let spec = "hsf:sf=history,history=td";

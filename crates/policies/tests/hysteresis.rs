@@ -26,7 +26,7 @@ fn exchanges(decisions: u32, sf: impl Fn(u32) -> [f64; 2]) -> Vec<u32> {
         runnable: true,
         nice: 0,
         allowed: Arc::clone(&topology.groups[0].cpus),
-        told: None,
+        hint: None,
     };
     let mut threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
     let mut policy = countersteer_policies::parse("hsf:sf=oracle", &topology).unwrap();

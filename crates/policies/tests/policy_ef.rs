@@ -13,7 +13,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
 
-/// Who is on a big core at the end of so many decisions, and the rule that put the first thread where it is. Two big cores, two
+/// The threads on big cores at the end of so many decisions, and the rule that put the first thread where it is. Two big cores, two
 /// small ones; factors are (SF, EF) of each thread at a decision.
 fn big<const N: usize>(
     spec: &str,
@@ -30,7 +30,7 @@ fn big<const N: usize>(
         runnable: true,
         nice: 0,
         allowed: Arc::clone(&topology.groups[0].cpus),
-        told: None,
+        hint: None,
     };
     let mut threads: Vec<ThreadInfo> = (0..N as u32).map(thread).collect();
     let mut policy = countersteer_policies::parse(spec, &topology).unwrap();

@@ -26,7 +26,7 @@ pub type Answer = (Vec<i64>, String);
 pub enum Failure {
     /// The traceback.
     Raised(String),
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted(PyErr),
 }
 

@@ -104,7 +104,7 @@ mod tests {
             .map(|_| temporary_file(&file).unwrap().path().to_owned())
             .chain((0..100).map(|_| temporary_folder(&file).unwrap().path().to_owned()))
             .collect();
-        // Whoever knows all but one of them cannot put a link in the place of the next.
+        // A process that knows all but one of them cannot put a link in the place of the next.
         assert_eq!(names.len(), 200);
         let plain = dir.path().join("plain");
         fs::write(&plain, "").unwrap();

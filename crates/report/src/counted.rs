@@ -56,7 +56,7 @@ pub fn is_counted(record: &Record) -> bool {
     record.manifest.engine == "counters"
 }
 
-/// Who counts belong to, in the order in which they are shown.
+/// Owners of counts, in the order in which they are shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Thread(u32),

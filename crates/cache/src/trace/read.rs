@@ -340,7 +340,7 @@ fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceE
         match blocks.next_block() {
             Ok(Some((head, _))) => entries.push(Entry { offset, head }),
             Ok(None) => break,
-            // Whoever was writing it was killed in the middle of a block.
+            // The process that wrote it was killed in the middle of a block.
             Err(TraceError::Damaged { .. }) if !entries.is_empty() => {
                 cut = true;
                 break;

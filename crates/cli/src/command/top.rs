@@ -182,7 +182,7 @@ fn shown(
     Ok((columns, measures))
 }
 
-/// Who is looked at, if that is somebody.
+/// The processes that are looked at, if there are any.
 fn target(args: &Args) -> Option<Target> {
     match args.pid.as_slice() {
         [] => (!args.command.is_empty()).then(|| Target::Launch(args.command.clone())),

@@ -126,7 +126,7 @@ fn kinds_are_the_exit_codes_of_the_readme() {
 }
 
 #[test]
-fn wrong_use_is_told_from_the_rest() {
+fn wrong_use_has_its_own_kind() {
     are!(
         Kind::Usage,
         spec(),
@@ -176,7 +176,7 @@ fn wrong_use_is_told_from_the_rest() {
 }
 
 #[test]
-fn what_a_file_says_is_told_from_the_rest() {
+fn what_a_file_says_has_its_own_kind() {
     let text = || TextError::value("x", "x");
     are!(
         Kind::BadInput,
@@ -302,7 +302,7 @@ fn what_a_file_says_is_told_from_the_rest() {
 }
 
 #[test]
-fn what_is_missing_is_told_from_the_rest() {
+fn what_is_missing_has_its_own_kind() {
     are!(
         Kind::Missing,
         ProfileError::NoQemu,
@@ -343,7 +343,7 @@ fn what_is_missing_is_told_from_the_rest() {
 }
 
 #[test]
-fn what_the_system_refuses_is_told_from_the_rest() {
+fn what_the_system_refuses_has_its_own_kind() {
     are!(
         Kind::Io,
         journal(),

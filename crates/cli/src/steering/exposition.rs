@@ -169,7 +169,7 @@ fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
 }
 
 fn exposition(control: &Control) -> String {
-    // Whoever steers waits for the copy only.
+    // The thread that steers waits for the copy only.
     let (run, paused, dropped, policy) = {
         let shared = control.lock();
         let dropped = shared.dropped.is_some();

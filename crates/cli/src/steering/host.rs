@@ -149,7 +149,7 @@ mod tests {
             "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
         let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());
         let mut finds = |pid: u32| host.find().iter().any(|root| root.pid == pid);
-        // Who finds passes its own children over, but not theirs.
+        // The search passes over this process's own children, but not theirs.
         let command = ["-c", "read line; sleep 60 & echo $!; wait"];
         let mut shell = Command::new("sh")
             .args(command)

@@ -76,7 +76,7 @@ pub struct Job<'a> {
 }
 
 pub struct Done {
-    /// Who ran where for how long.
+    /// Run time of each program by core type.
     pub summary: Summary,
     /// Waits for CPUs of all programs together, by side of a trial.
     pub waits: [Option<Wait>; 2],

@@ -18,7 +18,7 @@ use super::error::SteeringError;
 
 /// Programs with a name and a text that a record keeps.
 pub struct Programs {
-    /// Who.
+    /// The processes.
     pub workload: LiveWorkload,
     /// A workload's name.
     pub name: String,

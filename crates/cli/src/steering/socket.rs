@@ -106,7 +106,7 @@ pub fn door(
     control: &Control,
 ) -> anyhow::Result<(Door, SocketFile)> {
     let cannot = || format!("cannot listen on {}", path.display());
-    // Nobody else takes it for one that was left, or takes its place, before somebody listens.
+    // No other process takes it for one that was left, or takes its place, before this one listens.
     let folder = path.parent().unwrap_or(Path::new("."));
     let _held = undo::hold(folder).with_context(cannot)?;
     if undo::listens(path) {
@@ -251,11 +251,11 @@ fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, Strin
         .words
         .get(&thread)
         .map(|word| word.spell_out(topology));
-    let Some(told) = shared.told.get(&thread) else {
+    let Some(hint) = shared.hints.get(&thread) else {
         return word.ok_or_else(|| format!("no decision about thread {thread} is known"));
     };
     let mut word = word.unwrap_or_else(|| json!({ "thread": thread }));
-    word["told"] = serde_json::to_value(told).map_err(|e| e.to_string())?;
+    word["told"] = serde_json::to_value(hint).map_err(|e| e.to_string())?;
     Ok(word)
 }
 

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_live::{DecisionRequest, Stealing};
+use countersteer_model::hint::Hint;
 use countersteer_model::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
-use countersteer_model::told::Told;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
@@ -43,7 +43,7 @@ pub struct Shared {
     /// The last word on each thread.
     pub words: BTreeMap<u32, Word>,
     /// What programs tell about their threads.
-    pub told: BTreeMap<u32, Told>,
+    pub hints: BTreeMap<u32, Hint>,
     /// Has what was set be obeyed soon, where decisions are rare.
     pub decision_request: Option<DecisionRequest>,
 }
@@ -339,7 +339,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let metrics = MetricBank::new(&topology, &[]);
         let mut view = View {

@@ -380,11 +380,11 @@ impl Recorder for Tally {
         self.count(topology, observation);
         self.seen_at = observation.at;
         self.predict(topology, observation, metrics);
-        let told = observation
+        let hints = observation
             .threads
             .iter()
-            .filter_map(|t| Some((t.id.0, t.told?)));
-        self.control.lock().told = told.collect();
+            .filter_map(|t| Some((t.id.0, t.hint?)));
+        self.control.lock().hints = hints.collect();
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
             if let Some(why) = collector.trouble() {

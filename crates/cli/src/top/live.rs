@@ -77,7 +77,7 @@ pub fn show(
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
             snapshot.note = taker.turn_to(&names).err().map(|why| why.to_string());
-            // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
+            // The keys are not read any more when the end is near; it comes as a signal does, with everything counted.
             let _ = send.send(snapshot);
             std::ops::ControlFlow::Continue(())
         })?;

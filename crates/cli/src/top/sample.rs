@@ -197,7 +197,7 @@ fn parts(readings: &Samples) -> Vec<Part> {
         let key = match reading.owner {
             Owner::Thread { pid, tid } => Key { pid, tid },
             Owner::Process { pid } => Key { pid, tid: 0 },
-            // Nobody's in particular.
+            // Of no thread in particular.
             Owner::Rest | Owner::Cpu | Owner::Total => continue,
         };
         let place = *known.entry(key).or_insert_with(|| {

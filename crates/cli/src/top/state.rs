@@ -286,7 +286,7 @@ fn age(lines: &mut BTreeMap<Key, Line>) {
     }
 }
 
-/// Who does nothing does it at a rate of zero; a ratio stays what it was.
+/// A thread that does nothing has a rate of zero; a ratio stays what it was.
 fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     for line in lines.values_mut().filter(|l| l.idle > 0) {
         for (value, _) in line

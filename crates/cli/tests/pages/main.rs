@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use countersteer_model::told::Phase;
+use countersteer_model::hint::Phase;
 use countersteer_report::record::Record;
 
 /// The library's own name, so that it is built.
@@ -132,9 +132,9 @@ fn who_works_gets_the_fast_core_and_sees_it_and_a_replay_decides_the_same() {
     let record = Record::load(&folder.path().join("run.rec")).unwrap();
     assert!(
         record
-            .told
+            .hints
             .iter()
-            .any(|r| r.told.phase == Phase::Spinning && r.told.workers == 2)
+            .any(|r| r.hint.phase == Phase::Spinning && r.hint.workers == 2)
     );
     assert!(
         record

@@ -304,7 +304,7 @@ impl TaskTable {
             runnable: m.runnable,
             nice: m.nice.unwrap_or(m.before.nice),
             allowed: Arc::clone(&m.allowed),
-            told: None,
+            hint: None,
         };
         self.members.iter().map(info).collect()
     }

@@ -173,7 +173,7 @@ mod tests {
         let id = ThreadId(id);
         let program = Default::default();
         let nice = 0;
-        let told = None;
+        let hint = None;
         ThreadInfo {
             id,
             program,
@@ -182,7 +182,7 @@ mod tests {
             runnable: true,
             nice,
             allowed,
-            told,
+            hint,
         }
     }
 

@@ -20,7 +20,7 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use countersteer_model::told::Told;
+use countersteer_model::hint::Hint;
 
 /// What the file is called in `/proc/PID/fd`.
 pub(crate) const NAME: &str = "countersteer-pages";
@@ -71,10 +71,10 @@ pub(crate) struct FromProgram {
     /// An i32.
     pub(crate) priority: AtomicU32,
     pub(crate) qos_permille: AtomicU32,
-    /// Number in [`countersteer_model::told::PHASES`]; it may change without `seq`, since one byte of it says all.
+    /// Number in [`countersteer_model::hint::PHASES`]; it may change without `seq`, since one byte of it says all.
     pub(crate) phase: AtomicU32,
     pub(crate) workers: AtomicU32,
-    /// Units of work done so far, wrapping around; on its own like `phase`. 0 as long as none was told.
+    /// Units of work done so far, wrapping around; on its own like `phase`. 0 as long as none was reported.
     pub(crate) work: AtomicU64,
 }
 
@@ -138,16 +138,16 @@ const ATTEMPTS: u32 = 100;
 
 impl FromProgram {
     /// Tells all of it at once.
-    pub(crate) fn tell(&self, told: &Told) {
+    pub(crate) fn tell(&self, hint: &Hint) {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
         fence(Ordering::Release);
         self.priority
-            .store(i32::from(told.priority) as u32, Ordering::Relaxed);
+            .store(i32::from(hint.priority) as u32, Ordering::Relaxed);
         self.qos_permille
-            .store(told.qos_permille.into(), Ordering::Relaxed);
-        self.phase.store(told.phase as u32, Ordering::Relaxed);
-        self.workers.store(told.workers, Ordering::Relaxed);
+            .store(hint.qos_permille.into(), Ordering::Relaxed);
+        self.phase.store(hint.phase as u32, Ordering::Relaxed);
+        self.workers.store(hint.workers, Ordering::Relaxed);
         self.seq.store(odd.wrapping_add(1), Ordering::Release);
     }
 }
@@ -213,7 +213,7 @@ pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
 }
 
 /// Where a slot's halves have their numbers.
-pub(crate) const TOLD_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
+pub(crate) const HINT_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
 /// The same of the engine's half, which begins with it.
 pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
 /// Bytes of the engine's half behind its number.
@@ -227,10 +227,10 @@ pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     )
 }
 
-/// What was told in these bytes of a slot.
-pub(crate) fn told_of(slot: &[u8]) -> Told {
+/// The hint in these bytes of a slot.
+pub(crate) fn hint_of(slot: &[u8]) -> Hint {
     let field = |at| word(slot, at);
-    Told::of(
+    Hint::of(
         field(offset_of!(FromProgram, priority)) as i32,
         field(offset_of!(FromProgram, qos_permille)),
         field(offset_of!(FromProgram, phase)),
@@ -282,10 +282,10 @@ mod tests {
             ([8, 12, 16, 20], 24, 32)
         );
         assert_eq!(
-            (SLOT, offset_of!(Slot, engine), TOLD_SEQ, SAID_SEQ),
+            (SLOT, offset_of!(Slot, engine), HINT_SEQ, SAID_SEQ),
             (256, 128, 4, 128)
         );
-        let told = [
+        let hint = [
             offset_of!(FromProgram, priority),
             offset_of!(FromProgram, phase),
             offset_of!(FromProgram, workers),
@@ -294,7 +294,7 @@ mod tests {
             (
                 offset_of!(FromProgram, tid),
                 offset_of!(FromProgram, started),
-                told
+                hint
             ),
             (0, 8, [16, 24, 28])
         );

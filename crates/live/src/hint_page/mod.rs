@@ -5,11 +5,11 @@
 //! writing nor reading makes a system call. A page works without an engine, too: hints are not read then, and there is no advice.
 //!
 //! ```no_run
-//! use countersteer_model::told::{Phase, Told};
+//! use countersteer_model::hint::{Phase, Hint};
 //! use countersteer_live::hint_page::Page;
 //!
 //! let page = Page::open()?;
-//! page.tell(&Told { priority: 2, workers: 8, ..Told::default() });
+//! page.tell(&Hint { priority: 2, workers: 8, ..Hint::default() });
 //! page.phase(Phase::Spinning);
 //! page.work(1);
 //! if let Some(advice) = page.read() {
@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-use countersteer_model::told::{Phase, Told};
+use countersteer_model::hint::{Hint, Phase};
 use countersteer_sysfs::procfs::{PROC, ProcError};
 
 use layout::Slot;
@@ -114,9 +114,9 @@ impl Page {
         .unwrap_or(Err(PageError::Ending))
     }
 
-    /// Tells all there is to tell. One thread may tell at a time, else parts of both are told.
-    pub fn tell(self, told: &Told) {
-        self.0.program.tell(told);
+    /// Writes the whole hint. One thread may write at a time, else parts of both are mixed.
+    pub fn tell(self, hint: &Hint) {
+        self.0.program.tell(hint);
     }
 
     /// Tells only what the thread does.
@@ -145,7 +145,7 @@ impl Page {
         self.0.engine.seq.load(Ordering::Relaxed)
     }
 
-    /// Takes back what was told, and gives the page up. Nothing may be done with its copies any more: they may be another
+    /// Withdraws the hint, and gives the page up. Nothing may be done with its copies any more: they may be another
     /// thread's.
     pub fn close(self) {
         self.0.program.tid.store(0, Ordering::Release);

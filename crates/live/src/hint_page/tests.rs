@@ -38,37 +38,37 @@ fn tid() -> u32 {
 }
 
 #[test]
-fn what_is_told_is_found_and_what_is_said_is_read() {
+fn hints_are_found_and_advice_is_read() {
     let page = Page::open().unwrap();
     assert_eq!(
         page.into_raw(),
         Page::open().unwrap().into_raw(),
         "a thread has one page"
     );
-    let told = Told {
+    let hint = Hint {
         priority: -3,
         qos_permille: 250,
         phase: Phase::Blocked,
         workers: 7,
     };
-    page.tell(&told);
+    page.tell(&hint);
     let at = HEAD + row(page) * SLOT;
     let mut slot = [0; SLOT];
     found().read_exact_at(&mut slot, at as u64).unwrap();
     assert_eq!(
         (
-            layout::told_of(&slot),
-            layout::word(&slot, layout::TOLD_SEQ) % 2
+            layout::hint_of(&slot),
+            layout::word(&slot, layout::HINT_SEQ) % 2
         ),
-        (told, 0)
+        (hint, 0)
     );
     page.phase(Phase::Spinning);
     found().read_exact_at(&mut slot, at as u64).unwrap();
     assert_eq!(
-        layout::told_of(&slot),
-        Told {
+        layout::hint_of(&slot),
+        Hint {
             phase: Phase::Spinning,
-            ..told
+            ..hint
         }
     );
     assert_eq!(page.read(), None);
@@ -149,9 +149,9 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
 #[test]
 fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
     let page = Page::open().unwrap();
-    page.tell(&Told {
+    page.tell(&Hint {
         workers: 5,
-        ..Told::default()
+        ..Hint::default()
     });
     // SAFETY: the child does nothing but use pages, read files and exit.
     let child = unsafe { libc::fork() };
@@ -159,9 +159,9 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
         // SAFETY: plain system call; whatever goes wrong, the child ends.
         unsafe { libc::alarm(60) };
         let silent = page.0.program.tid.load(Ordering::Relaxed) == 0 && page.read().is_none();
-        page.tell(&Told {
+        page.tell(&Hint {
             workers: 9,
-            ..Told::default()
+            ..Hint::default()
         });
         let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
             .any(|n| std::fs::read_link(format!("/proc/self/fd/{n}")).is_ok());
@@ -223,8 +223,8 @@ fn no_bytes_of_a_program_make_an_engine_fall() {
         let slots = layout::used_of(input, std::process::id()).unwrap_or(layout::SLOTS);
         let rest = input.get(HEAD..).unwrap_or_default();
         for slot in rest.chunks(SLOT).take(slots) {
-            let told = layout::told_of(slot);
-            assert!((-10..=10).contains(&told.priority), "{told:?}");
+            let hint = layout::hint_of(slot);
+            assert!((-10..=10).contains(&hint.priority), "{hint:?}");
             let _ = (layout::owner_of(slot), layout::work_of(slot));
         }
     });

@@ -238,7 +238,7 @@ impl<S: Source> Squeeze for Duty<S> {
                 return Ok(Some(bytes.iter().sum::<f64>() / 1024.0).filter(|kib| *kib > 0.0));
             }
         }
-        // Who misses nothing has all that it wants.
+        // A program that misses nothing has all that it wants.
         let share = if seen.misses > 0.0 {
             seen.misses / (seen.misses + theirs)
         } else {

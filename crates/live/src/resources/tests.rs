@@ -135,7 +135,7 @@ fn held(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Held {
         runnable: true,
         nice: 0,
         allowed: Arc::new(std::iter::once(CpuId(row as u32)).collect()),
-        told: None,
+        hint: None,
     };
     let mut threads: Vec<ThreadInfo> = tids.iter().enumerate().map(info).collect();
     threads.sort_by_key(|t| t.id);

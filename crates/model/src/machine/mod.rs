@@ -46,7 +46,7 @@ pub struct Machine {
     /// Power of the package that no core accounts for.
     #[serde(default)]
     pub static_power_w: f64,
-    /// Who chooses frequencies of core types that have operating points.
+    /// The governor of core types that have operating points.
     #[serde(default, skip_serializing_if = "is_default")]
     pub governor: Governor,
     /// What the package may take for long; no limit when absent.

@@ -327,7 +327,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let mut place = |info| slots.assign(&[(info, 0)], true).len();
         let placed: usize = (0..20).map(|_| place(&info)).sum();

@@ -1,13 +1,13 @@
 //! Hint classes: what policies make of what programs say about their threads.
 //!
-//! Input: threads with what was told. Output: factors for the figures that they are ranked by. Telling gains a program nothing
+//! Input: threads with their hints. Output: factors for the figures that they are ranked by. Telling gains a program nothing
 //! at another's cost: priorities weigh threads of one program against each other (their mean weight is 1), and everything else
 //! only lets others go first.
 
 use std::collections::BTreeMap;
 
 use crate::engine::ThreadInfo;
-use crate::told::Phase;
+use crate::hint::Phase;
 
 /// What a thread's hints make of it among others, whatever its metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,15 +29,15 @@ impl HintClass {
     /// type (`slow`), too slow, before that counts.
     #[must_use]
     pub fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
-        let Some(told) = &info.told else {
+        let Some(hint) = &info.hint else {
             return Self::Full;
         };
-        if told.phase != Phase::Running {
+        if hint.phase != Phase::Running {
             return Self::Waiting;
         }
         let held = if slow { 1.0 + slack } else { 1.0 - slack };
         match sf {
-            Some(sf) if held > 0.0 && told.is_content(sf / held) => Self::Content,
+            Some(sf) if held > 0.0 && hint.is_content(sf / held) => Self::Content,
             _ => Self::Full,
         }
     }
@@ -66,10 +66,10 @@ impl HintClass {
 /// The weight of each thread's priority among the threads of its program; their mean is 1.
 #[must_use]
 pub fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
-    let own = |info: &ThreadInfo| info.told.map_or(1.0, |told| told.weight());
+    let own = |info: &ThreadInfo| info.hint.map_or(1.0, |hint| hint.weight());
     if threads
         .iter()
-        .all(|t| t.told.is_none_or(|told| told.priority == 0))
+        .all(|t| t.hint.is_none_or(|hint| hint.priority == 0))
     {
         return vec![1.0; threads.len()];
     }
@@ -91,10 +91,10 @@ mod tests {
 
     use super::*;
     use crate::cpuset::CpuSet;
-    use crate::told::Told;
+    use crate::hint::Hint;
     use crate::units::{CpuId, ProgramId, ThreadId};
 
-    fn thread(program: u32, told: Option<Told>) -> ThreadInfo {
+    fn thread(program: u32, hint: Option<Hint>) -> ThreadInfo {
         ThreadInfo {
             id: ThreadId(0),
             program: ProgramId(program),
@@ -103,23 +103,23 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::new(CpuSet::first(1)),
-            told,
+            hint,
         }
     }
 
     #[test]
     fn priorities_move_a_programs_own_threads_only() {
-        let told = |priority| {
-            Some(Told {
+        let hint = |priority| {
+            Some(Hint {
                 priority,
-                ..Told::default()
+                ..Hint::default()
             })
         };
         let threads = [
-            thread(0, told(10)),
-            thread(1, told(3)),
+            thread(0, hint(10)),
+            thread(1, hint(3)),
             thread(1, None),
-            thread(1, told(-3)),
+            thread(1, hint(-3)),
             thread(2, None),
         ];
         let weights = weights(&threads.each_ref());
@@ -137,43 +137,43 @@ mod tests {
 
     #[test]
     fn who_waits_stands_behind_who_is_content_and_that_behind_all_others() {
-        let told = |qos_permille, phase| {
-            Some(Told {
+        let hint = |qos_permille, phase| {
+            Some(Hint {
                 qos_permille,
                 phase,
-                ..Told::default()
+                ..Hint::default()
             })
         };
-        let of = |told, sf, slow| HintClass::of(&thread(0, told), sf, slow, 0.05);
+        let of = |hint, sf, slow| HintClass::of(&thread(0, hint), sf, slow, 0.05);
         assert_eq!(of(None, Some(1.0), true), HintClass::Full);
         assert_eq!(
-            of(told(500, Phase::Spinning), Some(3.0), true),
+            of(hint(500, Phase::Spinning), Some(3.0), true),
             HintClass::Waiting
         );
-        assert_eq!(of(told(0, Phase::Blocked), None, false), HintClass::Waiting);
+        assert_eq!(of(hint(0, Phase::Blocked), None, false), HintClass::Waiting);
         assert_eq!(
-            of(told(500, Phase::Running), None, true),
+            of(hint(500, Phase::Running), None, true),
             HintClass::Full,
             "nothing is known of its speed"
         );
         // Between the two thresholds it stays what it is.
         assert_eq!(
-            of(told(500, Phase::Running), Some(2.0), true),
+            of(hint(500, Phase::Running), Some(2.0), true),
             HintClass::Content
         );
         assert_eq!(
-            of(told(500, Phase::Running), Some(2.0), false),
+            of(hint(500, Phase::Running), Some(2.0), false),
             HintClass::Full
         );
         assert_eq!(
-            of(told(500, Phase::Running), Some(1.8), false),
+            of(hint(500, Phase::Running), Some(1.8), false),
             HintClass::Content
         );
         assert_eq!(
-            of(told(500, Phase::Running), Some(2.2), true),
+            of(hint(500, Phase::Running), Some(2.2), true),
             HintClass::Full
         );
-        let slackless = HintClass::of(&thread(0, told(500, Phase::Running)), Some(1.0), false, 1.5);
+        let slackless = HintClass::of(&thread(0, hint(500, Phase::Running)), Some(1.0), false, 1.5);
         assert_eq!(
             slackless,
             HintClass::Full,

@@ -18,7 +18,7 @@ pub struct Tabulated {
     pub schema: String,
     /// Short name.
     pub name: String,
-    /// Who measured it, how, and where it was published.
+    /// The source of the measurement, its method, and where it was published.
     pub source: Source,
     /// Instructions of one run, in billions.
     pub giga_instructions: f64,

@@ -173,7 +173,7 @@ struct BestStatic {
     budget: f64,
     /// What each thread was allowed before it was placed for the first time.
     allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
-    /// Everybody was placed.
+    /// Every thread was placed.
     done: bool,
 }
 

@@ -41,7 +41,7 @@ struct Program {
     all: f64,
 }
 
-/// Who has which ways.
+/// The ways of each program.
 pub(super) struct Split {
     /// Group and ways, by row of the caches.
     caches: Vec<(GroupId, u32)>,
@@ -103,7 +103,7 @@ impl Split {
         let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
         for claim in claims {
             let program = programs.entry(claim.program).or_insert_with(none);
-            // Whoever asks for nothing yet still has to run somewhere.
+            // A program that asks for nothing yet still has to run somewhere.
             let appetite = claim.appetite.max(f64::MIN_POSITIVE);
             program.by_cache[claim.cache] += appetite;
             program.all += appetite;

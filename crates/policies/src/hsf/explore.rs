@@ -64,7 +64,7 @@ impl Hsf {
         }
         let due = since >= self.refresh.0;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
-        // Who has been on both types without a measure slept there, or has none to give: it is tried again less and less often.
+        // A thread that has been on both types without a measure slept there, or has none to give: it is tried again less and less often.
         let patient = |c: &Candidate<'_>| {
             let tried = oldest(c).unwrap_or_default();
             now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)

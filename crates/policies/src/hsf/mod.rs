@@ -144,7 +144,7 @@ struct Hsf {
     last_refresh: Nanos,
     /// The thread that is on a big core to have its phase put into its table.
     visit: Option<Visit>,
-    /// Somebody was sent to be measured at the last decision: moves back are no sign of indecision.
+    /// A thread was sent to be measured at the last decision: moves back are no sign of indecision.
     exploring: bool,
     table: Option<AdmissionTable>,
     /// Frequency hint of each rank; none where they are not wanted or there is one core type.
@@ -220,10 +220,10 @@ impl Hsf {
         let ranks = self.slots.ranks().iter().zip(&self.between);
         let predicted =
             c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
-        let told = c.info.told.filter(|t| t.priority != 0);
+        let hint = c.info.hint.filter(|t| t.priority != 0);
         Reason::rule(rule(c, rank))
             .saw(self.source.metric, c.sf)
-            .saw("priority", told.map(|t| t.priority.into()))
+            .saw("priority", hint.map(|t| t.priority.into()))
             .against(
                 "times the speed on the slowest type",
                 predicted.into_iter().flatten(),

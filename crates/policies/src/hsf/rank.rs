@@ -105,7 +105,7 @@ impl Hsf {
             let alike = program
                 .filter(|p| p.threads > 1)
                 .is_some_and(|p| c.sf.is_none_or(|sf| (sf / p.sf - 1.0).abs() <= self.margin));
-            let own = c.info.told.is_some_and(|told| told.priority != 0);
+            let own = c.info.hint.is_some_and(|hint| hint.priority != 0);
             alike && !own && c.sent.is_none() && c.class == HintClass::Full
         };
         let mut usage = view.metrics.usage().read_threads();

@@ -77,7 +77,7 @@ impl Toy {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&self.topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let mut between = |low: f64, high: f64| low + (high - low) * self.rng.random::<f64>();
         let speed = between(1e9, 4e9);
@@ -143,7 +143,7 @@ impl Toy {
         }
     }
 
-    /// Everybody runs for a while.
+    /// All threads run for a while.
     fn pass(&mut self, length: Nanos) -> Samples {
         let seconds = length.as_secs_f64();
         let mut samples = Samples::default();

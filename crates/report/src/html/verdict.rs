@@ -73,7 +73,7 @@ fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
     }
 }
 
-/// Who was done soonest: all that can be said where nobody knows how fast programs are alone.
+/// The policy that was done soonest: all that can be said where the speed of programs alone is unknown.
 fn completions(e: &Experiment<'_>) -> Markup {
     let Some(best) = best(e, &COMPLETION) else {
         return html! {};
@@ -156,7 +156,7 @@ fn range(s: &Spread) -> String {
     }
 }
 
-/// Who is best by the other measures.
+/// The best policies by the other measures.
 fn others(e: &Experiment<'_>) -> Markup {
     let said = |key: &'static str, words: &'static str| {
         let m = metric(key);

@@ -32,7 +32,7 @@ struct Shared {
 struct State {
     rows: Record,
     done: bool,
-    /// Why nothing is written any more, until somebody was told.
+    /// Why nothing is written any more, until that was reported.
     failed: Option<Option<String>>,
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once_and_what_comes_after_it_is_let_go() {
+    fn a_failure_is_reported_once_and_what_comes_after_it_is_let_go() {
         let dir = std::env::temp_dir().join(format!("countersteer-blocked-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let blocks = Blocks::start(
@@ -180,18 +180,18 @@ mod tests {
         )
         .unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
-        let mut told = Vec::new();
+        let mut failures = Vec::new();
         let mut rows = Record::empty();
         for _ in 0..200 {
             rows.steps.extend(vec![StepRow::default(); BLOCK_ROWS]);
-            told.extend(blocks.give(&mut rows));
-            if told.is_empty() {
+            failures.extend(blocks.give(&mut rows));
+            if failures.is_empty() {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
         assert!(
-            told.len() == 1 && told[0].contains("cannot write"),
-            "{told:?}"
+            failures.len() == 1 && failures[0].contains("cannot write"),
+            "{failures:?}"
         );
         assert!(blocks.finish(Record::empty().manifest).is_err());
     }

@@ -14,7 +14,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 
 use super::rows::{
-    DecisionRow, EventRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
+    DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow, ThreadRow,
 };
 use super::words::Words;
 use super::{Detail, Manifest, Record};
@@ -206,15 +206,15 @@ impl Recorder for Collector {
                 allowed: Arc::clone(&t.allowed),
             }));
         self.programs(step, seen);
-        let told = seen.threads.iter().filter_map(|t| {
-            Some(ToldRow {
+        let hints = seen.threads.iter().filter_map(|t| {
+            Some(HintRow {
                 step,
                 at_ns,
                 thread: t.id.0,
-                told: t.told?,
+                hint: t.hint?,
             })
         });
-        self.record.told.extend(told);
+        self.record.hints.extend(hints);
         let event = |e: &countersteer_model::engine::ThreadEvent| EventRow {
             step,
             at_ns: e.at.0,

@@ -1,7 +1,7 @@
 //! Columns: rows to Arrow arrays and back, by name and type.
 //!
 //! Input: rows, or a batch read from a file, and the list of columns that `columns!` gives a type of rows. Output: a batch, or
-//! rows; a missing or mistyped column is told by its name. How a column is stored is its kind, in [`super::kinds`].
+//! rows; a missing or mistyped column is reported by its name. How a column is stored is its kind, in [`super::kinds`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;

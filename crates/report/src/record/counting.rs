@@ -37,7 +37,7 @@ pub struct CountingRecorder {
     topology: Topology,
     everywhere: Arc<CpuSet>,
     words: Words,
-    /// Threads that were told of and have not ended.
+    /// Threads that were reported and have not ended.
     known: BTreeSet<u32>,
     present: BTreeSet<u32>,
 }

@@ -70,8 +70,8 @@ impl LiveCollector {
 
     /// Steps that nothing will be added to are on their way to the disk.
     fn hand_over(&mut self) {
-        let told = self.blocks.give(&mut self.collector.record);
-        self.trouble = self.trouble.take().or(told);
+        let failure = self.blocks.give(&mut self.collector.record);
+        self.trouble = self.trouble.take().or(failure);
         if self.collector.words.len() > MOST_WORDS {
             self.collector.words = Words::default();
         }

@@ -38,8 +38,8 @@ pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow, SpanRow,
-    StepRow, ThreadRow, ToldRow, VirtualRow,
+    DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
+    SpanRow, StepRow, ThreadRow, VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -54,8 +54,8 @@ pub struct Record {
     pub threads: Vec<ThreadRow>,
     /// What is known of programs: a row when one is first seen, and when it becomes another.
     pub programs: Vec<ProgramRow>,
-    /// What programs told about their threads, as far as they did.
-    pub told: Vec<ToldRow>,
+    /// Application hints of threads, where there were any.
+    pub hints: Vec<HintRow>,
     pub events: Vec<EventRow>,
     pub samples: SampleRows,
     pub metric_names: Vec<Arc<str>>,
@@ -92,7 +92,7 @@ impl Record {
             steps: Vec::new(),
             threads: Vec::new(),
             programs: Vec::new(),
-            told: Vec::new(),
+            hints: Vec::new(),
             events: Vec::new(),
             samples: SampleRows::default(),
             metric_names: Vec::new(),

@@ -198,14 +198,14 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
 mod tests {
     use countersteer_model::cpuset::CpuSet;
     use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
+    use countersteer_model::hint::Hint;
     use countersteer_model::sample::{Sample, Samples};
-    use countersteer_model::told::Told;
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
     use super::*;
     use crate::record::{
-        DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, ShareRow, SpanRow, StepRow,
-        ThreadRow, ToldRow, VirtualRow,
+        DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, ShareRow, SpanRow,
+        StepRow, ThreadRow, VirtualRow,
     };
 
     fn empty() -> Record {
@@ -267,11 +267,11 @@ mod tests {
                 path: Some("/bin/x".into()),
             },
         });
-        rows.told.push(ToldRow {
+        rows.hints.push(HintRow {
             step,
             at_ns,
             thread,
-            told: Told::default(),
+            hint: Hint::default(),
         });
         rows.events.push(EventRow {
             step,

@@ -35,7 +35,7 @@ pub struct ReplayEngine<'a> {
 struct Cursors {
     threads: usize,
     programs: usize,
-    told: usize,
+    hints: usize,
     events: usize,
     samples: usize,
     spans: usize,
@@ -113,7 +113,7 @@ impl Engine for ReplayEngine<'_> {
         };
         self.next += 1;
         let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
-        let told = take(&record.told, &mut self.cursors.told, step, |r| r.step);
+        let hints = take(&record.hints, &mut self.cursors.hints, step, |r| r.step);
         let events = take(&record.events, &mut self.cursors.events, step, |r| r.step);
         let steps = take(
             &record.samples.steps,
@@ -134,7 +134,7 @@ impl Engine for ReplayEngine<'_> {
         Ok(Observation {
             at: Nanos(row.at_ns),
             programs: programs.cloned().collect(),
-            threads: threads.iter().map(|row| thread_info(row, told)).collect(),
+            threads: threads.iter().map(|row| thread_info(row, hints)).collect(),
             events: (events.iter())
                 .map(|e| ThreadEvent {
                     at: Nanos(e.at_ns),
@@ -185,11 +185,11 @@ impl Engine for ReplayEngine<'_> {
     }
 }
 
-fn thread_info(row: &super::ThreadRow, told: &[super::ToldRow]) -> ThreadInfo {
-    let told = told
+fn thread_info(row: &super::ThreadRow, hints: &[super::HintRow]) -> ThreadInfo {
+    let hint = hints
         .binary_search_by_key(&row.thread, |t| t.thread)
         .ok()
-        .map(|found| told[found].told);
+        .map(|found| hints[found].hint);
     ThreadInfo {
         id: ThreadId(row.thread),
         program: ProgramId(row.program),
@@ -198,7 +198,7 @@ fn thread_info(row: &super::ThreadRow, told: &[super::ToldRow]) -> ThreadInfo {
         runnable: row.runnable,
         nice: row.nice,
         allowed: Arc::clone(&row.allowed),
-        told,
+        hint,
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
+use countersteer_model::hint::{Hint, PHASES, Phase};
 use countersteer_model::sample::{Counts, Row, Sample, Samples};
-use countersteer_model::told::{PHASES, Phase, Told};
 use countersteer_model::units::{CpuId, ProgramId};
 
 use super::columns::{BatchBuilder, Column, Columns, Reader, Values, columns, several};
@@ -93,23 +93,23 @@ columns! { |info: &'a ProgramInfo| -> ProgramInfo {
     path: Maybe(Text) => info.path.as_deref(),
 } => ProgramInfo { id: ProgramId(program), name, path } }
 
-/// What a program told about a thread, as it stood at an observation.
+/// The application hint of a thread at an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToldRow {
+pub struct HintRow {
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
-    pub told: Told,
+    pub hint: Hint,
 }
 
-columns! { ToldRow { step: U32, at_ns: U64, thread: U32, told: several() } }
+columns! { HintRow { step: U32, at_ns: U64, thread: U32, hint: several() } }
 
-columns! { |told: &'a Told| -> Told {
-    priority: I8 => told.priority,
-    qos_permille: U32 => told.qos_permille.into(),
-    phase: Text => told.phase.name(),
-    workers: U32 => told.workers,
-} => Told::of(priority.into(), qos_permille, phase_of(&phase)? as u32, workers) }
+columns! { |hint: &'a Hint| -> Hint {
+    priority: I8 => hint.priority,
+    qos_permille: U32 => hint.qos_permille.into(),
+    phase: Text => hint.phase.name(),
+    workers: U32 => hint.workers,
+} => Hint::of(priority.into(), qos_permille, phase_of(&phase)? as u32, workers) }
 
 fn phase_of(name: &str) -> Result<Phase, String> {
     let known = PHASES.into_iter().find(|phase| phase.name() == name);
@@ -118,7 +118,7 @@ fn phase_of(name: &str) -> Result<Phase, String> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
-    /// Row of steps: the observation that told of it.
+    /// Row of steps: the observation that reported it.
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
@@ -156,7 +156,7 @@ fn event_kind(name: &str, from: Option<u32>, to: Option<u32>) -> Result<ThreadEv
 /// Samples of threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleRows {
-    /// By sample, the row of steps: the observation that told of it.
+    /// By sample, the row of steps: the observation that reported it.
     pub steps: Vec<u32>,
     pub samples: Samples,
 }
@@ -288,7 +288,7 @@ columns! { ShareRow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {
-    /// Row of steps: the observation that told of it.
+    /// Row of steps: the observation that reported it.
     pub step: u32,
     pub thread: u32,
     pub cpu: u32,

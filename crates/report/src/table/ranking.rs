@@ -268,7 +268,7 @@ impl Ranked {
         }
     }
 
-    /// Who loses most, in words.
+    /// The program that loses most, in words.
     #[must_use]
     pub fn loser_text(&self) -> String {
         match &self.loser {

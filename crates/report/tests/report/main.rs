@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod golden;
+mod hints;
 mod pages;
 mod records;
 mod synthetic;
 mod tabulated;
-mod told;
 mod traces;

@@ -303,7 +303,7 @@ impl Engine for Room {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&t.allowed),
-            told: None,
+            hint: None,
         };
         Ok(Observation {
             at: Nanos(self.now),

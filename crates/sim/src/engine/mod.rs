@@ -55,7 +55,7 @@ pub struct SimConfig {
     pub rounds: u32,
     /// Keeps every run interval.
     pub trace: bool,
-    /// Who chooses frequencies, if not whom the machine file names.
+    /// The governor, if not the machine file's.
     pub governor: Option<Governor>,
 }
 

@@ -49,7 +49,7 @@ impl Engine for Simulation {
                 runnable: thread.runnable,
                 nice: program.nice,
                 allowed: Arc::clone(&thread.confined),
-                told: None,
+                hint: None,
             });
         }
         if finished {

@@ -108,7 +108,7 @@ pub fn kernel(name: &str) -> Option<&'static KernelDef> {
 pub struct Switch {
     pub cpu: CpuId,
     pub prev: Option<ThreadId>,
-    /// Who runs from now on.
+    /// The thread that runs from now on.
     pub next: Option<ThreadId>,
     pub at: Nanos,
 }

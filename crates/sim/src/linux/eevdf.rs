@@ -103,7 +103,7 @@ impl Linux {
         }
     }
 
-    /// Somebody with a shorter slice arrived: the running thread's protection shrinks.
+    /// A thread with a shorter slice arrived: the running thread's protection shrinks.
     fn shrink_protection(&mut self, cpu: usize, t: u32) {
         let slice = self.shortest_slice(cpu);
         let thread = &mut self.threads[t as usize];

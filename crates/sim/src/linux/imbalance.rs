@@ -23,7 +23,7 @@ pub(super) struct Env {
     /// The domain, and the balancing CPU's group in it.
     pub node: u32,
     pub local: u32,
-    /// Who balances, where threads go, where they come from.
+    /// The CPU that balances, where threads go, where they come from.
     pub cpu: usize,
     pub target: usize,
     pub source: usize,

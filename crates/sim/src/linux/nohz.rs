@@ -76,7 +76,7 @@ impl Linux {
         }
     }
 
-    /// Somebody waits: all busy CPUs look for a better distribution from now on.
+    /// A thread waits: all busy CPUs look for a better distribution from now on.
     fn start_balancing(&mut self, now: u64) {
         self.nohz.balancing_from = NEVER;
         if self.domains.node(self.domains.root).overloaded == 0 {

@@ -6,7 +6,7 @@ use super::Linux;
 use super::entity::{NONE, State, Thread};
 
 impl Linux {
-    /// Who runs on a CPU.
+    /// The thread that runs on a CPU.
     #[must_use]
     pub fn running(&self, cpu: CpuId) -> Option<ThreadId> {
         let t = self.rqs[cpu.index()].curr;

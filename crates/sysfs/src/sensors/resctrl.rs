@@ -113,8 +113,8 @@ impl Monitoring {
 
 impl Provider for Monitoring {
     fn read(&mut self, into: &mut Vec<Value>) {
-        // Who was put into a control group by somebody is not counted here any more: what its group still has goes away. Who has
-        // ended is in no group, and what it did counts.
+        // A thread that was put into another control group is not counted here any more: what its group still has goes away.
+        // One that has exited is in no group, and what it did counts.
         let has = |group: &Group, tid: &u32| resctrl::tasks(&group.path).contains(tid);
         let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(group, tid));
         let is_moved = |tid: &u32| !is_there(tid) && self.proc.has(*tid);

@@ -39,7 +39,7 @@ fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
         runnable: true,
         nice: 0,
         allowed: Arc::default(),
-        told: None,
+        hint: None,
     };
     let seen = [
         Observation {

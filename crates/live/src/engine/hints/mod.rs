@@ -1,7 +1,7 @@
 //! Hint pages of the programs that are steered: hints are read before each decision, and advice for each thread is written after each
 //! placement.
 //!
-//! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
+//! Input: observations, placements. Output: [`ThreadInfo::hint`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
 //!
 //! A process without pages costs a search now and then. One with pages costs a few system calls each period, however many threads it
 //! has, and a few for each thread whose advice changes.
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Observation, ThreadEventKind, ThreadInfo};
+use countersteer_model::hint::Hint;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::Placement;
 use countersteer_model::sample::{Event, Samples};
-use countersteer_model::told::Told;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_sysfs::procfs::PROC;
@@ -58,7 +58,7 @@ struct Known {
     /// As it knows itself; asked for when its process has pages.
     who: Option<(u32, u64)>,
     row: Option<usize>,
-    told: Option<Told>,
+    hint: Option<Hint>,
     /// Work done by the end of its last sample.
     done: Option<u64>,
     /// What was said to it last.
@@ -135,7 +135,7 @@ impl HintPages {
             let ran = ran.get(&info.id).map_or(0.0, |ran| ran.as_secs_f64());
             known.want(info.runnable, ran / period.max(1e-9));
             known.hear(info.id.0, self.processes.get(&known.pid));
-            info.told = known.told;
+            info.hint = known.hint;
         }
         self.work(&mut seen.samples, &ran);
         self.factors.update(seen);
@@ -310,13 +310,13 @@ impl Process {
 impl Known {
     /// It has no page any more.
     fn forget(&mut self) {
-        (self.row, self.told, self.done, self.said) = (None, None, None, None);
+        (self.row, self.hint, self.done, self.said) = (None, None, None, None);
     }
 
     /// Work done since the last call; none if the thread does not tell, or was asked for the first time.
     fn work(&mut self, process: Option<&Process>) -> Option<u64> {
         let total = process?.shared.as_ref()?.work(self.row?);
-        // Who has told nothing yet may begin with anything.
+        // A thread that has reported no work yet may begin with any number.
         let before = self.done.replace(total).filter(|_| total > 0)?;
         Some(total.wrapping_sub(before))
     }
@@ -342,8 +342,8 @@ impl Known {
             self.forget();
             self.row = row;
         }
-        // What is being told at this moment is heard next time.
-        self.told = row.and_then(|row| shared.told(row)).or(self.told);
+        // A hint that is being written at this moment is read next time.
+        self.hint = row.and_then(|row| shared.hint(row)).or(self.hint);
     }
 }
 

@@ -16,13 +16,13 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
-use countersteer_model::told::Told;
+use countersteer_model::hint::Hint;
 use countersteer_sysfs::procfs::PROC;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 use nix::sys::stat::lstat;
 
 use crate::hint_page::layout::{
-    self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES,
+    self, Advice, FIRST, HEAD, HINT_SEQ, LENGTH, SAID_SEQ, SLOT, TRIES,
 };
 
 /// On which mount an open file of this process lies.
@@ -145,19 +145,19 @@ impl ProgramPages {
         self.reads[nth].get(row * SLOT..(row + 1) * SLOT)
     }
 
-    /// What was told in a row; nothing while it is being told.
-    pub(super) fn told(&self, row: usize) -> Option<Told> {
+    /// The hint in a row; none while it is being written.
+    pub(super) fn hint(&self, row: usize) -> Option<Hint> {
         let first = self.slot(0, row)?;
         let between = self.slot(1, row)?;
         let last = self.slot(2, row)?;
-        let seq = layout::word(first, TOLD_SEQ);
+        let seq = layout::word(first, HINT_SEQ);
         let whole = seq.is_multiple_of(2)
-            && seq == layout::word(last, TOLD_SEQ)
+            && seq == layout::word(last, HINT_SEQ)
             && layout::owner_of(first) == layout::owner_of(last);
-        whole.then(|| layout::told_of(between))
+        whole.then(|| layout::hint_of(between))
     }
 
-    /// Units of work done by the thread of a row; 0 if it never told.
+    /// Units of work done by the thread of a row; 0 if it never reported any.
     pub(super) fn work(&self, row: usize) -> u64 {
         self.slot(1, row).map_or(0, layout::work_of)
     }

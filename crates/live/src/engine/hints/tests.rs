@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::hint::Phase;
 use countersteer_model::machine::Machine;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::sample::Sample;
-use countersteer_model::told::Phase;
 use countersteer_model::topology::GroupBy;
 use countersteer_model::units::{CoreTypeId, CpuId, ProgramId};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -16,7 +16,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::*;
 use crate::hint_page::Page;
-use crate::hint_page::layout::{FIRST, HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
+use crate::hint_page::layout::{FIRST, HEAD, HINT_SEQ, LENGTH, MAGIC, SLOT, SLOTS, VERSION};
 
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
     .union(SealFlag::F_SEAL_GROW)
@@ -113,14 +113,14 @@ fn more_slots_than_there_are_and_nonsense_in_them_do_no_harm() {
     let mut shared = opened(&file, own_user()).unwrap();
     assert!(shared.read());
     assert_eq!(shared.owners().count(), SLOTS);
-    let wild = Told {
+    let wild = Hint {
         priority: -10,
         qos_permille: 1000,
         phase: Phase::Running,
         workers: 0xeeee_eeee,
     };
-    assert_eq!(shared.told(0), Some(wild));
-    assert_eq!(shared.told(SLOTS), None, "behind the end");
+    assert_eq!(shared.hint(0), Some(wild));
+    assert_eq!(shared.hint(SLOTS), None, "behind the end");
     assert!(
         !shared.say(SLOTS, None),
         "nothing can be written there either"
@@ -128,15 +128,15 @@ fn more_slots_than_there_are_and_nonsense_in_them_do_no_harm() {
 }
 
 #[test]
-fn what_is_being_told_is_not_heard() {
+fn a_hint_that_is_being_written_is_not_read() {
     let file = honest();
     let mut shared = opened(&file, own_user()).unwrap();
-    let seq = (HEAD + TOLD_SEQ) as u64;
+    let seq = (HEAD + HINT_SEQ) as u64;
     file.write_all_at(&3u32.to_ne_bytes(), seq).unwrap();
-    assert!(shared.read() && shared.told(0).is_none());
+    assert!(shared.read() && shared.hint(0).is_none());
     file.write_all_at(&4u32.to_ne_bytes(), seq).unwrap();
-    assert_eq!(shared.told(0), None, "until it is read again");
-    assert!(shared.read() && shared.told(0).is_some());
+    assert_eq!(shared.hint(0), None, "until it is read again");
+    assert!(shared.read() && shared.hint(0).is_some());
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
             let mut n = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 n = (n + 1) % 1000;
-                page.tell(&Told {
+                page.tell(&Hint {
                     qos_permille: n,
                     workers: n.into(),
-                    ..Told::default()
+                    ..Hint::default()
                 });
             }
         }
@@ -177,8 +177,8 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
     for _ in 0..2000 {
         assert!(shared.read());
         let row = shared.owners().find(|(of, _)| *of == owner).unwrap().1;
-        if let Some(told) = shared.told(row) {
-            assert_eq!(u32::from(told.qos_permille), told.workers);
+        if let Some(hint) = shared.hint(row) {
+            assert_eq!(u32::from(hint.qos_permille), hint.workers);
             heard += 1;
         }
     }
@@ -203,7 +203,7 @@ fn info(topology: &Topology, tid: u32, cpu: u32) -> ThreadInfo {
         runnable: true,
         nice: 0,
         allowed: Arc::clone(&topology.groups[0].cpus),
-        told: None,
+        hint: None,
     }
 }
 
@@ -213,19 +213,19 @@ fn to(topology: &Topology, tid: u32, rank: usize) -> ThreadPlacement {
 }
 
 #[test]
-fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_ends() {
+fn hints_of_a_thread_are_read_and_its_page_says_where_it_goes_until_the_engine_ends() {
     let run = || {
         let topology = topology();
         let pid = std::process::id();
         let tid = nix::unistd::gettid().as_raw() as u32;
         let page = Page::open().unwrap();
-        let told = Told {
+        let hint = Hint {
             priority: 3,
             workers: 4,
             phase: Phase::Spinning,
-            ..Told::default()
+            ..Hint::default()
         };
-        page.tell(&told);
+        page.tell(&hint);
         let mut pages = HintPages::new(&topology);
         let observe = |pages: &mut HintPages| {
             let mut seen = Observation {
@@ -238,9 +238,9 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
                 kind: ThreadEventKind::Wake,
             }];
             pages.hear(&mut seen, |_| Some(pid));
-            seen.threads[0].told
+            seen.threads[0].hint
         };
-        assert_eq!(observe(&mut pages), Some(told));
+        assert_eq!(observe(&mut pages), Some(hint));
         pages.say(&Placement {
             threads: vec![to(&topology, tid, 1)],
             ..Placement::default()
@@ -268,7 +268,7 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
         page.close();
         assert_eq!(observe(&mut pages), None, "taken back");
         let page = Page::open().unwrap();
-        assert_eq!(observe(&mut pages), Some(Told::default()));
+        assert_eq!(observe(&mut pages), Some(Hint::default()));
         pages.say(&Placement::default());
         assert!(page.read().is_some());
         drop(pages);
@@ -357,7 +357,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
                 .map(|s| s.counts.get(Event::Work))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(observe(&[(0, 100)]), [None], "nothing told yet");
+        assert_eq!(observe(&[(0, 100)]), [None], "no hint yet");
         page.work(7);
         assert_eq!(observe(&[(0, 100)]), [Some(7.0)]);
         page.work(u64::MAX - 9);
@@ -422,7 +422,7 @@ fn shares_and_speeds_follow_from_who_is_where() {
     assert!(!is_near(&of[0], &Advice { sf: None, ..of[0] }));
 }
 
-/// A process that has no pages, one that is gone, one that is another user's: nothing is told, nothing fails.
+/// A process that has no pages, one that is gone, one that is another user's: there are no hints, nothing fails.
 #[test]
 fn who_has_no_page_tells_nothing() {
     let topology = topology();
@@ -435,7 +435,7 @@ fn who_has_no_page_tells_nothing() {
         pages.hear(&mut seen, |thread| (thread.0 == 1).then_some(1));
         pages.say(&Placement::default());
     }
-    assert!(seen.threads.iter().all(|t| t.told.is_none()));
+    assert!(seen.threads.iter().all(|t| t.hint.is_none()));
 }
 
 #[test]

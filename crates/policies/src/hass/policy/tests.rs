@@ -112,7 +112,7 @@ fn decided(
         runnable: true,
         nice: 0,
         allowed: Arc::clone(&topology.groups[0].cpus),
-        told: None,
+        hint: None,
     };
     let threads: Vec<ThreadInfo> = (0..count).map(thread).collect();
     let event = |(id, kind): &(u32, ThreadEventKind)| ThreadEvent {

@@ -137,8 +137,9 @@ pub(super) static TABLES: &[Table] = &[
         ..rows!(programs)
     },
     Table {
+        name: "told",
         optional: true,
-        ..rows!(told)
+        ..rows!(hints)
     },
 ];
 
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_mistyped_column_is_told_by_its_name() {
+    fn a_missing_or_mistyped_column_is_reported_by_its_name() {
         let mut batch = BatchBuilder::default();
         U32.write("step", std::iter::once(1), &mut batch);
         U32.write("at_ns", std::iter::once(1), &mut batch);

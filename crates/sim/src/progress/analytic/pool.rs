@@ -79,7 +79,7 @@ impl Pool {
         self.events.iter().fold(self.step_at, |a, b| a.min(*b))
     }
 
-    /// Somebody runs: steps are wanted again.
+    /// A thread runs: steps are wanted again.
     pub fn wake(&mut self, now: u64, stepping: &Stepping) {
         if self.step_at == u64::MAX {
             self.step = stepping.cold;

@@ -168,7 +168,7 @@ impl Resident {
 #[derive(Clone, Debug)]
 pub struct SharedCache {
     pub lines: f64,
-    /// Who holds what; a thread has at most one row.
+    /// Occupancies; a thread has at most one row.
     pub residents: Vec<Resident>,
     /// Eviction age (ns) of the last solution.
     age: f64,

@@ -235,7 +235,7 @@ impl Thread {
     #[inline]
     pub fn event(&self) -> u64 {
         let left = self.total.min(self.segment_end) - self.done;
-        // Whoever integrates at the very instant of the end, for another thread's sake, leaves nothing to retire.
+        // Integrating at the very instant of the end, for another thread's sake, leaves nothing to retire.
         if self.total <= self.done && !self.ended {
             return self.sync;
         }

@@ -270,7 +270,7 @@ fn moving_costs_more_than_staying_and_a_short_absence_little() {
         add(&mut progress, 1, &streaming(), 7);
         run(&mut progress, ms(1000));
         for (cpu, other) in moves {
-            // Whoever comes between takes part of the private cache.
+            // A thread that comes between takes part of the private cache.
             progress.set_running(CpuId(0), (*other == 1).then_some(ThreadId(1)), ms(1000));
             run(&mut progress, ms(1001));
             progress.set_running(CpuId(*cpu), Some(ThreadId(0)), ms(1001));

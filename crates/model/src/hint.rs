@@ -1,7 +1,7 @@
-//! What a program tells about one of its threads.
+//! Application hints: what a program says about one of its threads.
 //!
 //! Input: the page that a program shares with an engine, or a record of it. Output: part of a
-//! [`ThreadInfo`](crate::engine::ThreadInfo). Nothing told is a promise, so values are brought into their ranges here, and what
+//! [`ThreadInfo`](crate::engine::ThreadInfo). A hint is no promise, so values are brought into their ranges here, and what
 //! policies make of them never gains a program anything at another's cost.
 
 use serde::{Deserialize, Serialize};
@@ -44,9 +44,9 @@ impl Phase {
     }
 }
 
-/// What is told about a thread. The default says nothing.
+/// An application hint about a thread. The default says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Hint {
     /// How much its work matters beside that of the program's other threads, -10 to 10; each step weighs 1.25 times as much.
     pub priority: i8,
     /// What part of its full speed, alone on the fastest core type, is enough, in thousandths; 0 if it did not say.
@@ -56,8 +56,8 @@ pub struct Told {
     pub workers: u32,
 }
 
-impl Told {
-    /// What was told, each value in its range.
+impl Hint {
+    /// The hint of these values, each brought into its range.
     #[must_use]
     pub fn of(priority: i32, qos_permille: u32, phase: u32, workers: u32) -> Self {
         let most = i32::from(MOST_PRIORITY);
@@ -87,16 +87,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_told_comes_into_its_range() {
-        let wild = Told::of(i32::MIN, u32::MAX, 77, u32::MAX);
-        let tamed = Told {
+    fn values_come_into_their_range() {
+        let wild = Hint::of(i32::MIN, u32::MAX, 77, u32::MAX);
+        let tamed = Hint {
             priority: -10,
             qos_permille: 1000,
             phase: Phase::Running,
             workers: u32::MAX,
         };
         assert_eq!(wild, tamed);
-        assert_eq!(Told::of(0, 0, 0, 0), Told::default());
+        assert_eq!(Hint::of(0, 0, 0, 0), Hint::default());
         assert_eq!(
             (PHASES.map(Phase::name), Phase::of(1)),
             (["running", "spinning", "blocked"], Phase::Spinning)
@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn half_the_speed_is_reached_by_who_gains_less_than_twice() {
-        let half = Told {
+    fn half_the_speed_is_enough_for_threads_that_gain_less_than_twice() {
+        let half = Hint {
             qos_permille: 500,
-            ..Told::default()
+            ..Hint::default()
         };
         assert!(half.is_content(1.9) && half.is_content(2.0) && !half.is_content(2.1));
-        assert!(!Told::default().is_content(1.0), "nothing told");
+        assert!(!Hint::default().is_content(1.0), "no hint");
     }
 }

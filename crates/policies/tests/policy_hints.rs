@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use countersteer_model::engine::{Observation, ThreadInfo};
+use countersteer_model::hint::{Hint, Phase};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::policy::{Policy, PolicyRng, View};
 use countersteer_model::sample::{Event, Sample, Samples};
-use countersteer_model::told::{Phase, Told};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_policies::parse;
@@ -61,7 +61,7 @@ impl Bench {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
-            told: None,
+            hint: None,
         };
         let threads = (0..factors.len()).map(thread).collect();
         let rules = vec![String::new(); factors.len()];
@@ -75,16 +75,16 @@ impl Bench {
         }
     }
 
-    fn tell(&mut self, thread: usize, told: Told) {
-        self.threads[thread].told = Some(told);
+    fn tell(&mut self, thread: usize, hint: Hint) {
+        self.threads[thread].hint = Some(hint);
     }
 
     fn phase(&mut self, thread: usize, phase: Phase) {
         self.tell(
             thread,
-            Told {
+            Hint {
                 phase,
-                ..Told::default()
+                ..Hint::default()
             },
         );
     }
@@ -168,9 +168,9 @@ fn priority_weighs_the_factors_of_a_programs_own_threads() {
     let mut bench = Bench::new(HSF, &factors);
     bench.tell(
         2,
-        Told {
+        Hint {
             priority: 4,
-            ..Told::default()
+            ..Hint::default()
         },
     );
     assert_eq!(bench.decide(), [0, 2]);
@@ -178,9 +178,9 @@ fn priority_weighs_the_factors_of_a_programs_own_threads() {
     alone.threads[2].program = ProgramId(1);
     alone.tell(
         2,
-        Told {
+        Hint {
             priority: 10,
-            ..Told::default()
+            ..Hint::default()
         },
     );
     assert_eq!(
@@ -195,9 +195,9 @@ fn who_is_fast_enough_on_a_small_core_goes_there() {
     let mut bench = Bench::new(HSF, &[3.0, 2.0, 1.9, 1.2]);
     bench.tell(
         0,
-        Told {
+        Hint {
             qos_permille: 300,
-            ..Told::default()
+            ..Hint::default()
         },
     );
     assert_eq!(bench.decide(), [1, 2]);
@@ -205,9 +205,9 @@ fn who_is_fast_enough_on_a_small_core_goes_there() {
     assert_eq!(bench.decide(), [1, 2]);
     bench.tell(
         0,
-        Told {
+        Hint {
             qos_permille: 500,
-            ..Told::default()
+            ..Hint::default()
         },
     );
     assert_eq!(bench.decide(), [0, 1], "a third of its speed is no half");
@@ -221,9 +221,9 @@ fn silence_and_empty_words_decide_the_same() {
     (0..6).for_each(|thread| {
         polite.tell(
             thread,
-            Told {
+            Hint {
                 workers: 6,
-                ..Told::default()
+                ..Hint::default()
             },
         )
     });
@@ -267,7 +267,7 @@ fn sent(bench: &mut Bench, known_ms: u64) -> Vec<Vec<u64>> {
 
 #[test]
 fn who_was_on_both_types_without_a_measure_is_tried_again() {
-    // What it does at first is not told.
+    // There is no hint of what it does at first.
     let mut bench = Bench::new("hsf:sf=work", &[1.0; 4]);
     let sent = sent(&mut bench, 5_000);
     for thread in &bench.threads {

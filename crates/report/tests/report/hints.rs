@@ -1,14 +1,14 @@
-//! What programs told is in the record, and a replay hears it.
+//! Application hints are in the record, and a replay reads them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::engine::{Applied, Engine, Observation, Watch};
+use countersteer_model::hint::Hint;
 use countersteer_model::machine::Machine;
 use countersteer_model::placement::Placement;
 use countersteer_model::policy::PolicyRng;
-use countersteer_model::told::Told;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_policies::parse;
@@ -43,7 +43,7 @@ impl Engine for Talking {
             .filter(|(row, _)| row % 3 > 0)
         {
             let row = row as u32;
-            info.told = Some(Told::of(row as i32 - 4, 100 * row, (turn + row) % 3, row));
+            info.hint = Some(Hint::of(row as i32 - 4, 100 * row, (turn + row) % 3, row));
         }
         Ok(seen)
     }
@@ -101,12 +101,12 @@ fn different(record: &Record) -> (usize, usize) {
 }
 
 #[test]
-fn a_replay_hears_what_was_told() {
-    let scratch = Scratch::new("told");
+fn a_replay_reads_the_hints() {
+    let scratch = Scratch::new("hints");
     let dir = scratch.0.join("run.rec");
     let record = recorded();
     assert!(
-        record.told.len() > 1000 && record.decisions.len() > 50,
+        record.hints.len() > 1000 && record.decisions.len() > 50,
         "{}",
         record.decisions.len()
     );
@@ -116,9 +116,9 @@ fn a_replay_hears_what_was_told() {
     assert!(back == record);
     let (same, different_then) = different(&back);
     assert!(same > 50 && different_then == 0, "{same}");
-    back.told.clear();
+    back.hints.clear();
     assert_eq!(different(&back).1, 1, "it did matter");
-    // A record in which nobody told anything has no such table, like those of earlier versions.
+    // A record without hints has no such table, like those of earlier versions.
     back.save(&dir).unwrap();
-    assert!(!dir.join("told.parquet").exists() && Record::load(&dir).unwrap().told.is_empty());
+    assert!(!dir.join("told.parquet").exists() && Record::load(&dir).unwrap().hints.is_empty());
 }
