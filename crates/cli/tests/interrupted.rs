@@ -141,11 +141,17 @@ fn a_profile_that_is_interrupted_is_marked_so() {
         recording(&started);
         std::thread::sleep(delay);
         let said = said(&started.interrupted(to));
+        assert_eq!(entries(&dir.path().join("tmp")), [""; 0]);
+        // On a busy machine the signal may come before the program's first instruction.
+        if said.contains("before") {
+            assert!(said.contains("interrupted by SIGINT"), "{said}");
+            assert!(!dir.path().join("half.json").exists());
+            continue;
+        }
         let profile = std::fs::read_to_string(dir.path().join("half.json")).unwrap();
         let profile: serde_json::Value = serde_json::from_str(&profile).unwrap();
         assert_eq!(profile["partial"], "interrupted by SIGINT");
         assert!(said.contains("partial: interrupted by SIGINT"), "{said}");
-        assert_eq!(entries(&dir.path().join("tmp")), [""; 0]);
     }
 }
 

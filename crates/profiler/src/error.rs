@@ -67,6 +67,13 @@ pub enum ProfileError {
         /// As the user wrote it.
         program: String,
     },
+    /// A signal came before the program executed anything.
+    #[error("interrupted by {} before {program} executed anything: there is no profile", crate::launch::signal_name(*.signal))]
+    Interrupted {
+        /// As the user wrote it.
+        program: String,
+        signal: i32,
+    },
     /// The profile cannot be written.
     #[error("cannot write {path}: {source}; choose another place with -o FILE")]
     Unwritable { path: PathBuf, source: io::Error },

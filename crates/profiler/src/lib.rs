@@ -161,12 +161,19 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     receiver.into_iter().for_each(stream::Receiver::finish);
     let outcome = outcome?;
     let cpu_seconds = children_seconds() - before;
-    check_loaded(&setup, &outcome.control)?;
-    let threads = raw::read_threads(&setup.directory)?;
+    let interrupted = |signal| ProfileError::Interrupted {
+        program: name.clone(),
+        signal,
+    };
     let nothing = || ProfileError::Nothing {
         program: name.clone(),
     };
-    let assembled = assemble::assemble(&threads).ok_or_else(nothing)?;
+    let threads = match check_loaded(&setup, &outcome.control) {
+        Ok(()) => raw::read_threads(&setup.directory)?,
+        Err(why) => return Err(outcome.interrupted.map_or(why, interrupted)),
+    };
+    let assembled = assemble::assemble(&threads)
+        .ok_or_else(|| outcome.interrupted.map_or_else(nothing, interrupted))?;
     let instructions = assembled.instructions;
     let profile = Recorded {
         schema: SCHEMA.into(),

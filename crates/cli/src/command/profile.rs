@@ -10,7 +10,7 @@ use countersteer_model::profile::Profile;
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;
 use countersteer_profiler::this_program;
-use countersteer_profiler::{ProfileOptions, Profiled};
+use countersteer_profiler::{ProfileError, ProfileOptions, Profiled};
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -154,7 +154,10 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
     options.max_instructions = args.max_instructions;
-    let recording = watched(options)?;
+    let recording = match watched(options) {
+        Err(error) => return interrupted(&error).ok_or(error),
+        Ok(recording) => recording,
+    };
     let p = &recording.profile;
     let code = ExitCode::from(recording.ending.code() as u8);
     if let (true, Some(why)) = (args.whole, &p.partial) {
@@ -175,6 +178,17 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         output.display()
     );
     Ok(code)
+}
+
+/// The exit code of a recording that a signal ended before there was anything to record.
+fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
+    match error.downcast_ref()? {
+        ProfileError::Interrupted { signal, .. } => {
+            eprintln!("steer: {error}");
+            Some(ExitCode::from(128 + *signal as u8))
+        }
+        _ => None,
+    }
 }
 
 /// A tabulated profile of a record's program.

@@ -175,7 +175,8 @@ impl HasKind for ProfileError {
             Self::NotAProgram { .. }
             | Self::Architecture { .. }
             | Self::Raw { .. }
-            | Self::Nothing { .. } => Some(Kind::BadInput),
+            | Self::Nothing { .. }
+            | Self::Interrupted { .. } => Some(Kind::BadInput),
             // A plugin or QEMU that does not fit is none.
             Self::NoQemu
             | Self::NoPlugin { .. }

@@ -250,6 +250,10 @@ fn what_a_file_says_has_its_own_kind() {
         SimError::Model(no_trace()),
         ProfileError::NotAProgram { path: s() },
         ProfileError::Nothing { program: s() },
+        ProfileError::Interrupted {
+            program: s(),
+            signal: 2,
+        },
         ProfileError::Architecture {
             path: s(),
             machine: s(),
