@@ -341,6 +341,9 @@ impl ScxEngine {
         }
         self.collect()?;
         self.read_counts()?;
+        if !self.config.report_switches {
+            self.tasks.infer_switches(now_ns());
+        }
         let samples = self.tasks.take_samples(now_ns());
         let mut events = std::mem::take(&mut self.tasks.events);
         events.sort_by_key(|e| e.at);

@@ -27,6 +27,10 @@ pub(crate) struct Task {
     program: u32,
     cpu: CpuId,
     runnable: bool,
+    /// As of the observation before.
+    before: (CpuId, bool),
+    /// It has run since then.
+    ran: bool,
     nice: i8,
     /// Its place, as a target.
     pub target: u32,
@@ -89,6 +93,8 @@ impl TaskTable {
             program,
             cpu: self.own(os_cpu),
             runnable: true,
+            before: (self.own(os_cpu), true),
+            ran: false,
             nice: 0,
             target: shared::TARGET_ANYWHERE,
             narrow: None,
@@ -192,7 +198,32 @@ impl TaskTable {
             let since = |at: Nanos| self.since(at.0);
             if let Some(sample) = own_sample(&row, topology, &self.numbers, since) {
                 self.samples.push_with(sample, row.counts);
+                if let Some(task) = self.threads.get_mut(&thread.0) {
+                    task.ran = true;
+                }
             }
+        }
+    }
+
+    /// Events of threads that woke, went to sleep or migrated since the last observation, where the scheduler does not report each: as far
+    /// as what was counted and where threads are now shows them. A policy learns from these that a thread wants a CPU although it sleeps right now.
+    pub fn infer_switches(&mut self, at_ns: u64) {
+        let at = self.since(at_ns);
+        for (tid, task) in &mut self.threads {
+            let ran = std::mem::take(&mut task.ran);
+            let now = (task.cpu, task.runnable);
+            let (from, was_runnable) = std::mem::replace(&mut task.before, now);
+            let kinds = [
+                (!was_runnable && (ran || task.runnable)).then_some(ThreadEventKind::Wake),
+                (from != task.cpu).then_some(ThreadEventKind::Migrate { from, to: task.cpu }),
+                (!task.runnable && (was_runnable || ran)).then_some(ThreadEventKind::Sleep),
+            ];
+            let events = kinds.into_iter().flatten();
+            self.events.extend(events.map(|kind| ThreadEvent {
+                at,
+                thread: ThreadId(*tid),
+                kind,
+            }));
         }
     }
 
@@ -238,5 +269,48 @@ impl TaskTable {
             hint: None,
         };
         self.threads.iter().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    fn seen(tid: u32, cpu: u32, runnable: bool) -> types::command {
+        types::command {
+            tid,
+            cpu,
+            runnable: u32::from(runnable),
+            nr_allowed: 2,
+            ..types::command::default()
+        }
+    }
+
+    fn kinds(tasks: &mut TaskTable) -> Vec<ThreadEventKind> {
+        tasks.infer_switches(10);
+        let events = std::mem::take(&mut tasks.events);
+        events.into_iter().map(|e| e.kind).collect()
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_right_now_but_ran_is_seen_to_have_woken() {
+        let mut tasks = TaskTable::new(CpuNumbers::new(vec![CpuId(0), CpuId(1)]), 2);
+        tasks.add(1, 7, 7, 0, 0);
+        tasks.events.clear();
+        tasks.look(&seen(7, 0, false));
+        assert_eq!(kinds(&mut tasks), [ThreadEventKind::Sleep]);
+        tasks.look(&seen(7, 0, false));
+        assert_eq!(kinds(&mut tasks), [], "it slept all the time");
+        tasks.threads.get_mut(&7).unwrap().ran = true;
+        tasks.look(&seen(7, 1, false));
+        let migrates = ThreadEventKind::Migrate {
+            from: CpuId(0),
+            to: CpuId(1),
+        };
+        let all = [ThreadEventKind::Wake, migrates, ThreadEventKind::Sleep];
+        assert_eq!(kinds(&mut tasks), all);
+        tasks.look(&seen(7, 1, true));
+        assert_eq!(kinds(&mut tasks), [ThreadEventKind::Wake]);
     }
 }

@@ -16,6 +16,8 @@ use countersteer_model::placement::{Clamp, Placement, Reason, Target, ThreadPlac
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
+use countersteer_sysfs::procfs::PROC;
+use nix::unistd::gettid;
 
 use super::summary::Summary;
 
@@ -214,6 +216,7 @@ impl Supervisor {
 
     fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let begun = Instant::now();
+        let had_waited = waited_for_cpu();
         self.busy.store(
             (self.created.elapsed().as_millis() as u64).max(1),
             Ordering::Relaxed,
@@ -228,11 +231,11 @@ impl Supervisor {
                 return everybody_anywhere(view, "the policy panicked");
             }
         };
-        self.late = if begun.elapsed() > self.period {
-            self.late + 1
-        } else {
-            0
-        };
+        let took = begun.elapsed();
+        // On a busy machine this thread waits for a CPU, which is no fault of the policy's.
+        let is_late = took > self.period
+            && took.saturating_sub(waited_for_cpu().saturating_sub(had_waited)) > self.period;
+        self.late = if is_late { self.late + 1 } else { 0 };
         if self.late < MOST_LATE {
             return placement;
         }
@@ -241,6 +244,12 @@ impl Supervisor {
         ));
         everybody_anywhere(view, "the policy was too slow")
     }
+}
+
+/// How long this thread has waited for a CPU since its start; zero where the kernel does not say.
+fn waited_for_cpu() -> Duration {
+    let sums = PROC.sums(gettid().as_raw() as u32).unwrap_or_default();
+    Duration::from_nanos(sums.waited_ns)
 }
 
 impl Policy for Supervisor {
