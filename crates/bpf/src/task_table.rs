@@ -273,8 +273,10 @@ impl TaskTable {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
+    use countersteer_model::sample::{Event, Sample};
+    use countersteer_model::testing::{SMT, topology};
+
     use super::*;
 
     fn seen(tid: u32, cpu: u32, runnable: bool) -> types::command {
@@ -302,7 +304,11 @@ mod tests {
         assert_eq!(kinds(&mut tasks), [ThreadEventKind::Sleep]);
         tasks.look(&seen(7, 0, false));
         assert_eq!(kinds(&mut tasks), [], "it slept all the time");
-        tasks.threads.get_mut(&7).unwrap().ran = true;
+        let topology = topology(SMT);
+        let core_type = topology.core_type_of(CpuId(1));
+        let sample = Sample::of_thread(ThreadId(7), CpuId(1), core_type, Nanos(9), Nanos(4));
+        let counted = Samples::of(sample, 1, &[(Event::Cycles, 12.0)]);
+        tasks.count(&counted, &topology);
         tasks.look(&seen(7, 1, false));
         let migrates = ThreadEventKind::Migrate {
             from: CpuId(0),

@@ -125,12 +125,12 @@ impl Rounds {
             .models
             .get(sample.core_type.index())
             .and_then(|model| model.features.first());
-        // A thread that did nothing belongs nowhere; a set that cannot tell belongs anywhere.
-        let tells = feature.filter(|f| {
+        // A thread that did nothing belongs nowhere; a set that does not count the feature belongs anywhere.
+        let counted = feature.filter(|f| {
             sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
         });
-        let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
-        if tells.is_some() && ratio.is_none() {
+        let ratio = counted.and_then(|f| f.ratio_q20(&sample.counts));
+        if counted.is_some() && ratio.is_none() {
             return Round::alone(thread, sample);
         }
         let of_thread = self.threads.entry(thread, BTreeMap::new);

@@ -107,7 +107,7 @@ impl Factor {
 }
 
 impl Model {
-    /// What a round tells; none of one that is not whole or of a thread that did nothing. Where a ratio is unknown, the
+    /// The factor that a round gives; none of one that is not whole or of a thread that did nothing. Where a ratio is unknown, the
     /// doubt is beyond all bounds.
     #[must_use]
     pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
