@@ -15,7 +15,7 @@ pub struct Branches {
     returns: [u64; RETURNS],
     depth: usize,
     targets: Targets,
-    /// Mispredictions since the owner last took them.
+    /// Mispredictions so far.
     pub wrong: u64,
 }
 

@@ -65,8 +65,10 @@ pub struct Vcpu {
     previous: &'static Block,
     capturing: bool,
     branches: Branches,
-    /// Mispredictions of this slice up to the last captured block.
+    /// Mispredictions up to the last captured block.
     wrong_before: u64,
+    /// Mispredictions that records hold.
+    wrong_settled: u64,
     recency: Recency,
     conflicts: Conflicts,
     streams: Streams,
@@ -113,6 +115,7 @@ impl Vcpu {
             capturing: false,
             branches: Branches::new(),
             wrong_before: 0,
+            wrong_settled: 0,
             recency: Recency::new(),
             conflicts: Conflicts::new(),
             streams: Streams::new(),
@@ -218,11 +221,11 @@ impl Vcpu {
         into[record::BRANCHES] += classes.branches;
         into[record::FP] += classes.fp;
         into[record::SIMD] += classes.simd;
-        into[record::MISPREDICTED] += std::mem::take(&mut self.branches.wrong);
+        into[record::MISPREDICTED] += self.branches.wrong - self.wrong_settled;
         into[record::RUNNABLE + level] += executed as u64;
         into[record::NEAR] += near;
         into[record::STAMP] = total;
-        self.wrong_before = 0;
+        (self.wrong_before, self.wrong_settled) = (self.branches.wrong, self.branches.wrong);
         let full = into[record::INSTRUCTIONS] >= self.file.window_length();
         self.touches += touches;
         (self.accesses, self.extra, self.far, self.classes) = (0, 0, 0, 0);

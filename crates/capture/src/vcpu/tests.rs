@@ -114,3 +114,56 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
     assert_eq!(blocks, 1000);
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+/// Instructions of each misprediction in what was sent, from the thread's start.
+fn mispredictions(mut receiver: std::os::unix::net::UnixStream) -> Vec<u64> {
+    use countersteer_cache::wire::{Decoder, HEAD_WORDS, Head, What, words};
+    use std::io::Read;
+
+    let mut bytes = Vec::new();
+    receiver.read_to_end(&mut bytes).unwrap();
+    let all = words(&bytes);
+    let (mut rest, mut begun, mut found) = (&all[..], 0, Vec::new());
+    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
+        let head = Head::unpack(head).unwrap();
+        let (block, behind) = behind.split_at(head.words as usize);
+        let mut decoder = Decoder::new(block);
+        let mut at = begun;
+        while let Some(event) = decoder.next_event().unwrap() {
+            at += u64::from(event.gap);
+            found.extend((event.what == What::Mispredicted).then_some(at));
+        }
+        (rest, begun) = (behind, begun + u64::from(head.instructions));
+    }
+    found
+}
+
+#[test]
+fn mispredictions_that_end_a_slice_are_sent_as_well() {
+    use std::os::unix::net::UnixListener;
+
+    let (mut vcpu, directory) = vcpu("streamed");
+    let listener = UnixListener::bind(directory.join(crate::layout::STREAM_SOCKET)).unwrap();
+    let receiver = std::thread::spawn(move || mispredictions(listener.accept().unwrap().0));
+    vcpu.connect(&directory, 8).unwrap();
+    let call: &'static Block = Box::leak(Box::new(Block {
+        pc: 0x1000,
+        count: 7,
+        end: crate::block::End::Return,
+        insns: vec![Default::default(); 7].into(),
+        ..Block::default()
+    }));
+    // Each block returns to where nothing called from.
+    let blocks = 100_000;
+    for _ in 0..blocks {
+        assert_eq!(vcpu.streamed_block(call), Verdict::Go);
+    }
+    let _ = vcpu.settle();
+    let counted = vcpu.file.record()[record::MISPREDICTED];
+    vcpu.send_last(true);
+    vcpu.stream = None;
+    let expected: Vec<u64> = (1..blocks).map(|n| n * 7).collect();
+    assert_eq!(receiver.join().unwrap(), expected);
+    assert_eq!(counted, blocks - 1);
+    std::fs::remove_dir_all(directory).unwrap();
+}
