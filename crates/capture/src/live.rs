@@ -46,13 +46,14 @@ impl LiveThread {
     pub fn block(&mut self, block: &'static Block) -> io::Result<()> {
         let previous = std::mem::replace(&mut self.previous, block);
         // QEMU executes each element of a repeated string instruction as a block; it is one instruction.
-        if block.ends_repeat != 0 && block.starts_repeat && previous.ends_repeat == block.pc {
-            return Ok(());
-        }
+        let again =
+            block.ends_repeat != 0 && block.starts_repeat && previous.ends_repeat == block.pc;
         let wrong = self.branches.wrong;
-        self.branches.resolve(previous, block.pc);
+        if !again {
+            self.branches.resolve(previous, block.pc);
+        }
         let mispredicted = self.branches.wrong > wrong;
-        let sent = self.stream.block(block, mispredicted, false, || 0);
+        let sent = self.stream.block(block, mispredicted, again, || 0);
         self.seen(sent)
     }
 
@@ -105,44 +106,58 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use countersteer_cache::private::Access;
-    use countersteer_cache::wire::{Decoder, ENDS, ENTERS_KERNEL, HEAD_WORDS, Head, What};
+    use countersteer_cache::wire::{Decoder, ENDS, ENTERS_KERNEL, HEAD_WORDS, Head, What, words};
 
     use super::*;
 
-    fn word(bytes: &[u8]) -> u32 {
-        u32::from_ne_bytes(bytes.try_into().unwrap())
-    }
-
-    #[test]
-    fn what_a_thread_executes_arrives_and_a_repeated_instruction_is_one() {
-        let name = format!("countersteer-test-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&address).unwrap();
-        let mut thread = LiveThread::connect(&address, 8).unwrap();
-        let repeat: &'static Block = Box::leak(Box::new(Block {
+    /// An instruction that is repeated, once.
+    fn repeat() -> &'static Block {
+        Box::leak(Box::new(Block {
             pc: 0x1000,
             after: 0x1002,
             count: 1,
             starts_repeat: true,
             ends_repeat: 0x1000,
             ..Block::default()
-        }));
+        }))
+    }
+
+    fn listener(name: &str) -> (SocketAddr, UnixListener) {
+        let name = format!("countersteer-test-{name}-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        (address, listener)
+    }
+
+    /// Heads and words of what arrives.
+    fn blocks(listener: &UnixListener) -> Vec<(Head, Vec<u32>)> {
+        let mut bytes = Vec::new();
+        let mut stream = listener.accept().unwrap().0;
+        stream.read_to_end(&mut bytes).unwrap();
+        let all = words(&bytes);
+        let (mut rest, mut found) = (&all[..], Vec::new());
+        while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
+            let head = Head::unpack(head).unwrap();
+            let (block, behind) = behind.split_at(head.words as usize);
+            found.push((head, block.to_vec()));
+            rest = behind;
+        }
+        found
+    }
+
+    #[test]
+    fn what_a_thread_executes_arrives_and_a_repeated_instruction_is_one() {
+        let (address, listener) = listener("repeat");
+        let mut thread = LiveThread::connect(&address, 8).unwrap();
+        let repeat = repeat();
         for n in 0..256 {
             thread.block(repeat).unwrap();
             thread.memory(1 << WRITE_SHIFT, 0x2000 + n);
         }
         thread.enter_kernel(true).unwrap();
         drop(thread);
-        let mut bytes = Vec::new();
-        listener
-            .accept()
-            .unwrap()
-            .0
-            .read_to_end(&mut bytes)
-            .unwrap();
-        let words: Vec<u32> = bytes.chunks_exact(4).map(word).collect();
-        let (head, words) = words.split_at(HEAD_WORDS);
-        let head = Head::unpack(head.try_into().unwrap()).unwrap();
+        let found = blocks(&listener);
+        let (head, words) = &found[0];
         assert_eq!((head.instructions, head.stores), (1, 256));
         assert_eq!(head.flags, ENTERS_KERNEL | ENDS);
         let mut decoder = Decoder::new(words);
@@ -151,5 +166,25 @@ mod tests {
         let stores = (0x80..0x84).map(|line| (What::Access(Access::Store), line));
         let fetch = (What::Access(Access::Fetch), 0x40);
         assert_eq!(lines, [fetch].into_iter().chain(stores).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_long_repeated_instruction_is_sent_in_blocks() {
+        let (address, listener) = listener("long");
+        let mut thread = LiveThread::connect(&address, 8).unwrap();
+        let receiver = std::thread::spawn(move || blocks(&listener));
+        let repeat = repeat();
+        let times = (1 << 22) + 10;
+        for n in 0..times {
+            thread.block(repeat).unwrap();
+            thread.memory(1 << WRITE_SHIFT, n << 6);
+        }
+        thread.enter_kernel(true).unwrap();
+        drop(thread);
+        let heads: Vec<Head> = receiver.join().unwrap().iter().map(|of| of.0).collect();
+        assert!(heads.iter().all(|head| head.words <= 1 << 18));
+        let sum = |of: fn(&Head) -> u32| heads.iter().map(|head| u64::from(of(head))).sum();
+        let executed: (u64, u64) = (sum(|head| head.instructions), sum(|head| head.stores));
+        assert_eq!(executed, (1, times));
     }
 }
