@@ -426,7 +426,7 @@ impl Vcpu {
         if !self.in_call.swap(true, Relaxed) {
             self.control.deactivate();
         }
-        verdict
+        self.sent_before(verdict)
     }
 
     /// The thread is back from the kernel.
@@ -436,7 +436,7 @@ impl Vcpu {
         }
         self.runnable = self.control.active();
         if self.control.stopped() {
-            Verdict::Stop
+            self.sent_before(Verdict::Stop)
         } else {
             Verdict::Go
         }

@@ -68,6 +68,14 @@ impl Vcpu {
         }
     }
 
+    /// Sends what there is before the process ends, if the verdict ends it.
+    pub(super) fn sent_before(&mut self, verdict: Verdict) -> Verdict {
+        if verdict == Verdict::Stop {
+            self.send_last(false);
+        }
+        verdict
+    }
+
     /// The thread is about to enter the kernel, or to end.
     pub fn send_last(&mut self, ends: bool) {
         let stamp = self.control.instructions();

@@ -1,10 +1,17 @@
 //! Counts of a thread against programs whose counts are known.
 
+use std::io::Read;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use countersteer_cache::wire::{Decoder, HEAD_WORDS, Head, What, words};
+
 use super::*;
 
 const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
 
-fn vcpu(name: &str) -> (Vcpu, std::path::PathBuf) {
+fn vcpu(name: &str) -> (Vcpu, PathBuf) {
     let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
@@ -115,37 +122,49 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Instructions of each misprediction in what was sent, from the thread's start.
-fn mispredictions(mut receiver: std::os::unix::net::UnixStream) -> Vec<u64> {
-    use countersteer_cache::wire::{Decoder, HEAD_WORDS, Head, What, words};
-    use std::io::Read;
+/// Head and words of a block that was sent.
+type Sent = (Head, Vec<u32>);
 
-    let mut bytes = Vec::new();
-    receiver.read_to_end(&mut bytes).unwrap();
-    let all = words(&bytes);
-    let (mut rest, mut begun, mut found) = (&all[..], 0, Vec::new());
-    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
-        let head = Head::unpack(head).unwrap();
-        let (block, behind) = behind.split_at(head.words as usize);
-        let mut decoder = Decoder::new(block);
+/// A thread with a receiver of its stream, which gives heads and words of all blocks in the end.
+fn streamed(name: &str) -> (Vcpu, PathBuf, JoinHandle<Vec<Sent>>) {
+    let (mut vcpu, directory) = vcpu(name);
+    let listener = UnixListener::bind(directory.join(crate::layout::STREAM_SOCKET)).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let mut stream = listener.accept().unwrap().0;
+        stream.read_to_end(&mut bytes).unwrap();
+        let all = words(&bytes);
+        let (mut rest, mut found) = (&all[..], Vec::new());
+        while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
+            let head = Head::unpack(head).unwrap();
+            let (block, behind) = behind.split_at(head.words as usize);
+            found.push((head, block.to_vec()));
+            rest = behind;
+        }
+        found
+    });
+    vcpu.connect(&directory, 8).unwrap();
+    (vcpu, directory, receiver)
+}
+
+/// Instructions of each misprediction in what was sent, from the thread's start.
+fn mispredictions(blocks: &[Sent]) -> Vec<u64> {
+    let (mut begun, mut found) = (0, Vec::new());
+    for (head, words) in blocks {
+        let mut decoder = Decoder::new(words);
         let mut at = begun;
         while let Some(event) = decoder.next_event().unwrap() {
             at += u64::from(event.gap);
             found.extend((event.what == What::Mispredicted).then_some(at));
         }
-        (rest, begun) = (behind, begun + u64::from(head.instructions));
+        begun += u64::from(head.instructions);
     }
     found
 }
 
 #[test]
 fn mispredictions_that_end_a_slice_are_sent_as_well() {
-    use std::os::unix::net::UnixListener;
-
-    let (mut vcpu, directory) = vcpu("streamed");
-    let listener = UnixListener::bind(directory.join(crate::layout::STREAM_SOCKET)).unwrap();
-    let receiver = std::thread::spawn(move || mispredictions(listener.accept().unwrap().0));
-    vcpu.connect(&directory, 8).unwrap();
+    let (mut vcpu, directory, receiver) = streamed("streamed");
     let call: &'static Block = Box::leak(Box::new(Block {
         pc: 0x1000,
         count: 7,
@@ -163,7 +182,36 @@ fn mispredictions_that_end_a_slice_are_sent_as_well() {
     vcpu.send_last(true);
     vcpu.stream = None;
     let expected: Vec<u64> = (1..blocks).map(|n| n * 7).collect();
-    assert_eq!(receiver.join().unwrap(), expected);
+    assert_eq!(mispredictions(&receiver.join().unwrap()), expected);
     assert_eq!(counted, blocks - 1);
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// Instructions that are sent of a thread that executes 700 and then meets the end of the recording in this way.
+fn sent_at_the_end(name: &str, ends: fn(&mut Vcpu) -> Verdict) -> u64 {
+    let (mut vcpu, directory, receiver) = streamed(name);
+    let block = block(7);
+    for _ in 0..100 {
+        assert_eq!(vcpu.streamed_block(block), Verdict::Go);
+    }
+    assert_eq!(ends(&mut vcpu), Verdict::Stop);
+    vcpu.stream = None;
+    std::fs::remove_dir_all(directory).unwrap();
+    let heads = receiver.join().unwrap();
+    heads.iter().map(|of| u64::from(of.0.instructions)).sum()
+}
+
+#[test]
+fn threads_that_meet_the_end_at_a_system_call_send_all_they_executed() {
+    let at_entry = |vcpu: &mut Vcpu| {
+        vcpu.control.stop();
+        vcpu.enter_call()
+    };
+    let at_return = |vcpu: &mut Vcpu| {
+        assert_eq!(vcpu.enter_call(), Verdict::Go);
+        vcpu.control.stop();
+        vcpu.leave_call()
+    };
+    assert_eq!(sent_at_the_end("entry", at_entry), 700);
+    assert_eq!(sent_at_the_end("return", at_return), 700);
 }
