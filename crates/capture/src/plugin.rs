@@ -319,6 +319,9 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
         adopt(index);
         if let Err(error) = vcpu.fork(&settings.directory) {
             eprintln!("steer: cannot record a child process: {error}");
+            // It runs on unrecorded, and does not count as runnable. What its state points to is its parent's.
+            VCPUS[index as usize].store(std::ptr::null_mut(), Relaxed);
+            return;
         }
         connect(vcpu, settings);
     }

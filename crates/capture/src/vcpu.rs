@@ -443,7 +443,12 @@ impl Vcpu {
     }
 
     /// The thread goes on as the only one of a forked process, with records of its own.
+    ///
+    /// # Errors
+    /// There is no file for them; the thread must not be used again, as the one it has is its parent's.
     pub fn fork(&mut self, directory: &Path) -> io::Result<()> {
+        // It is the parent's: blocks of two processes would get mixed up in it.
+        self.stream = None;
         self.file = ThreadFile::create(directory, self.control)?;
         Ok(())
     }

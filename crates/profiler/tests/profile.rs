@@ -302,6 +302,36 @@ fn forked_and_executed_children_are_followed() {
 }
 
 #[test]
+fn a_child_that_cannot_be_recorded_leaves_its_parents_record_alone() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    if !nix::unistd::geteuid().is_root() {
+        countersteer_fuzz::skipped("needs root for chroot");
+        return;
+    }
+    let jail = tempfile::tempdir().unwrap();
+    let with_child_of = |passes| {
+        let jail = jail.path().to_str().unwrap();
+        let mut options = options(&program, &["jail", jail, passes]);
+        let sent = std::sync::Arc::new(Mutex::new(0));
+        let into = sent.clone();
+        let sink = move |head: countersteer_cache::wire::Head, _: &[u32]| {
+            *into.lock().unwrap() += u64::from(head.instructions);
+            true
+        };
+        options.stream = Some((8, std::sync::Arc::new(Mutex::new(sink))));
+        let recording = profile(&options).unwrap();
+        assert_eq!(recording.ending, Ending::Exited(0));
+        assert_eq!(*sent.lock().unwrap(), recording.instructions);
+        recording.instructions
+    };
+    // The child executes millions of instructions more, and its parent a few to read its argument.
+    let counts = ["100", "900"].map(with_child_of);
+    assert!(counts[0].abs_diff(counts[1]) < 100, "{counts:?}");
+}
+
+#[test]
 fn pipelines_and_scripts_are_followed() {
     let Some((_turn, program)) = programs() else {
         return;

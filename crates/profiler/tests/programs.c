@@ -99,6 +99,11 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "fork")) {
         if ((pid = fork()) == 0) stream(512, 200), _exit(0);
         waitpid(pid, NULL, 0);
+    } else if (!strcmp(what, "jail")) { // a child that cannot reach the recording's files
+        close(2); // without the plugin's word about it
+        if (chroot(argv[2]) || chdir("/")) return 1;
+        if ((pid = fork()) == 0) stream(512, second), _exit(0);
+        waitpid(pid, NULL, 0);
     } else if (!strcmp(what, "spawn")) {
         if (posix_spawn(&pid, argv[0], NULL, NULL, child, environ)) return 1;
         waitpid(pid, NULL, 0);
