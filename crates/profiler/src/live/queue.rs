@@ -44,6 +44,8 @@ struct State {
     hungry: Option<Instant>,
     last: Option<Instant>,
     file: Option<File>,
+    /// Blocks in the file that are still to be taken; without any, it is written from its start again.
+    filed: usize,
     length: u64,
     failed: Option<String>,
 }
@@ -193,10 +195,11 @@ impl State {
             file.write_all_at(&bytes, at).map_err(failed)?;
         }
         self.length += bytes.len() as u64;
+        self.filed += 1;
         Ok(Slot::File(block.head, at))
     }
 
-    fn fetch(&self, slot: Slot) -> Result<Block, String> {
+    fn fetch(&mut self, slot: Slot) -> Result<Block, String> {
         let (head, at) = match slot {
             Slot::Memory(block) => return Ok(block),
             Slot::File(head, at) => (head, at),
@@ -205,6 +208,10 @@ impl State {
         if let Some(file) = &self.file {
             let read = file.read_exact_at(&mut bytes, at);
             read.map_err(|error| format!("what its threads sent cannot be read again: {error}"))?;
+        }
+        self.filed -= 1;
+        if self.filed == 0 {
+            self.length = 0;
         }
         let words = words(&bytes);
         Ok(Block { head, words })
@@ -232,25 +239,31 @@ mod tests {
     #[test]
     fn a_thread_that_is_ahead_waits_unless_another_waits_for_it() {
         let queues = Arc::new(Queues::new(Duration::from_secs(60)));
-        assert_eq!((queues.connect(), queues.connect()), (0, 1));
-        let sender = queues.clone();
-        let sent = std::thread::spawn(move || {
-            // The second thread sends only after twenty blocks of the first.
-            (0..20).for_each(|n| assert!(sender.push(0, block(n))));
-            assert!(sender.push(1, block(99)));
-            sender.disconnect(0);
-            sender.disconnect(1);
-        });
-        std::thread::sleep(PATIENCE * 2);
-        assert_eq!(queues.lock().threads[0].slots.len(), MOST_BLOCKS);
-        assert_eq!(queues.take(1).unwrap().unwrap().words[..], [99]);
-        assert!(queues.take(1).unwrap().is_none());
-        for n in 0..20 {
-            assert_eq!(queues.take(0).unwrap().unwrap().words[..], [n]);
+        for round in 0..2 {
+            let (ahead, asked) = (queues.connect(), queues.connect());
+            assert_eq!((ahead, asked), (2 * round, 2 * round + 1));
+            let sender = queues.clone();
+            let sent = std::thread::spawn(move || {
+                // The second thread sends only after twenty blocks of the first.
+                (0..20).for_each(|n| assert!(sender.push(ahead, block(n))));
+                assert!(sender.push(asked, block(99)));
+                sender.disconnect(ahead);
+                sender.disconnect(asked);
+            });
+            std::thread::sleep(PATIENCE * 2);
+            assert_eq!(queues.lock().threads[ahead].slots.len(), MOST_BLOCKS);
+            assert_eq!(queues.take(asked).unwrap().unwrap().words[..], [99]);
+            assert!(queues.take(asked).unwrap().is_none());
+            assert_eq!(queues.lock().length, 16 * 4, "what did not fit into memory");
+            for n in 0..20 {
+                assert_eq!(queues.take(ahead).unwrap().unwrap().words[..], [n]);
+            }
+            assert!(queues.take(ahead).unwrap().is_none());
+            sent.join().unwrap();
+            let state = queues.lock();
+            let bytes = state.file.as_ref().unwrap().metadata().unwrap().len();
+            assert_eq!((state.length, bytes), (0, 16 * 4), "round {round}");
         }
-        assert!(queues.take(0).unwrap().is_none());
-        sent.join().unwrap();
-        assert_eq!(queues.lock().length, 16 * 4, "what did not fit into memory");
     }
 
     #[test]
