@@ -38,6 +38,17 @@ impl LiveThread {
         })
     }
 
+    /// The thread goes on as the only one of a forked process, as another thread for the receiver. Its branch predictor knows what
+    /// its parent's does.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub fn reconnect(&mut self, address: &SocketAddr, filter_sets: u32) -> io::Result<()> {
+        self.stream = Stream::connect_to(address, 0, filter_sets)?;
+        self.unseen = false;
+        Ok(())
+    }
+
     /// The thread executes a block.
     ///
     /// # Errors

@@ -127,10 +127,6 @@ fn obey(sent: io::Result<()>) {
 }
 
 extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
-    connect(index);
-}
-
-fn connect(index: c_uint) {
     let (Some(settings), Some(slot)) = (SETTINGS.get(), LIVE.get(index as usize)) else {
         return;
     };
@@ -224,7 +220,10 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
         return;
     }
     PID.store(std::process::id(), Relaxed);
-    for slot in &LIVE {
+    for (other, slot) in LIVE.iter().enumerate() {
+        if other == index as usize {
+            continue;
+        }
         // What they point to is a copy of the parent's, and stays unused but for the sockets, which would keep streams of
         // the parent open.
         let parents = slot.swap(std::ptr::null_mut(), Relaxed);
@@ -236,5 +235,7 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
     if hold(&settings.lifeline).is_err() {
         end();
     }
-    connect(index);
+    if let Some(thread) = live(index) {
+        obey(thread.reconnect(&settings.stream, LIVE_FILTER_SETS));
+    }
 }

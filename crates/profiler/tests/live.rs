@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
 mod instrumented;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,23 @@ fn run(stream: &mut dyn Stream, instructions: u64) -> Vec<Vec<u32>> {
     }
     blocks.retain(|words| !words.is_empty());
     blocks
+}
+
+/// Words of each thread's recorded run, by blocks that hold any, and the instructions of all.
+fn recorded(program: &str, arguments: &[&str]) -> (BTreeMap<u32, Vec<Vec<u32>>>, u64) {
+    let recorded = Arc::new(Mutex::new(BTreeMap::<u32, Vec<Vec<u32>>>::new()));
+    let into = recorded.clone();
+    let mut wanted = options(program, arguments);
+    let sink = move |head: Head, words: &[u32]| {
+        let mut into = into.lock().unwrap();
+        let thread = into.entry(head.thread).or_default();
+        thread.extend((!words.is_empty()).then(|| words.to_vec()));
+        true
+    };
+    wanted.stream = Some((8, Arc::new(Mutex::new(sink))));
+    let instructions = profile(&wanted).unwrap().instructions;
+    let recorded = std::mem::take(&mut *recorded.lock().unwrap());
+    (recorded, instructions)
 }
 
 /// Two runs are the same word by word; otherwise says where they part.
@@ -78,17 +96,8 @@ fn a_running_program_sends_what_its_recording_holds_run_after_run() {
     let Some((_turn, program)) = programs() else {
         return;
     };
-    let recorded = Arc::new(Mutex::new(Vec::new()));
-    let into = recorded.clone();
-    let mut wanted = options(&program, &["mixed", "20"]);
-    let sink = move |_: Head, words: &[u32]| {
-        into.lock().unwrap().push(words.to_vec());
-        true
-    };
-    wanted.stream = Some((8, Arc::new(Mutex::new(sink))));
-    let instructions = profile(&wanted).unwrap().instructions;
-    let mut recorded = std::mem::take(&mut *recorded.lock().unwrap());
-    recorded.retain(|words| !words.is_empty());
+    let (mut recorded, instructions) = recorded(&program, &["mixed", "20"]);
+    let recorded = recorded.remove(&1).unwrap();
     let source = live(&program, &["mixed", "20"], 1);
     let mut stream = source.copy().stream(0);
     assert!(!stream.begin(0.0, 0));
@@ -136,6 +145,21 @@ fn forked_and_executed_programs_are_threads_too() {
         assert_eq!(process.threads(), threads, "{kind}");
     }
     assert_eq!(processes(&program), 0);
+}
+
+#[test]
+fn a_forked_process_sends_what_its_recording_holds() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let (recorded, _) = recorded(&program, &["fork"]);
+    let process = Process::start(&options(&program, &["fork"])).unwrap();
+    for thread in [0, 1] {
+        let blocks = std::iter::from_fn(|| process.next_block(thread).unwrap());
+        let blocks = blocks.map(|block| block.words.to_vec());
+        let sent: Vec<Vec<u32>> = blocks.filter(|words| !words.is_empty()).collect();
+        assert_same(&sent, &recorded[&(thread + 1)], &format!("thread {thread}"));
+    }
 }
 
 #[test]
