@@ -7,12 +7,12 @@
 # is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU of an arm64 machine execute so many million instructions a second, and tells the kernel its
-# capacity; time passes as on the host, which must be able to execute all that. --untold: the kernel is not told.
+# capacity; time passes as on the host, which must be able to execute all that. --no-capacities: the kernel does not know.
 # --systemd, for amd64: the host's systemd is the first process, and runs COMMAND.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= systemd= speeds= untold= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= speeds= no_capacities= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -23,7 +23,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --exact) exact=yes ;;
     --systemd) systemd=yes ;;
     --speeds) speeds=$2 && shift ;;
-    --untold) untold=yes ;;
+    --no-capacities) no_capacities=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
     *) files+=("$1") ;;
     esac
@@ -87,7 +87,7 @@ if [ -n "$speeds" ]; then
     for n in "${!speed[@]}"; do
         fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * speed[n] / most))
     done
-    [ -n "$untold" ] || machine+=(-dtb "$scratch/tree")
+    [ -n "$no_capacities" ] || machine+=(-dtb "$scratch/tree")
     machine+=(-plugin "$scratch/pace.so,mips=${speeds//,/:}")
 fi
 

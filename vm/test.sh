@@ -43,7 +43,7 @@ try() {
             tail -n 300 "$output"
             echo "-- log:"
             cat "$output.log"
-        } >"$output.told"
+        } >"$output.printed"
         echo "test vm::${folder##*/} ... FAILED <${SECONDS}s>" | tee -a "$scratch/results"
     fi
 }
@@ -64,8 +64,8 @@ for folder in ${@:-vm/cases/*}; do
 done
 # Each machine keeps one host CPU busy.
 printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'try "$1"' try
-for told in "$scratch"/*.told; do
-    [ ! -e "$told" ] || { name=${told##*/} && printf '\n---- vm::%s printed ----\n' "${name%.told}" && cat "$told"; }
+for printed in "$scratch"/*.printed; do
+    [ ! -e "$printed" ] || { name=${printed##*/} && printf '\n---- vm::%s printed ----\n' "${name%.printed}" && cat "$printed"; }
 done
 failed=$(grep -c ' FAILED <' "$scratch/results" || true)
 grep ' FAILED <' "$scratch/results" || true

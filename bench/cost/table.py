@@ -20,7 +20,7 @@ def figures(path):
             requests = "0.5 ms" if words[2] == "4" else "12 ms"
             name = f"schbench, 2 x {words[1]} threads, requests of {requests}"
             latencies.setdefault(name, []).append([float(w) for w in words[3:]])
-    return found | {name: [statistics.median(runs) for runs in zip(*told)] for name, told in latencies.items()}
+    return found | {name: [statistics.median(runs) for runs in zip(*printed)] for name, printed in latencies.items()}
 
 
 def cell(bare, steered):

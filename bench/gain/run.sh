@@ -16,9 +16,9 @@ release=${CARGO_TARGET_DIR:-target}/release
 gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer_c.a" -lm -o "$scratch/work"
 "$release/steer" profile -o "$scratch/work.json" --max-instructions 300M -- "$scratch/work" 20000 >&2
 vm/build.sh arm64 "$scratch/arm64" --release
-for untold in '' --untold; do
-    vm/run.sh --arch arm64 --speeds "$speeds" $untold "$scratch"/arm64/{steer,work} $here/{machine,mix}.toml -- \
-        "ROUNDS=$rounds; $(cat $here/command)" >"$scratch/live$untold"
-    cat "$scratch/live$untold" >&2
+for unknown in '' --no-capacities; do
+    vm/run.sh --arch arm64 --speeds "$speeds" $unknown "$scratch"/arm64/{steer,work} $here/{machine,mix}.toml -- \
+        "ROUNDS=$rounds; $(cat $here/command)" >"$scratch/live$unknown"
+    cat "$scratch/live$unknown" >&2
 done
 python3 $here/table.py "$release/steer" "$scratch"

@@ -1,8 +1,8 @@
 """Scores live runs, lets the simulator score the same mix on the same machine, and prints both.
 
-table.py STEER FOLDER, where FOLDER holds live, live--untold and work.json.
+table.py STEER FOLDER, where FOLDER holds live, live--no-capacities and work.json.
 
-The simulated machine is told three things: how much slower the slow CPUs are and how long a burst takes, both by the program that only
+Three things of the machine are given to the simulation: how much slower the slow CPUs are and how long a burst takes, both by the program that only
 computes, alone, and what that does, by its profile. Scores are aggregate speed-ups: the sum over programs of the speed over that alone on a slow CPU, less one.
 """
 import json
@@ -40,15 +40,15 @@ def live(path):
 
 
 def compare(machine, workload, policies, seeds):
-    told = [STEER, "compare", "--json", "-M", str(machine), "-w", str(workload), "--seeds", str(seeds)]
-    told += [flag for policy in policies for flag in ("-p", policy)]
-    return json.loads(subprocess.run(told, check=True, capture_output=True, text=True).stdout)["runs"]
+    command = [STEER, "compare", "--json", "-M", str(machine), "-w", str(workload), "--seeds", str(seeds)]
+    command += [flag for policy in policies for flag in ("-p", policy)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["runs"]
 
 
-def machine(slow_ghz, told):
-    """The machine's file, with the slow CPUs' clock as measured, and their capacity as the kernel is told."""
+def machine(slow_ghz, known):
+    """The machine's file, with the slow CPUs' clock as measured, and their capacity as the kernel knows it."""
     text = (HERE / "machine.toml").read_text().replace("freq_ghz = 1.5", f"freq_ghz = {slow_ghz:.4f}")
-    if told:
+    if known:
         text = text.replace('linux = "symmetric"', 'linux = "capacity"')
     else:
         text = text.replace("capacity = 512", "capacity = 1024")
@@ -61,10 +61,10 @@ def program(name, copies, scale, waits=""):
     return f'[[program]]\nname = "{name}"\nprofile = "work.json"\nthreads = 1\ncopies = {copies}\nscale = {scale:.4f}\n{waits}\n'
 
 
-def simulated(alone, told):
+def simulated(alone, known):
     """Scores by policy."""
     mix = tomllib.loads((HERE / "mix.toml").read_text())["program"]
-    path, workload = machine(3.0 * alone["slow-hog"] / alone["fast-hog"], told), FOLDER / "mix.toml"
+    path, workload = machine(3.0 * alone["slow-hog"] / alone["fast-hog"], known), FOLDER / "mix.toml"
     workload.write_text(program("hog", 1, 1))
     (alone_run,) = compare(path, workload, ["linux"], seeds=1)
     seconds = alone_run["programs"][0]["alone_fast_s"]
@@ -90,14 +90,14 @@ def row(arm, scores, linux):
     return f"| {arm} | {median:.3f} | {min(scores):.3f} to {max(scores):.3f} | {median - statistics.median(linux):+.3f} |"
 
 
-for told in (True, False):
-    alone, scores = live(FOLDER / ("live" if told else "live--untold"))
-    print(f"Kernel {'told' if told else 'not told'} of the capacities. Work alone, units/s: " +
+for known in (True, False):
+    alone, scores = live(FOLDER / ("live" if known else "live--no-capacities"))
+    print(f"Capacities {'known' if known else 'not known'} to the kernel. Work alone, units/s: " +
           ", ".join(f"{name} {rate:.0f}" for name, rate in sorted(alone.items())) + ".\n")
     print("| | ASP, median | range | over Linux |\n|---|---|---|---|")
     for arm in ARMS:
         print(row(f"live, {NAMES[arm]}", scores[arm], scores["linux"]))
-    model = simulated(alone, told)
+    model = simulated(alone, known)
     for policy, values in model.items():
         print(row(f"simulated, {policy}", values, model["linux"]))
     print()

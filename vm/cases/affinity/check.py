@@ -12,9 +12,9 @@ def summary(body):
 
 for threads in (4, 16):
     run = summary(cases[f"equal-shares {threads}"])
-    wrong, told = run["misplaced"]
+    wrong, observed = run["misplaced"]
     # BPF programs tell one sample of a period for each core type on which a thread ran; four threads change places nearly all the time.
-    assert wrong <= 0.01 * told and (told > 20 or threads == 4), (threads, run["misplaced"])
+    assert wrong <= 0.01 * observed and (observed > 20 or threads == 4), (threads, run["misplaced"])
     big, small = run["programs"][0]["cpu_s"]
     assert run["programs"][0]["threads"] >= threads and big > 0 and small > 0, run["programs"]
     assert run["refused"] == 0, run

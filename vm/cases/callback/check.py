@@ -3,15 +3,15 @@
 Each tells of as many instructions, and their cycles."""
 import sys
 
-told = {(how, what): [] for how in ("polled", "watched") for what in ("page_faults", "instructions:u")}
+counted = {(how, what): [] for how in ("polled", "watched") for what in ("page_faults", "instructions:u")}
 for line in sys.stdin:
     how, *counts = line.split()
     if how == "lost":
         assert counts == ["0"], line
     else:
         assert counts[-4::2] == ["instructions:u", "cycles:u"], line
-        told[how, counts[0]].append([int(count) for count in counts[1::2]])
-for (how, what), moments in told.items():
+        counted[how, counts[0]].append([int(count) for count in counts[1::2]])
+for (how, what), moments in counted.items():
     within = {instructions for *_, instructions, _ in moments[1:11]}
     # This machine's clock ticks once in four nanoseconds, that is per instruction, and its PMU counts nanoseconds.
     assert all(cycles == 4 * instructions for *_, instructions, cycles in moments), moments

@@ -10,5 +10,5 @@ assert len(ipc) > 3 and all(abs(value - 0.25) < 0.01 for value in ipc), ipc
 assert len(sf) == len(ipc) and all(abs(value - 1) < 1e-6 for value in sf), sf
 assert all(row["tid"] and row["unit"] for row in values), values
 for formula in ("instructions/cycles", "sf*ipc"):
-    told = [row["metrics"][formula] for row in rows if formula in (row.get("metrics") or {})]
-    assert told and all(abs(value - 0.25) < 0.01 for value in told), (formula, told)
+    values = [row["metrics"][formula] for row in rows if formula in (row.get("metrics") or {})]
+    assert values and all(abs(value - 0.25) < 0.01 for value in values), (formula, values)

@@ -1,4 +1,4 @@
-"""Under a kernel without sched_ext masks do it, and one line says why; who insists on the scheduler is told the same. BPF programs
+"""Under a kernel without sched_ext masks do it, and one line says why; who insists on the scheduler gets the same as an error. BPF programs
 that count threads need no such kernel."""
 import json
 import sys
@@ -10,7 +10,7 @@ lacks = "this kernel has no sched_ext"
 said = [line for line in auto.splitlines() if line.startswith("said: ")]
 assert len(said) == 1 and lacks in said[0] and "CPU affinity" in said[0], said
 run = json.loads(auto[auto.index("{"):auto.rindex("}") + 1])
-wrong, told = run["misplaced"]
-assert told > 20 and wrong <= 0.01 * told and "code: 0" in auto, auto
+wrong, observed = run["misplaced"]
+assert observed > 20 and wrong <= 0.01 * observed and "code: 0" in auto, auto
 counted.forks(stat)
 assert lacks in scx and "code: 0" not in scx, scx

@@ -1,5 +1,5 @@
 """A policy that panics, dawdles or never comes back: its threads are Linux's again, whoever placed them."""
-from told import cases, lines, summaries
+from printed import cases, lines, summaries
 
 SAID = {
     "panic": "was dropped: it failed: ",
@@ -9,15 +9,15 @@ SAID = {
 for engine in ("affinity", "scx"):
     for fault, said in SAID.items():
         case = f"{engine} {fault}"
-        told = lines(case)
-        assert told["before"].split() == ["3"], (case, told)
+        shown = lines(case)
+        assert shown["before"].split() == ["3"], (case, shown)
         assert said in cases[case], (case, cases[case])
-        assert told["masks"].split() == ["f"], (case, told)
-        assert len(told["after"].split()) > 1, (case, told)
-        assert told["code"] == "1" if fault == "stuck" else told["code"] in ("0", "143"), (case, told)
-        assert (told["state"], told["left"]) == ("disabled", "0"), (case, told)
+        assert shown["masks"].split() == ["f"], (case, shown)
+        assert len(shown["after"].split()) > 1, (case, shown)
+        assert shown["code"] == "1" if fault == "stuck" else shown["code"] in ("0", "143"), (case, shown)
+        assert (shown["state"], shown["left"]) == ("disabled", "0"), (case, shown)
         if fault != "stuck":
-            assert '"linux"' in told["policy"], (case, told)
+            assert '"linux"' in shown["policy"], (case, shown)
             (run,) = summaries(case)
             # All were there to the end, and nothing was wrong but the policy.
             assert run["programs"][0]["threads"] >= 4 and run["refused"] == 0, (case, run)

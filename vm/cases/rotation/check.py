@@ -12,7 +12,7 @@ def readings(case):
     return [row for row in rows if row["kind"] == "reading"]
 
 
-# Who has counted so long has run as long, whenever that is told.
+# Who has counted so long has run as long, whenever it is read.
 for case in cases:
     ahead = {}
     for row in readings(case):

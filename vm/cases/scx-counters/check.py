@@ -26,7 +26,7 @@ def judged(case):
 
 assert len(judged("judge")) > 10 and all(both == ["Some(1.6875)"] * 2 for both in judged("judge")[4:]), cases["judge"]
 
-# Of two sets that take turns one alone knows the last feature, which adds 0.125: nothing is told before both were seen.
+# Of two sets that take turns one alone knows the last feature, which adds 0.125: nothing is reported before both were seen.
 assert {factor for both in judged("turns") for factor in both} <= {"None", "Some(1.8125)"}, cases["turns"]
 assert len(judged("turns")) > 10 and all(both == ["Some(1.8125)"] * 2 for both in judged("turns")[6:]), cases["turns"]
 

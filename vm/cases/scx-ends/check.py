@@ -1,5 +1,5 @@
 """The scheduler in the kernel goes when its process does or the kernel throws it out, and then masks take over."""
-from told import cases, lines, summaries
+from printed import cases, lines, summaries
 
 killed = lines("killed")
 assert killed["killed"] == "disabled" and killed["alive"] == "16", killed

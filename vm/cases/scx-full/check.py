@@ -1,14 +1,14 @@
 """The scheduler in the kernel for all threads of the machine: forks, a crowd, control groups."""
-from told import lines, summaries, text
+from printed import lines, summaries, text
 
 for run, least in zip(summaries("storm"), (401, 201), strict=True):
     (program,) = run["programs"]
     seen = program["threads"] + (run["short_lived"] or {}).get("threads", 0)
     assert program["exit_code"] == 0 and seen >= least and run["refused"] == 0, run
 (run,) = summaries("crowded")
-wrong, told = run["misplaced"]
+wrong, observed = run["misplaced"]
 assert run["programs"][0]["exit_code"] == 0 and all(s > 0 for s in run["programs"][0]["cpu_s"]), run
-assert told > 20 and wrong <= 0.01 * told, run["misplaced"]
+assert observed > 20 and wrong <= 0.01 * observed, run["misplaced"]
 cgroup = lines("cgroup")
 assert cgroup["state"] == "enabled" and cgroup["state after"] == "disabled", cgroup
 assert set(cgroup["placed"].split()) <= {"2", "3"} and cgroup["narrow"].split() == ["0"], cgroup

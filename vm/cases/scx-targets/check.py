@@ -1,5 +1,5 @@
 """The scheduler in the kernel: threads are stolen when that is wanted, and only then; sets of CPUs come and go."""
-from told import cases, lines, summaries
+from printed import cases, lines, summaries
 
 stealing = lines("stealing")
 assert stealing["placed"].split() == ["0"] and stealing["never"] == "0", stealing

@@ -1,10 +1,10 @@
 """The scheduler in the kernel: placements, forks, exchanges, hotplug, control groups."""
-from told import cases, lines, summaries
+from printed import cases, lines, summaries
 
 for threads in (4, 16):
     (run,) = summaries(f"equal-shares {threads}")
-    wrong, told = run["misplaced"]
-    assert told > 20 and wrong <= 0.01 * told, (threads, run["misplaced"])
+    wrong, observed = run["misplaced"]
+    assert observed > 20 and wrong <= 0.01 * observed, (threads, run["misplaced"])
     big, small = run["programs"][0]["cpu_s"]
     assert run["programs"][0]["threads"] >= threads and big > 0 and small > 0, run["programs"]
     assert run["refused"] == 0 and run["stolen"] == 0, run

@@ -12,6 +12,6 @@ assert float(lines["counted"]) > 0.5, lines
 assert lines["killed"] == "3", lines
 assert lines["again"] == "1 active 1", lines
 assert lines["stopped"] == "0 3 0", lines
-assert "without counters" not in lines["told"], lines
+assert "without counters" not in lines["log"], lines
 assert lines["without counters"].startswith("1 steer: steered without counters"), lines
 assert "CAP_SYS_ADMIN" in lines["without counters"], lines

@@ -11,7 +11,7 @@ assert on_big["gains"] > 0.65 and on_big["stays"] < 0.35, on_big
 # Nanoseconds of CPU time, those on big cores twice for who gains by them.
 for program in run["programs"]:
     big, small = program["cpu_s"]
-    told = (big * (2 if program["name"] == "gains" else 1) + small) * 1e9
-    assert 0.8 * told < program["work"] < 1.2 * told, program
+    expected = (big * (2 if program["name"] == "gains" else 1) + small) * 1e9
+    assert 0.8 * expected < program["work"] < 1.2 * expected, program
 assert re.search(r"replay: all \d+ decisions are the same", text), text
 assert re.search(r"^program .* work *$", text, re.M), text
