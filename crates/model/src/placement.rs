@@ -3,10 +3,12 @@
 //! Output of [`crate::policy`]; input of [`crate::engine::Engine::apply`] and of the record.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
+use crate::engine::ThreadInfo;
 use crate::topology::Topology;
 use crate::units::{GroupId, ProgramId, ThreadId};
 
@@ -117,6 +119,50 @@ pub struct Reason {
     pub alternatives: Vec<(GroupId, f64)>,
     /// Unit of the alternatives' values.
     pub unit: Cow<'static, str>,
+}
+
+/// What all placements of one policy so far amount to. A policy does not repeat itself, so this is what is said where its placements
+/// are to be in force again: after a pause, or by another engine.
+#[derive(Clone, Debug, Default)]
+pub struct PlacementState {
+    threads: BTreeMap<ThreadId, ThreadPlacement>,
+    admission: Option<AdmissionTable>,
+    caches: Option<Vec<CacheClass>>,
+}
+
+impl PlacementState {
+    /// Takes in the next placement.
+    pub fn add(&mut self, placement: &Placement) {
+        for next in &placement.threads {
+            let before = self.threads.insert(next.thread, next.clone());
+            if let (Some(before), Some(now)) = (before, self.threads.get_mut(&next.thread)) {
+                now.weight = now.weight.or(before.weight);
+                now.clamp = now.clamp.or(before.clamp);
+            }
+        }
+        if placement.admission.is_some() {
+            self.admission.clone_from(&placement.admission);
+        }
+        if placement.caches.is_some() {
+            self.caches.clone_from(&placement.caches);
+        }
+    }
+
+    /// Forgets threads that are not among these, which are in ascending order.
+    pub fn retain(&mut self, threads: &[ThreadInfo]) {
+        let lives = |id: &ThreadId| threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.threads.retain(|id, _| lives(id));
+    }
+
+    /// All of it as one placement, threads in ascending order.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        Placement {
+            threads: self.threads.values().cloned().collect(),
+            admission: self.admission.clone(),
+            caches: self.caches.clone(),
+        }
+    }
 }
 
 impl ThreadPlacement {
@@ -237,5 +283,45 @@ impl Reason {
         self.unit = unit.into();
         self.alternatives.extend(alternatives);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_placements_leave_what_they_do_not_name() {
+        let place = |thread, target, clamp| ThreadPlacement {
+            clamp,
+            ..ThreadPlacement::new(ThreadId(thread), target, Reason::default())
+        };
+        let group = Target::Group(GroupId(1));
+        let table = AdmissionTable::default();
+        let mut state = PlacementState::default();
+        state.add(&Placement {
+            threads: vec![
+                place(9, group.clone(), Some(Clamp::FULL)),
+                place(7, group.clone(), None),
+            ],
+            admission: Some(table.clone()),
+            caches: None,
+        });
+        state.add(&Placement {
+            threads: vec![place(9, Target::Anywhere, None)],
+            admission: None,
+            caches: Some(Vec::new()),
+        });
+        let expected = Placement {
+            threads: vec![
+                place(7, group, None),
+                place(9, Target::Anywhere, Some(Clamp::FULL)),
+            ],
+            admission: Some(table),
+            caches: Some(Vec::new()),
+        };
+        assert_eq!(state.placement(), expected);
+        state.retain(&[]);
+        assert!(state.placement().threads.is_empty());
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_model::engine::Observation;
-use countersteer_model::placement::Placement;
+use countersteer_model::placement::{Placement, PlacementState};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::{Arm, Trial, TrialPlan};
@@ -72,6 +72,8 @@ pub struct AlternatingPolicies {
     needs: Needs,
     policy: Box<dyn Policy>,
     baseline: Box<dyn Policy>,
+    /// What either side has said, to be said again in its next block.
+    said: [PlacementState; 2],
     /// How far below the predicted gain the measured one may lie; for trials that only measure, nothing is enough.
     margin: Option<f64>,
     control: Control,
@@ -100,6 +102,7 @@ impl AlternatingPolicies {
             needs,
             policy,
             baseline,
+            said: Default::default(),
             margin,
             control: control.clone(),
             judged: 0,
@@ -156,7 +159,11 @@ impl Policy for AlternatingPolicies {
             Arm::Policy => decide(self.policy.as_mut(), view, rng),
             Arm::Baseline => decide(self.baseline.as_mut(), view, rng),
         };
+        let said = &mut self.said[usize::from(arm == Arm::Baseline)];
+        said.retain(view.threads);
+        said.add(&placement);
         if changed {
+            placement = said.placement();
             take_back(
                 &mut placement,
                 view,

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use countersteer_live::{DecisionRequest, Stealing};
 use countersteer_model::hint::Hint;
-use countersteer_model::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::placement::{
+    Clamp, Placement, PlacementState, Reason, Target, ThreadPlacement,
+};
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
@@ -105,6 +107,8 @@ pub struct Supervisor {
     period: Duration,
     late: u32,
     paused: bool,
+    /// What the policy has said, to be said again after a pause.
+    said: PlacementState,
     /// When the present decision began, in milliseconds since `created`; 0 between decisions.
     busy: Arc<AtomicU64>,
     created: Instant,
@@ -152,6 +156,7 @@ impl Supervisor {
             period,
             late: 0,
             paused: false,
+            said: PlacementState::default(),
             busy,
             created,
         }
@@ -168,6 +173,7 @@ impl Supervisor {
             // It was parsed when it was asked for.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
+                self.said = PlacementState::default();
                 (shared.policy, shared.dropped) = (spec, None);
                 handed_over = true;
             }
@@ -262,12 +268,17 @@ impl Policy for Supervisor {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let was_paused = self.paused;
         let let_go = self.obey();
-        let mut placement = if self.paused {
-            Placement::default()
-        } else {
-            self.ask(view, rng)
-        };
+        let mut placement = Placement::default();
+        if !self.paused {
+            placement = self.ask(view, rng);
+            self.said.retain(view.threads);
+            self.said.add(&placement);
+            if was_paused {
+                placement = self.said.placement();
+            }
+        }
         if let_go {
             take_back(&mut placement, view, "another policy decides from now on");
         }
@@ -290,6 +301,7 @@ pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) 
             .filter(|t| !placed.contains(&t.thread)),
     );
     placement.threads.sort_by_key(|t| t.thread);
+    placement.admission = placement.admission.take().or(nothing.admission);
     placement.caches = placement.caches.take().or(nothing.caches);
 }
 
@@ -308,139 +320,4 @@ pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
 }
 
 #[cfg(test)]
-mod tests {
-    use countersteer_model::engine::ThreadInfo;
-    use countersteer_model::metric::MetricBank;
-    use countersteer_model::units::ProgramId;
-
-    use super::*;
-    use rand::SeedableRng;
-
-    /// Panics at its third decision, or dawdles.
-    struct Bad {
-        decisions: u32,
-        slow: bool,
-    }
-
-    impl Policy for Bad {
-        #[allow(clippy::panic, reason = "this is what is tested")]
-        fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-            self.decisions += 1;
-            if self.slow {
-                std::thread::sleep(Duration::from_millis(3));
-            } else if self.decisions == 3 {
-                panic!("on purpose");
-            }
-            Placement::default()
-        }
-    }
-
-    fn decide_once(supervisor: &mut Supervisor) -> Placement {
-        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
-        let topology = Arc::new(Topology::new(
-            &machine.unwrap_or_else(|e| unreachable!("{e}")),
-        ));
-        let info = ThreadInfo {
-            id: ThreadId(7),
-            program: ProgramId(0),
-            name: "p".into(),
-            cpu: Default::default(),
-            runnable: true,
-            nice: 0,
-            allowed: Arc::clone(&topology.groups[0].cpus),
-            hint: None,
-        };
-        let metrics = MetricBank::new(&topology, &[]);
-        let mut view = View {
-            now: Nanos::ZERO,
-            topology: &topology,
-            group: None,
-            threads: &[info],
-            programs: &[],
-            events: &[],
-            metrics: &metrics,
-            forecast: None,
-        };
-        supervisor.decide(&mut view, &mut PolicyRng::seed_from_u64(1))
-    }
-
-    fn supervisor(slow: bool) -> (Supervisor, Control) {
-        let control = Control::default();
-        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
-        let topology = Arc::new(Topology::new(
-            &machine.unwrap_or_else(|e| unreachable!("{e}")),
-        ));
-        let bad: Box<dyn Policy> = Box::new(Bad { decisions: 0, slow });
-        (
-            Supervisor::new(
-                ("bad", bad),
-                &topology,
-                &control,
-                Duration::from_millis(1),
-                || {},
-            ),
-            control,
-        )
-    }
-
-    #[test]
-    fn a_policy_that_panics_is_dropped_and_threads_are_let_go() {
-        let (mut supervisor, control) = supervisor(false);
-        assert_eq!(decide_once(&mut supervisor), Placement::default());
-        assert_eq!(decide_once(&mut supervisor), Placement::default());
-        let last = decide_once(&mut supervisor);
-        assert_eq!(last.threads[0].target, Target::Anywhere);
-        assert_eq!(control.lock().policy, "linux");
-        assert_eq!(
-            decide_once(&mut supervisor),
-            Placement::default(),
-            "Linux decides"
-        );
-    }
-
-    #[test]
-    fn a_policy_that_is_late_again_and_again_is_dropped() {
-        let (mut supervisor, control) = supervisor(true);
-        for _ in 1..MOST_LATE {
-            assert_eq!(decide_once(&mut supervisor), Placement::default());
-        }
-        assert_eq!(decide_once(&mut supervisor).threads.len(), 1);
-        assert!(control.lock().dropped.is_some());
-    }
-
-    #[test]
-    fn a_parameter_changes_and_the_policy_keeps_what_it_remembers() {
-        let (mut supervisor, control) = supervisor(false);
-        control.lock().pending = Some("rr".into());
-        assert_eq!(decide_once(&mut supervisor).threads.len(), 1);
-        control.lock().tuned = Some("rr:turn_ms=7".into());
-        decide_once(&mut supervisor);
-        assert_eq!(control.lock().policy, "rr:turn_ms=7");
-        control.lock().tuned = Some("rr:turn_ms=never".into());
-        decide_once(&mut supervisor);
-        assert_eq!(control.lock().policy, "rr:turn_ms=7");
-    }
-
-    #[test]
-    fn another_policy_and_a_pause_let_threads_go_first() {
-        let (mut supervisor, control) = supervisor(false);
-        control.lock().pending = Some("aarr".into());
-        let placed = decide_once(&mut supervisor);
-        assert_eq!(
-            placed.threads.len(),
-            1,
-            "the new policy's word comes before the release"
-        );
-        assert_ne!(placed.threads[0].target, Target::Anywhere);
-        assert_eq!(supervisor.needs().period, Some(Nanos::from_millis(1)));
-        control.lock().period = Duration::from_millis(250);
-        decide_once(&mut supervisor);
-        assert_eq!(supervisor.needs().period, Some(Nanos::from_millis(250)));
-        control.lock().paused = true;
-        assert_eq!(
-            decide_once(&mut supervisor).threads[0].target,
-            Target::Anywhere
-        );
-        assert_eq!(decide_once(&mut supervisor), Placement::default());
-    }
-}
+mod tests;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::engine::{Observation, ThreadInfo};
-use countersteer_model::placement::{Placement, ThreadPlacement};
-use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_model::placement::{Placement, PlacementState};
+use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 
 use crate::affinity::{AffinityConfig, AffinityEngine};
@@ -19,15 +19,15 @@ pub(super) struct Fallback {
     pub(super) config: AffinityConfig,
     /// Names of programs.
     names: BTreeMap<u32, Arc<str>>,
-    placed: BTreeMap<ThreadId, ThreadPlacement>,
+    placed: PlacementState,
 }
 
 impl Fallback {
-    pub(super) const fn new(config: AffinityConfig) -> Self {
+    pub(super) fn new(config: AffinityConfig) -> Self {
         Self {
             config,
             names: BTreeMap::new(),
-            placed: BTreeMap::new(),
+            placed: PlacementState::default(),
         }
     }
 
@@ -36,14 +36,12 @@ impl Fallback {
     }
 
     pub(super) fn placed(&mut self, placement: &Placement) {
-        let threads = placement.threads.iter();
-        self.placed.extend(threads.map(|t| (t.thread, t.clone())));
+        self.placed.add(placement);
     }
 
     /// Forgets threads that have ended.
     pub(super) fn observed(&mut self, threads: &[ThreadInfo]) {
-        let lives = |id: &ThreadId| threads.binary_search_by_key(id, |t| t.id).is_ok();
-        self.placed.retain(|id, _| lives(id));
+        self.placed.retain(threads);
     }
 
     /// Has the affinity engine steer these threads.
@@ -71,11 +69,7 @@ impl Fallback {
             // One that has ended meanwhile is not missed.
             let _ = engine.attach(root, journal);
         }
-        let placement = Placement {
-            threads: self.placed.into_values().collect(),
-            ..Placement::default()
-        };
-        engine.apply(&placement, journal)?;
+        engine.apply(&self.placed.placement(), journal)?;
         Ok(Box::new(engine))
     }
 }
