@@ -12,11 +12,15 @@ fn a_killed_engines_work_is_undone_by_the_next() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
+    let gates = tempfile::tempdir().unwrap();
+    let gate = gates.path().join("go");
     let program = Program::start(&format!(
-        "sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"
+        "{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!",
+        spin_until(&gate)
     ));
     let mut engine = engine(folder.path(), true, false);
     engine.attach(&root(&program)).unwrap();
+    std::fs::write(&gate, "").unwrap();
     let mut threads = BTreeMap::new();
     until(&mut engine, |seen| {
         threads.extend(seen.threads.iter().map(|t| (t.id.0, t.cpu)));

@@ -60,6 +60,11 @@ fn wait_for(gate: &Path) -> String {
     format!("while [ ! -e '{}' ]; do sleep 0.02; done", gate.display())
 }
 
+/// The same, without children of its own.
+fn spin_until(gate: &Path) -> String {
+    format!("while [ ! -e '{}' ]; do :; done", gate.display())
+}
+
 const SPIN: &str = "while :; do :; done";
 
 const WATCH: Watch<'_> = Watch {

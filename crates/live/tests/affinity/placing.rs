@@ -52,8 +52,11 @@ fn children_are_followed_and_let_go_with_their_parents() {
     };
     for counted in [true, false] {
         let folder = tempfile::tempdir().unwrap();
+        let gates = tempfile::tempdir().unwrap();
+        let gate = gates.path().join("go");
         let script = format!(
-            "sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"
+            "{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!",
+            spin_until(&gate)
         );
         let program = Program::start(&script);
         let pid = program.pid();
@@ -61,6 +64,7 @@ fn children_are_followed_and_let_go_with_their_parents() {
         engine.attach(&root(&program)).unwrap();
         let target = cpu(&engine, cpus[1]);
         engine.apply(&to(&[pid], &target)).unwrap();
+        std::fs::write(&gate, "").unwrap();
         let mut forked = Vec::new();
         until(&mut engine, |seen| {
             forked.extend(

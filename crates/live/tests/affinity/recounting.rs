@@ -76,14 +76,20 @@ fn other_counters_are_opened_while_threads_run_on() {
 
 #[test]
 fn counters_that_take_turns_tell_of_all_that_ran() {
+    // Long, so that it weighs little when one set was taken away and this thread waits for a CPU to start the other.
+    const LONG: Nanos = Nanos::from_millis(100);
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
-    let mut engine = engine_that(
-        Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)),
-        folder.path(),
-        false,
-        None,
-    );
+    let counters = counters(&["task_clock", "page_faults,task_clock"], LONG);
+    let affinity = AffinityConfig {
+        period: LONG,
+        ..config(Some(counters))
+    };
+    let watch = Watch {
+        period: LONG,
+        ..WATCH
+    };
+    let mut engine = engine_of(affinity, folder.path(), None);
     if engine.blindness().is_some() {
         countersteer_fuzz::skipped("counting is not permitted here");
         return;
@@ -98,14 +104,14 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let since = ran();
     let mut counted = 0;
     let mut turns = [0; 2];
-    let mut until = engine.observe(&WATCH, Nanos::ZERO).unwrap().at;
-    for period in 1..=45 {
-        if period == 41 {
+    let mut until = engine.observe(&watch, Nanos::ZERO).unwrap().at;
+    for period in 1..=25 {
+        if period == 21 {
             // What it has run for is reported in the periods that are left.
             let stop = ["-STOP", &program.pid().to_string()];
             assert!(Command::new("kill").args(stop).status().unwrap().success());
         }
-        let seen = engine.observe(&WATCH, until + PERIOD).unwrap();
+        let seen = engine.observe(&watch, until + LONG).unwrap();
         until = seen.at;
         for sample in seen.samples.iter() {
             assert_eq!(sample.sets(), 2);
