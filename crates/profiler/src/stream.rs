@@ -6,12 +6,12 @@
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use countersteer_cache::wire::{HEAD_WORDS, Head};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::ProfileError;
 use super::layout::STREAM_SOCKET;
@@ -26,7 +26,6 @@ pub type Sink = Arc<Mutex<dyn FnMut(Head, &[u32]) -> bool + Send>>;
 pub struct Receiver {
     listener: JoinHandle<Vec<JoinHandle<()>>>,
     streams: Arc<Mutex<Vec<UnixStream>>>,
-    over: Arc<AtomicBool>,
     directory: std::path::PathBuf,
 }
 
@@ -37,21 +36,18 @@ impl Receiver {
         let listener = UnixListener::bind(&path);
         let listener = listener.map_err(|source| ProfileError::Scratch { path, source })?;
         let streams = Arc::new(Mutex::new(Vec::new()));
-        let over = Arc::new(AtomicBool::new(false));
-        let (known, ended) = (streams.clone(), over.clone());
-        let listener = std::thread::spawn(move || accept(&listener, &known, &ended, &sink));
+        let known = streams.clone();
+        let listener = std::thread::spawn(move || accept(&listener, &known, &sink));
         Ok(Self {
             listener,
             streams,
-            over,
             directory: directory.to_owned(),
         })
     }
 
     /// Waits for what is still under way after the program has ended.
     pub fn finish(self) {
-        self.over.store(true, Relaxed);
-        // Wakes the listener.
+        // Ends the listener, after the connections that are queued.
         drop(UnixStream::connect(self.directory.join(STREAM_SOCKET)));
         let readers = self.listener.join().unwrap_or_default();
         let since = Instant::now();
@@ -70,15 +66,20 @@ impl Receiver {
     }
 }
 
+/// Whether this process made a connection itself: behind all that the program made before, it says that the program has ended.
+pub fn is_own(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|peer| peer.pid().cast_unsigned() == std::process::id())
+}
+
 fn accept(
     listener: &UnixListener,
     streams: &Mutex<Vec<UnixStream>>,
-    over: &AtomicBool,
     sink: &Sink,
 ) -> Vec<JoinHandle<()>> {
     let mut readers = Vec::new();
     while let Ok((stream, _)) = listener.accept() {
-        if over.load(Relaxed) {
+        if is_own(&stream) {
             break;
         }
         if let Ok(copy) = stream.try_clone() {
@@ -119,5 +120,60 @@ fn receive(mut stream: UnixStream, sink: &Sink) -> io::Result<()> {
         if !sink(head, &words) {
             return stream.shutdown(std::net::Shutdown::Both);
         }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Names the socket, for a copy of this test that connects to it.
+    const SOCKET: &str = "COUNTERSTEER_TEST_SOCKET";
+
+    /// Another process connects to a socket, sends a block of 7 instructions without events, and ends.
+    pub fn another_process_sends(socket: &Path) {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "stream::tests::client"])
+            .env(SOCKET, socket)
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Not a test of its own: sends a block.
+    #[test]
+    fn client() {
+        let Some(socket) = std::env::var_os(SOCKET) else {
+            return;
+        };
+        let head = Head {
+            instructions: 7,
+            ..Head::default()
+        };
+        let bytes: Vec<u8> = head.pack().iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(&bytes).unwrap();
+    }
+
+    #[test]
+    fn threads_whose_connections_are_queued_at_the_end_are_received() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join(STREAM_SOCKET);
+        let listener = UnixListener::bind(&socket).unwrap();
+        another_process_sends(&socket);
+        drop(UnixStream::connect(&socket));
+        let received = Arc::new(Mutex::new(0));
+        let into = received.clone();
+        let sink: Sink = Arc::new(Mutex::new(move |head: Head, _: &[u32]| {
+            *into.lock().unwrap() += head.instructions;
+            true
+        }));
+        for reader in accept(&listener, &Mutex::default(), &sink) {
+            reader.join().unwrap();
+        }
+        assert_eq!(*received.lock().unwrap(), 7);
     }
 }

@@ -21,6 +21,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::getuid;
 
 use super::super::layout::LIFELINE_SUFFIX;
+use super::super::stream::is_own;
 use super::super::{ProfileError, ProfileOptions, launch, program};
 use super::queue::Queues;
 
@@ -90,9 +91,10 @@ impl Process {
         let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
         let child = Arc::new(Mutex::new(child));
         let (waited, ended) = (Arc::clone(&child), Arc::clone(&queues));
+        let receiver = address.clone();
         let waiter = std::thread::spawn(move || {
             wait(pid, &waited);
-            ended.set_over();
+            announce_end(&receiver, &ended);
         });
         Ok(Self {
             queues,
@@ -139,6 +141,14 @@ fn wait(pid: u32, child: &Mutex<Child>) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .try_wait();
+}
+
+/// Says that the program has ended, after the connections that its threads have made.
+fn announce_end(address: &SocketAddr, queues: &Queues) {
+    if UnixStream::connect_addr(address).is_err() {
+        // The listener is gone, and what was queued with it.
+        queues.set_over();
+    }
 }
 
 impl Drop for Process {
@@ -195,7 +205,11 @@ impl Receiver {
                 }
             }
             if ready[0] && !self.over.load(Relaxed) {
-                accept(streams).into_iter().for_each(|of| self.receive(of));
+                match accept(streams) {
+                    Some(stream) if is_own(&stream) => self.queues.set_over(),
+                    Some(stream) => self.receive(stream),
+                    None => {}
+                }
             }
         }
     }
@@ -244,5 +258,40 @@ fn read(mut stream: &UnixStream, thread: usize, queues: &Queues) -> io::Result<(
         if !queues.push(thread, Block { head, words }) || head.flags & ENDS != 0 {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::stream::tests::another_process_sends;
+    use super::*;
+
+    #[test]
+    fn a_thread_whose_connection_is_queued_at_the_end_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("streams");
+        let address = SocketAddr::from_pathname(&path).unwrap();
+        let streams = UnixListener::bind_addr(&address).unwrap();
+        let lifelines = UnixListener::bind(directory.path().join("lifelines")).unwrap();
+        let queues = Arc::new(Queues::new(HANG));
+        another_process_sends(&path);
+        announce_end(&address, &queues);
+        let receiver = Receiver {
+            queues: Arc::clone(&queues),
+            over: Arc::default(),
+            streams: Arc::default(),
+        };
+        let over = Arc::clone(&receiver.over);
+        let asked = Arc::clone(&queues);
+        let asker = std::thread::spawn(move || [0, 0, 1].map(|thread| asked.take(thread)));
+        // It asks before there is anything.
+        std::thread::sleep(Duration::from_millis(50));
+        let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
+        let [first, none, other] = asker.join().unwrap();
+        assert_eq!(first.unwrap().unwrap().head.instructions, 7);
+        assert!(none.unwrap().is_none() && other.unwrap().is_none());
+        over.store(true, Relaxed);
+        announce_end(&address, &queues);
+        listener.join().unwrap();
     }
 }
