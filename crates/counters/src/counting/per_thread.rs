@@ -73,6 +73,8 @@ impl TaskCounters for PerThread {
         whom: Whom<'_>,
         cpu: CpuId,
     ) -> Result<(), CounterError> {
+        // A CPU that was not unplugged while the machine slept still counts with these.
+        self.opened.close_cpu(cpu);
         self.opened
             .add_cpus(opening, whom, &std::iter::once(cpu).collect())
     }

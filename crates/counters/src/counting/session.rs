@@ -285,15 +285,16 @@ impl Session {
             return Ok(());
         }
         let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
+        // What they have counted up to now goes with them.
+        self.follower.read(&mut *self.counters, Owner::Cpu)?;
         let opening = self.request.opening(self.spacing_ns);
-        let known = self.counters.groups().len();
         for cpu in back.iter() {
             match self.counters.renew(&opening, whom, cpu) {
                 Err(error) if error.is_of_cpu_offline() => returns.is_not_back(cpu),
                 opened => opened?,
             }
         }
-        self.follower.groups(&self.counters.groups()[known..]);
+        self.follower.groups(self.counters.groups());
         self.counters.select(self.set as u32, true)
     }
 

@@ -25,7 +25,7 @@ pub(super) trait TaskCounters {
     /// Counts trees of threads no longer, all threads of which have exited.
     fn detach(&mut self, _trees: &[u32]) {}
 
-    /// Opens counters of a CPU anew that was offline and is back.
+    /// Opens counters of a CPU anew that was offline and is back, in the place of those it had.
     ///
     /// # Errors
     /// They may not be opened any more, or not yet.

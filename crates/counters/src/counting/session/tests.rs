@@ -318,3 +318,53 @@ fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
     );
     assert_eq!(sample_ns(MS / 10, SPACING_NS), MS / 2);
 }
+
+#[test]
+fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
+    let pmus = crate::Pmus::read(Path::new("/")).unwrap();
+    let event = countersteer_model::counters::parse_set("task_clock").unwrap();
+    let set = crate::resolve("task_clock", &event, &pmus).unwrap();
+    let planned = set.iter().map(|e| e.planned.clone()).collect();
+    let planned = countersteer_model::counters::PlannedSet { events: planned };
+    let request = Request {
+        target: Target::Cpus,
+        sets: vec![set],
+        plan: Plan::new(vec![planned], None).unwrap(),
+        cpus: pmus.online.iter().take(1).collect(),
+        core_types: crate::CoreTypes::of(&pmus),
+        ..request(1, None)
+    };
+    let begun = std::time::Instant::now();
+    let mut session = match Session::open(request, None) {
+        Ok(session) => session,
+        Err(why) => return countersteer_fuzz::skipped(format_args!("CPUs are not counted: {why}")),
+    };
+    // To this list of CPUs, all of them come back.
+    let root = tempfile::tempdir().unwrap();
+    session.of_cpus = Some((Hotplug::new(root.path()), None));
+    let folder = root.path().join("sys/devices/system/cpu");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("online"), pmus.online.to_string()).unwrap();
+    let groups = session.counters.groups().len();
+    session.counters.select(0, true).unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        session.renew().unwrap();
+        assert_eq!(session.counters.groups().len(), groups);
+        std::fs::write(folder.join("online"), "").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        session.renew().unwrap();
+        std::fs::write(folder.join("online"), pmus.online.to_string()).unwrap();
+    }
+    let mut counted_ns = 0.0;
+    let count = |samples: &Samples| {
+        let values = samples.iter().flat_map(|row| row.counts.values().to_vec());
+        counted_ns += values.sum::<f64>();
+    };
+    session.turn(count).unwrap();
+    let passed_ns = begun.elapsed().as_nanos() as f64;
+    assert!(
+        counted_ns > 0.3e9 && counted_ns <= passed_ns,
+        "{counted_ns} of {passed_ns}"
+    );
+}

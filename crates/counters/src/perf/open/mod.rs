@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 use rustc_hash::FxHashMap;
 
 use super::catalog::TASK_CLOCK;
@@ -340,14 +341,22 @@ impl Opened {
 
     /// Closes the groups of trees, but for those that own a ring: others write to it.
     pub(crate) fn close(&mut self, trees: &[u32]) {
+        self.close_where(|info| trees.contains(&info.tree));
+    }
+
+    /// Closes the groups of a CPU: those of all that runs there, which have no rings.
+    pub(crate) fn close_cpu(&mut self, cpu: CpuId) {
+        self.close_where(|info| info.cpu == cpu);
+    }
+
+    fn close_where(&mut self, is_over: impl Fn(&GroupInfo) -> bool) {
         let owners: Vec<usize> = self
             .rings
             .iter()
             .chain(&self.final_counts)
             .map(|(_, owner)| *owner)
             .collect();
-        let goes =
-            |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
+        let goes = |(nth, info): (usize, &GroupInfo)| is_over(info) && !owners.contains(&nth);
         let going: Vec<bool> = self.infos.iter().enumerate().map(goes).collect();
         let mut next = 0;
         let place = |goes: &bool| {
