@@ -224,6 +224,17 @@ impl LiveWorkload {
             .collect()
     }
 
+    /// Processes of programs that run, by number.
+    pub(super) fn running(&self) -> Vec<u32> {
+        let running = self.programs.iter().filter(|m| m.ended.is_none());
+        let pid = |member: &LiveProgram| match &member.kind {
+            Kind::Waiting(_) => None,
+            Kind::Started(held) => Some(held.pid()),
+            Kind::Found(root, _) => Some(root.pid),
+        };
+        running.filter_map(pid).collect()
+    }
+
     /// Lets a started program run.
     ///
     /// # Errors

@@ -377,6 +377,9 @@ impl LiveEngine {
         self.placers.push(self.placer.name());
         self.wake_on_signals()?;
         self.wake_on_requests();
+        for pid in self.workload.running() {
+            self.wake_at_end(pid);
+        }
         Ok(())
     }
 

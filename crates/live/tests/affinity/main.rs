@@ -20,6 +20,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 mod executing;
+mod falling_back;
 mod leaving;
 mod losing;
 mod placing;
