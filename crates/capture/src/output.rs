@@ -6,6 +6,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use crate::layout::{self, MAX_WINDOWS, PAGE, header, record};
 use crate::mapping::Mapping;
@@ -41,6 +42,7 @@ impl ThreadFile {
         words[header::PID] = u64::from(std::process::id());
         words[header::WINDOW_LENGTH] = layout::FIRST_WINDOW;
         words[header::START] = control.instructions();
+        words[header::IN_CALL] = 1;
         // Last, so that a file with the magic word is whole.
         words[header::MAGIC] = layout::THREAD_MAGIC;
         Ok(this)
@@ -96,6 +98,12 @@ impl ThreadFile {
         words[header::WINDOW_LENGTH] = self.window_length;
         words[header::WINDOWS] = MAX_WINDOWS as u64 / 2;
         self.live = HEADER_WORDS + MAX_WINDOWS / 2 * record::WORDS;
+    }
+
+    /// Whether the thread does not count as runnable (`header::IN_CALL`); true in a new file.
+    pub fn in_call(&self) -> &AtomicU64 {
+        // SAFETY: the header has the word, and the mapping lives as long as self and is aligned.
+        unsafe { AtomicU64::from_ptr(self.mapping.as_ptr().add(header::IN_CALL)) }
     }
 
     /// Notes how the thread ended.

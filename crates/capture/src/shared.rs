@@ -84,7 +84,10 @@ impl Control {
 
     /// Runnable threads of the recording.
     pub fn active(&self) -> u64 {
-        self.word(control::ACTIVE).load(Relaxed)
+        let lost = self.word(control::LOST).load(Relaxed);
+        self.word(control::ACTIVE)
+            .load(Relaxed)
+            .saturating_sub(lost)
     }
 
     pub fn activate(&self) {

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use countersteer_model::profile::LogHistogram;
 
@@ -84,7 +84,6 @@ pub struct Vcpu {
     random: u64,
     /// Runnable threads of the recording when the slice began, this one included.
     runnable: u64,
-    in_call: AtomicBool,
     parts: Parts,
     repeat_lines: [u64; 2],
     capture: Box<Capture>,
@@ -128,7 +127,6 @@ impl Vcpu {
             until_sample: SAMPLE_FIRST,
             random: 0x2545_f491_4f6c_dd1d,
             runnable: control.active() + 1,
-            in_call: AtomicBool::new(false),
             parts: Parts::default(),
             repeat_lines: [NO_LINE; 2],
             capture: Box::new(Capture::new()),
@@ -137,7 +135,7 @@ impl Vcpu {
             stream: None,
         };
         this.schedule();
-        control.activate();
+        this.activate();
         Ok(this)
     }
 
@@ -423,17 +421,13 @@ impl Vcpu {
             let sent = stream.enter_kernel(false, stamp);
             verdict = self.sent(sent, verdict);
         }
-        if !self.in_call.swap(true, Relaxed) {
-            self.control.deactivate();
-        }
+        self.release();
         self.sent_before(verdict)
     }
 
     /// The thread is back from the kernel.
     pub fn leave_call(&mut self) -> Verdict {
-        if self.in_call.swap(false, Relaxed) {
-            self.control.activate();
-        }
+        self.activate();
         self.runnable = self.control.active();
         if self.control.stopped() {
             self.sent_before(Verdict::Stop)
@@ -466,9 +460,16 @@ impl Vcpu {
         self.file.end(ENDED_SELF);
     }
 
-    /// The process ends while this thread may still run, so only what is shared may change.
+    /// The thread counts as runnable from now on.
+    fn activate(&self) {
+        if self.file.in_call().swap(0, Relaxed) != 0 {
+            self.control.activate();
+        }
+    }
+
+    /// The thread does not count as runnable any more. It may still run while its process ends, so only what is shared may change.
     pub fn release(&self) {
-        if !self.in_call.swap(true, Relaxed) {
+        if self.file.in_call().swap(1, Relaxed) == 0 {
             self.control.deactivate();
         }
     }

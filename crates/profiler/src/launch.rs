@@ -18,6 +18,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::layout::{COMMAND_FILE, ENDED_SELF};
+use super::lost::Lost;
 use super::program::Program;
 use super::raw::{self, ControlState};
 use super::{ProfileError, ProfileOptions};
@@ -159,6 +160,7 @@ fn wait(
     options: &ProfileOptions,
 ) -> std::io::Result<(ExitStatus, Option<i32>)> {
     let mut interrupted = None;
+    let mut lost = Lost::new(&setup.directory, &setup.control)?;
     let mut pause = Duration::from_millis(1);
     let mut reported = Instant::now();
     let mut stopped: Option<Instant> = None;
@@ -178,8 +180,9 @@ fn wait(
         if reported.elapsed() >= REPORT {
             reported = Instant::now();
             let state = raw::read_control(&setup.control).ok();
-            if let (Some(progress), Some(state)) = (&options.progress, state) {
-                progress(state.instructions);
+            if let Some(state) = state {
+                lost.look(state.threads);
+                options.progress.iter().for_each(|p| p(state.instructions));
             }
             stopped = stopped.or_else(|| state.filter(|s| s.stopped).map(|_| Instant::now()));
         }

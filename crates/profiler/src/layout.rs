@@ -9,7 +9,7 @@
 //! - `command`: NUL-terminated arguments that run a program under this recording; the plugin puts them before an exec.
 
 /// Version of everything in this file; the size of a record is part of it, as that changes most easily.
-pub const VERSION: u64 = 1 << 32 | record::WORDS as u64;
+pub const VERSION: u64 = 2 << 32 | record::WORDS as u64;
 /// First word of the control file (`CSTRCTRL`).
 pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
 /// First word of a thread's file (`CSTRTHRD`).
@@ -60,7 +60,7 @@ pub mod control {
     pub const STOP: usize = 4;
     /// Threads' files created so far.
     pub const THREADS: usize = 5;
-    /// Threads that are neither in a system call nor gone.
+    /// Threads that are neither in a system call nor gone; those of [`LOST`] included.
     pub const ACTIVE: usize = 6;
     /// Times the plugin was loaded.
     pub const LOADED: usize = 7;
@@ -68,6 +68,8 @@ pub mod control {
     pub const REFUSED_VERSION: usize = 8;
     /// The process that is loading the plugin, or recording; the last one to have started.
     pub const LAST_PID: usize = 9;
+    /// Threads that were killed while they computed, as far as the profiler knows; only it writes this word.
+    pub const LOST: usize = 10;
 }
 
 /// Words of a thread file's header.
@@ -88,6 +90,11 @@ pub mod header {
     pub const START: usize = 6;
     /// How the thread ended: 0 not at all or killed, 1 by itself, 2 it became another program.
     pub const ENDED: usize = 7;
+    /// Not zero while the thread does not count in [`super::control::ACTIVE`]: in a system call, before its first instruction and
+    /// after its last.
+    pub const IN_CALL: usize = 8;
+    /// Words in use.
+    pub const WORDS: usize = 9;
 }
 
 /// Value of [`header::ENDED`] for a thread that ran to its end.

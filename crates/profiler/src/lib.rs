@@ -18,6 +18,7 @@ mod launch;
 #[allow(dead_code)]
 mod layout;
 pub mod live;
+mod lost;
 mod pipeline;
 mod program;
 mod raw;

@@ -21,6 +21,8 @@ pub struct ThreadLog {
 #[derive(Clone, Copy, Debug)]
 pub struct ControlState {
     pub instructions: u64,
+    /// Files of threads so far.
+    pub threads: u64,
     /// Whether the limit was reached.
     pub stopped: bool,
     /// Times the plugin was loaded.
@@ -51,6 +53,7 @@ pub fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
     }
     Ok(ControlState {
         instructions: words[control::INSTRUCTIONS],
+        threads: words[control::THREADS],
         stopped: words[control::STOP] != 0,
         loaded: words[control::LOADED],
         refused_version: words[control::REFUSED_VERSION],

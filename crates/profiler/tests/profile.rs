@@ -332,6 +332,19 @@ fn a_child_that_cannot_be_recorded_leaves_its_parents_record_alone() {
 }
 
 #[test]
+fn a_process_that_was_killed_is_not_runnable() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    // What the child executes before it is killed, it executes alone as well.
+    for signal in ["9", "15"] {
+        let shape = run(&program, &["kill", signal, "5000000"]).profile.shape;
+        assert_eq!(shape.threads, 2, "{shape:?}");
+        assert!(shape.serial_share > 0.9, "signal {signal}: {shape:?}");
+    }
+}
+
+#[test]
 fn pipelines_and_scripts_are_followed() {
     let Some((_turn, program)) = programs() else {
         return;

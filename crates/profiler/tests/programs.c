@@ -1,6 +1,7 @@
 // Programs of known behaviour, one per word: what the profiler's tests profile.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -104,6 +105,17 @@ int main(int argc, char **argv) {
         if (chroot(argv[2]) || chdir("/")) return 1;
         if ((pid = fork()) == 0) stream(512, second), _exit(0);
         waitpid(pid, NULL, 0);
+    } else if (!strcmp(what, "kill")) { // a child that computes when it is killed, and work after that
+        int ready[2];
+        char byte = 0;
+        if (pipe(ready)) return 1;
+        if ((pid = fork()) == 0) for (sink = write(ready[1], &byte, 1);;) sink++;
+        if (read(ready[0], &byte, 1) != 1) return 1;
+        usleep(50000);
+        kill(pid, first);
+        waitpid(pid, NULL, 0);
+        usleep(600000);
+        work((void *)second);
     } else if (!strcmp(what, "spawn")) {
         if (posix_spawn(&pid, argv[0], NULL, NULL, child, environ)) return 1;
         waitpid(pid, NULL, 0);
