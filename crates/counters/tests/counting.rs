@@ -169,6 +169,15 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Whether at most that many files are open, or will be within a minute: a leak stays, sessions of other tests end.
+fn few_stay_open(most: usize) -> bool {
+    let begun = std::time::Instant::now();
+    while open_files() > most && begun.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    open_files() <= most
+}
+
 #[test]
 fn no_thread_is_missed_and_no_file_left_open() {
     let exe = std::env::current_exe().unwrap();
@@ -213,8 +222,7 @@ fn no_thread_is_missed_and_no_file_left_open() {
             .map_or([0, 0], |c| [c.0[0], c.0[1]]);
         let all: u64 = counted.values().map(|c| c.0[0]).sum();
         assert!(rest[0] * 3 < all && rest[1] == 0, "{rest:?} of {all}");
-        // Other tests of this process open files too; none of them opens hundreds.
-        assert!(open_files() < files + 30);
+        assert!(few_stay_open(files + 30), "{} of {files}", open_files());
     }
 }
 
@@ -333,7 +341,8 @@ fn what_runs_already_is_looked_at_thread_by_thread() {
     let request = request(target, &["task_clock"], Some(Nanos::from_millis(5)));
     let counted = request.map(|r| {
         count(Request {
-            samples: Some(4),
+            // Half a second: on a busy machine the program may wait that long for a CPU.
+            samples: Some(100),
             ..r
         })
         .unwrap()
