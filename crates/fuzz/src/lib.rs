@@ -4,6 +4,7 @@
 //! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
 //! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed.
 
+pub mod cpus;
 pub mod fake_root;
 pub mod instrumentation;
 
