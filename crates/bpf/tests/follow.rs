@@ -42,9 +42,9 @@ fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
 /// By thread: its name, its counts, and whether its exit was reported.
 type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
-/// What a session counts, unless that is not permitted here.
-fn count(request: Request) -> Option<(Counted, Summary)> {
-    let session = match Session::open(
+/// A session, unless that is not permitted here.
+fn open(request: Request) -> Option<Session> {
+    match Session::open(
         request,
         Some(BpfLoader {
             load: std::sync::Arc::new(load),
@@ -53,10 +53,18 @@ fn count(request: Request) -> Option<(Counted, Summary)> {
     ) {
         Err(CounterError::NoBpf { reason }) => {
             eprintln!("skipped: {reason}");
-            return None;
+            None
         }
-        session => session.unwrap(),
-    };
+        session => Some(session.unwrap()),
+    }
+}
+
+/// What a session counts, unless that is not permitted here.
+fn count(request: Request) -> Option<(Counted, Summary)> {
+    open(request).map(run)
+}
+
+fn run(session: Session) -> (Counted, Summary) {
     let mut counted = Counted::new();
     let summary = session.run(|tick| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
@@ -75,7 +83,7 @@ fn count(request: Request) -> Option<(Counted, Summary)> {
         }
         ControlFlow::Continue(())
     });
-    Some((counted, summary.unwrap()))
+    (counted, summary.unwrap())
 }
 
 fn shell(script: &str) -> Target {
@@ -145,17 +153,15 @@ fn threads_that_run_already_are_followed_with_what_they_fork() {
         .unwrap();
     let pid = shell.id();
     let request = request(Target::Processes(vec![pid]), "task_clock,page_faults", None);
-    let input = shell.stdin.take();
-    // It goes on when its input ends, which is after it is being followed.
-    let waker = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        drop(input);
-        shell.wait().unwrap()
-    });
-    let Some((counted, summary)) = count(request) else {
+    let Some(session) = open(request) else {
+        shell.wait().unwrap();
         return;
     };
-    waker.join().unwrap();
+    // It goes on when its input ends, which is after it is being followed.
+    drop(shell.stdin.take());
+    let waiter = std::thread::spawn(move || shell.wait().unwrap());
+    let (counted, summary) = run(session);
+    waiter.join().unwrap();
     assert_eq!((summary.forked, summary.lost), (2, 0));
     assert!(
         counted.contains_key(&pid) && counted.len() == 3,

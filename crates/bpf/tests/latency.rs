@@ -58,10 +58,11 @@ fn programs_on_one_cpu_wait_for_each_other_as_long_as_the_kernel_says() {
     let Some(mut source) = source(&children()) else {
         return;
     };
+    let cpu = countersteer_fuzz::cpus::allowed()[0].to_string();
     let script = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done; cat /proc/$$/schedstat";
     let start = || {
         let mut command = Command::new("taskset");
-        command.args(["-c", "0", "sh", "-c", script]);
+        command.args(["-c", &cpu, "sh", "-c", script]);
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
     let [first, second] = [start(), start()];
@@ -134,6 +135,8 @@ fn a_process_that_runs_already_is_heard_from_then_on() {
     };
     if let Some(mut source) = source(&whose) {
         let mut sums = Schedstat::new(whose);
+        // What was heard before is left out, so that both begin now.
+        read(&mut *source, &mut Heard::new());
         std::thread::sleep(Duration::from_millis(200));
         let (mut heard, mut summed) = (Heard::new(), Heard::new());
         read(&mut *source, &mut heard);
