@@ -120,12 +120,12 @@ fn what_a_shell_started_is_found_by_its_own_name() {
         "run.rec",
         "sh",
         "-c",
-        "sleep 0.4; true",
+        "sleep 2; true",
     ];
     let output = steer(&args, dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let why = |program: &str| {
-        let args = ["why", "run.rec", "--program", program, "--at", "0.3"];
+        let args = ["why", "run.rec", "--program", program, "--at", "1.5"];
         let output = steer(&args, dir.path());
         (
             output.status.code(),
@@ -439,8 +439,11 @@ fn top_shows_percentiles_of_waits_or_says_why_not() {
 fn a_process_that_only_sleeps_is_said_to_have_done_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(200));
     let pid = sleeper.id().to_string();
+    let sleeps = |stat: String| stat.contains(") S ");
+    while !sleeps(std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()) {
+        std::thread::yield_now();
+    }
     let said = stat(&["-p", &pid, "-i", "50ms", "-n", "2"], dir.path());
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();

@@ -181,10 +181,12 @@ fn a_record_of_counts_is_a_record_like_any_other() {
 fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, script: String| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, script).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).unwrap();
+        let [text, path] = ["txt", ""].map(|kind| dir.path().join(name).with_extension(kind));
+        std::fs::write(&text, script).unwrap();
+        // By a process that ends: a child of another test could hold a file of this one open for writing, and it could not be executed.
+        let mut install = Command::new("install");
+        let installed = install.args(["-m", "755"]).args([&text, &path]).status();
+        assert!(installed.unwrap().success());
         path
     };
     let ssh = write(
