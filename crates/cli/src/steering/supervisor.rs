@@ -237,10 +237,12 @@ impl Supervisor {
                 return everybody_anywhere(view, "the policy panicked");
             }
         };
-        let took = begun.elapsed();
-        // On a busy machine this thread waits for a CPU, which is no fault of the policy's.
-        let is_late = took > self.period
-            && took.saturating_sub(waited_for_cpu().saturating_sub(had_waited)) > self.period;
+        let is_late = begun.elapsed() > self.period && {
+            // On a busy machine this thread waits for a CPU, which is no fault of the policy's. The clock is read last: a wait
+            // between the two would be taken off without being in the time, and a slow policy would seem fast.
+            let waited = waited_for_cpu().saturating_sub(had_waited);
+            begun.elapsed().saturating_sub(waited) > self.period
+        };
         self.late = if is_late { self.late + 1 } else { 0 };
         if self.late < MOST_LATE {
             return placement;
