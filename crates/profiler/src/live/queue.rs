@@ -250,6 +250,10 @@ mod tests {
                 sender.disconnect(ahead);
                 sender.disconnect(asked);
             });
+            while queues.lock().threads[ahead].slots.len() < MOST_BLOCKS {
+                std::thread::yield_now();
+            }
+            // Would it go on, it would by then.
             std::thread::sleep(PATIENCE * 2);
             assert_eq!(queues.lock().threads[ahead].slots.len(), MOST_BLOCKS);
             assert_eq!(queues.take(asked).unwrap().unwrap().words[..], [99]);
