@@ -56,7 +56,7 @@ impl Placer for Ended {
 }
 
 #[test]
-fn the_end_of_a_program_is_noticed_at_once_by_masks_that_took_over() {
+fn the_end_of_a_program_is_noticed_at_once_after_masks_took_over() {
     let journals = tempfile::tempdir().unwrap();
     let start = Start {
         command: ["sleep", "0.5"].map(str::to_owned).to_vec(),
