@@ -253,7 +253,7 @@ mod tests {
             while queues.lock().threads[ahead].slots.len() < MOST_BLOCKS {
                 std::thread::yield_now();
             }
-            // Would it go on, it would by then.
+            // Were there no bound, it would be past it by then.
             std::thread::sleep(PATIENCE * 2);
             assert_eq!(queues.lock().threads[ahead].slots.len(), MOST_BLOCKS);
             assert_eq!(queues.take(asked).unwrap().unwrap().words[..], [99]);
