@@ -62,6 +62,8 @@ amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu "max$([ -z "$k
 arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max,pauth-impdef=on) ;;
 *) echo "run.sh: no machine for $arch; amd64 and arm64 are there" >&2 && exit 2 ;;
 esac
+image=$cache/$arch/$kernel/vmlinuz
+echo "run.sh: kernel $(LC_ALL=C grep -aom 1 '[0-9][0-9.]*[0-9a-z.+~-]*-cloud-[a-z0-9]*' "$image" | head -n 1)" >&2
 accel=tcg,thread=single shift=1
 [ -z "$exact" ] || cpus=1 shift=2
 if [ -n "$speeds" ]; then
@@ -94,7 +96,7 @@ fi
 status=0
 timeout -k 5 "$seconds" "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
     -L "$share/share/qemu" -L "$share/share/seabios" -nodefaults -no-reboot -display none -serial stdio -nic none \
-    -kernel "$cache/$arch/$kernel/vmlinuz" -initrd "$scratch/initrd" \
+    -kernel "$image" -initrd "$scratch/initrd" \
     -append "console=$console panic=-1 loglevel=3 quiet cryptomgr.notests" </dev/null >"$scratch/console" 2>"$scratch/errors" &
 running=$!
 if [ -n "$speeds" ]; then

@@ -21,9 +21,19 @@ options() {
     [ "${options[0]}" != --arch ] || arch=${options[1]}
 }
 
+# How many machines run at a time: each keeps one host CPU busy and needs 2.5 GB of memory. A container may have less than its host.
+machines_at_once() {
+    {
+        nproc
+        awk '$1 != "max" { print int($1 / $2) }' /sys/fs/cgroup/cpu.max || true
+        awk '$1 == "MemAvailable:" { print int($2 * 1024 / 2.5e9) }' /proc/meminfo
+        awk '$1 != "max" { print int($1 / 2.5e9) }' /sys/fs/cgroup/memory.max || true
+    } 2>/dev/null | sort -n | awk 'NR == 1 { print ($1 > 1 ? $1 : 1) }'
+}
+
 # Tries a case, with the programs and files that it names.
 try() {
-    local folder=$1 output=$scratch/${1##*/} status=0 text file files=()
+    local folder=$1 output=$scratch/${1##*/} status=0 text file files=() kernel
     options "$folder"
     text=$(cat "$folder/command")
     [[ $text != *shared.sh* ]] || text+=$(cat vm/shared.sh)
@@ -44,7 +54,9 @@ try() {
             echo "-- log:"
             cat "$output.log"
         } >"$output.printed"
-        echo "test vm::${folder##*/} ... FAILED <${SECONDS}s>" | tee -a "$scratch/results"
+        # Kernels come from an archive that moves on.
+        kernel=$(sed -n 's/^run.sh: kernel //p' "$output.log")
+        echo "test vm::${folder##*/} ... FAILED <${SECONDS}s> under $kernel" | tee -a "$scratch/results"
     fi
 }
 export -f options try
@@ -62,8 +74,7 @@ for folder in ${@:-vm/cases/*}; do
         }
     fi
 done
-# Each machine keeps one host CPU busy.
-printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'try "$1"' try
+printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "$(machines_at_once)" bash -c 'try "$1"' try
 for printed in "$scratch"/*.printed; do
     [ ! -e "$printed" ] || { name=${printed##*/} && printf '\n---- vm::%s printed ----\n' "${name%.printed}" && cat "$printed"; }
 done
