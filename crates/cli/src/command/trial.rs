@@ -82,6 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = args.whom.programs(&here.topology)?;
     let ab_trial = planned(args);
     let control = Control::default();
+    control.lock().fixed = Some("a trial compares two policies; neither can be exchanged");
     let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
     let job = Job {

@@ -300,6 +300,7 @@ impl HasKind for SteeringError {
             | Self::SocketInUse(_)
             | Self::FailedRun { .. }
             | Self::SchedulerEnded { .. }
+            | Self::OtherScheduler { .. }
             | Self::SchedulerLate { .. } => Some(Kind::Io),
             Self::StuckPolicy => Some(Kind::Internal),
         }

@@ -135,8 +135,7 @@ impl AlternatingPolicies {
             "steer: policy {} is given up: {why}; Linux's own scheduler goes on",
             shared.policy
         );
-        shared.dropped = Some(why);
-        shared.pending = Some("linux".into());
+        shared.exchange("linux", Some(why));
     }
 }
 

@@ -68,6 +68,8 @@ pub enum SteeringError {
         "{name} ended before it was loaded ({status}); it needs root and a kernel with sched_ext"
     )]
     SchedulerEnded { name: String, status: ExitStatus },
+    #[error("{name} cannot be loaded, as the scheduler {other} is; stop that first")]
+    OtherScheduler { name: String, other: String },
     #[error("{name} is not loaded after {after_s} s: /sys/kernel/sched_ext/state does not say so")]
     SchedulerLate { name: String, after_s: u64 },
 }

@@ -51,7 +51,10 @@ static KEYS: &[Key] = &[
                     "`{spec}` is unavailable on this machine, which lacks {what}"
                 ));
             }
-            shared.pending = Some(spec.to_owned());
+            if let Some(why) = shared.fixed {
+                return Err(why.into());
+            }
+            shared.exchange(spec, None);
             Ok(json!(spec))
         },
     },
@@ -222,7 +225,8 @@ fn set_param(
     (policy, key): (&str, &str),
     value: &str,
 ) -> Result<Value, String> {
-    let spec = shared.tuned.as_ref().or(shared.pending.as_ref());
+    let pending = shared.pending.as_ref().map(|exchange| &exchange.spec);
+    let spec = shared.tuned.as_ref().or(pending);
     let spec = spec.unwrap_or(&shared.policy);
     let (def, _) = countersteer_policies::params(spec).map_err(|e| e.to_string())?;
     if def.name != policy {
@@ -330,7 +334,8 @@ mod tests {
         };
         assert_eq!(set("period", "50ms"), Ok(json!({ "period": "50ms" })));
         assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
-        assert_eq!(control.lock().pending.as_deref(), Some("aarr"));
+        let pending = |shared: &Shared| shared.pending.as_ref().map(|p| p.spec.clone());
+        assert_eq!(pending(&control.lock()).as_deref(), Some("aarr"));
         assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("masks have no queues")));
         control.lock().stealing.set_count(Some(0));
         assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
@@ -344,6 +349,9 @@ mod tests {
             Ok(json!({ "steal_above": "never" }))
         );
         control.lock().pending = None;
+        control.lock().fixed = Some("it is compared");
+        assert_eq!(set("policy", "aarr"), Err("it is compared".into()));
+        assert!(control.lock().pending.is_none());
         control.lock().policy = "hsf:sf=work".into();
         assert_eq!(set("hsf.margin", "0.1"), Ok(json!({ "hsf.margin": "0.1" })));
         assert_eq!(

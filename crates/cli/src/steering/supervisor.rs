@@ -34,7 +34,9 @@ pub struct Shared {
     /// The policy that decides, with its parameters.
     pub policy: String,
     /// The one that is to decide from now on.
-    pub pending: Option<String>,
+    pub pending: Option<Exchange>,
+    /// Why the policy cannot be exchanged, where it cannot.
+    pub fixed: Option<&'static str>,
     /// The policy that decides, with parameters that it is to take over.
     pub tuned: Option<String>,
     pub period: Duration,
@@ -50,6 +52,22 @@ pub struct Shared {
     pub hints: BTreeMap<u32, Hint>,
     /// Has what was set be obeyed soon, where decisions are rare.
     pub decision_request: Option<DecisionRequest>,
+}
+
+/// A policy that takes the place of the one that decides.
+pub struct Exchange {
+    pub spec: String,
+    /// Why the former one is dropped, if it is for a fault of its own.
+    pub why: Option<String>,
+}
+
+impl Shared {
+    /// Has another policy decide from now on; parameters that the former one was to take over are void.
+    pub fn exchange(&mut self, spec: &str, why: Option<String>) {
+        let spec = spec.to_owned();
+        self.pending = Some(Exchange { spec, why });
+        self.tuned = None;
+    }
 }
 
 /// What was decided about a thread, kept as it is until somebody asks.
@@ -169,12 +187,12 @@ impl Supervisor {
         let paused = std::mem::replace(&mut self.paused, shared.paused);
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
-        if let Some(spec) = shared.pending.take() {
+        if let Some(Exchange { spec, why }) = shared.pending.take() {
             // It was parsed when it was asked for.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 self.said = PlacementState::default();
-                (shared.policy, shared.dropped) = (spec, None);
+                (shared.policy, shared.dropped) = (spec, why);
                 handed_over = true;
             }
         }

@@ -54,6 +54,10 @@ pub struct Tally {
     seen_at: Nanos,
     /// Speeds where threads are and where they are wanted, summed.
     speeds: (f64, f64),
+    /// Of a trial: speeds where threads are under either side, summed, and how many there are.
+    speeds_by_side: [(f64, f64); 2],
+    /// The side that decided at the last observation.
+    side: Option<usize>,
     /// Says each change as it happens.
     tell: Option<Tell>,
     names: BTreeMap<ThreadId, Arc<str>>,
@@ -76,7 +80,7 @@ impl Tally {
             ..Summary::default()
         };
         let (programs, program_of, wanted, names, ended) = Default::default();
-        let speeds = (0.0, 0.0);
+        let (speeds, speeds_by_side, side) = Default::default();
         let keep_ended = true;
         let control = control.clone();
         let ab_trial = None;
@@ -94,6 +98,8 @@ impl Tally {
             program_of,
             wanted,
             speeds,
+            speeds_by_side,
+            side,
             tell,
             names,
             ended,
@@ -114,6 +120,7 @@ impl Tally {
         members: &[LiveProgram],
         elapsed: Nanos,
     ) -> (Summary, Outcome, Option<LiveCollector>) {
+        let predicted_gain = self.predicted_gain();
         let mut summary = self.summary;
         {
             let shared = self.control.lock();
@@ -122,8 +129,7 @@ impl Tally {
         }
         summary.programs = self.programs.into_values().collect();
         summary.elapsed_s = elapsed.as_secs_f64();
-        let (here, there) = self.speeds;
-        summary.predicted_gain = (here > 0.0).then(|| there / here - 1.0);
+        summary.predicted_gain = predicted_gain;
         for member in members {
             let row = summary
                 .programs
@@ -167,6 +173,10 @@ impl Tally {
     /// Lets the control socket know how things stand.
     fn publish(&mut self, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
+        // The policy that a trial judges is held to what it predicts.
+        if self.ab_trial.is_some() {
+            self.summary.predicted_gain = self.predicted_gain();
+        }
         let mut shared = self.control.lock();
         self.summary.stolen = shared.stealing.count();
         shared.summary.clone_from(&self.summary);
@@ -279,6 +289,7 @@ impl Tally {
                 .zip(&ended.cpu_s)
                 .for_each(|(sum, s)| *sum += s);
             sum.instructions += ended.instructions;
+            sum.work += ended.work;
             sum.cycles += ended.cycles;
         }
     }
@@ -341,6 +352,18 @@ impl Tally {
         }
     }
 
+    /// The gain in speed that speed-up factors promise: of where threads are wanted, or, in a trial, of where they are under the policy
+    /// over where they are under the baseline.
+    fn predicted_gain(&self) -> Option<f64> {
+        let (before, after) = if self.ab_trial.is_some() {
+            let [policy, baseline] = self.speeds_by_side.map(|(sum, count)| sum / count);
+            (baseline, policy)
+        } else {
+            self.speeds
+        };
+        (before > 0.0 && after.is_finite()).then(|| after / before - 1.0)
+    }
+
     /// Speeds of running threads where they are, and where the policy wants them, by their speed-up factors.
     fn predict(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
         let (fast, slow) = topology.extremes();
@@ -348,17 +371,25 @@ impl Tally {
         let Some(sf) = sf.filter(|_| fast != slow) else {
             return;
         };
+        let side = self.ab_trial.as_ref().map(AbTrial::side);
+        // Right after a change of sides threads are where the other one wanted them.
+        let settled = std::mem::replace(&mut self.side, side) == side;
         for info in observation.threads.iter().filter(|t| t.runnable) {
             let value = metrics
                 .row(info.id)
                 .and_then(|row| row.get(sf).copied().flatten());
-            let (Some(sf), Some((target, _))) = (value, self.wanted.get(&info.id)) else {
+            let Some(sf) = value else { continue };
+            let share = |cpu| f64::from(u8::from(topology.core_type_of(cpu) == fast));
+            let speed = |fast: f64| fast.mul_add(sf - 1.0, 1.0);
+            if let Some(side) = side.filter(|_| settled) {
+                self.speeds_by_side[side].0 += speed(share(info.cpu));
+                self.speeds_by_side[side].1 += 1.0;
+            }
+            let Some((target, _)) = self.wanted.get(&info.id) else {
                 continue;
             };
             let cpus = target.cpus(topology);
-            let share = |cpu| f64::from(u8::from(topology.core_type_of(cpu) == fast));
             let wanted = cpus.iter().map(share).sum::<f64>() / cpus.len().max(1) as f64;
-            let speed = |fast: f64| fast.mul_add(sf - 1.0, 1.0);
             self.speeds.0 += speed(share(info.cpu));
             self.speeds.1 += speed(wanted);
         }

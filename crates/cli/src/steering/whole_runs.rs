@@ -158,7 +158,7 @@ fn one_run(
         Side::Scheduler(_) => ("linux", &[][..]),
     };
     let _scheduler = match side {
-        Side::Scheduler(words) => Some(loaded(words)?),
+        Side::Scheduler(words) => Some(loaded(words, Path::new("/"))?),
         _ => None,
     };
     let workload = Workload {
@@ -254,9 +254,22 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
     })?)
 }
 
-/// Loads a sched_ext scheduler, which stays while its process does.
-fn loaded(words: &[String]) -> anyhow::Result<Helper> {
+/// Loads a sched_ext scheduler, which stays while its process does. `root` is where sysfs is.
+fn loaded(words: &[String], root: &Path) -> anyhow::Result<Helper> {
     const MOST: Duration = Duration::from_secs(10);
+    /// The kernel needs some time for the end of the scheduler of the run before.
+    const LEAVES: Duration = Duration::from_secs(2);
+    let began = Instant::now();
+    while sched_ext::is_enabled(root) {
+        if began.elapsed() > LEAVES {
+            return Err(SteeringError::OtherScheduler {
+                name: words[0].clone(),
+                other: sched_ext::loaded(root).unwrap_or_else(|| "of another program".into()),
+            }
+            .into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
@@ -266,7 +279,7 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
     let scheduler =
         Helper::start(&mut command).with_context(|| format!("cannot start {}", words[0]))?;
     let began = Instant::now();
-    while !sched_ext::is_enabled(Path::new("/")) {
+    while !sched_ext::is_enabled(root) {
         if let Some(status) = scheduler.ended()? {
             let name = words[0].clone();
             return Err(SteeringError::SchedulerEnded { name, status }.into());
@@ -285,7 +298,26 @@ fn loaded(words: &[String]) -> anyhow::Result<Helper> {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_fuzz::fake_root::write;
+
     use super::*;
+
+    #[test]
+    fn a_scheduler_is_not_loaded_beside_another_one() {
+        let root = tempfile::tempdir().unwrap();
+        let files = [
+            ("sys/kernel/sched_ext/state", "enabled\n"),
+            ("sys/kernel/sched_ext/root/ops", "rusty\n"),
+        ];
+        write(root.path(), &files);
+        let Err(error) = loaded(&["true".into()], root.path()) else {
+            unreachable!("it is loaded");
+        };
+        assert!(
+            error.to_string().contains("the scheduler rusty is"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn sides_are_policies_or_commands() {

@@ -135,7 +135,7 @@ fn a_policy_that_is_late_again_and_again_is_dropped() {
 #[test]
 fn a_parameter_changes_and_the_policy_keeps_what_it_remembers() {
     let (mut supervisor, control) = supervisor(false);
-    control.lock().pending = Some("rr".into());
+    control.lock().exchange("rr", None);
     assert_eq!(decide_once(&mut supervisor).threads.len(), 1);
     control.lock().tuned = Some("rr:turn_ms=7".into());
     decide_once(&mut supervisor);
@@ -148,7 +148,7 @@ fn a_parameter_changes_and_the_policy_keeps_what_it_remembers() {
 #[test]
 fn another_policy_and_a_pause_let_threads_go_first() {
     let (mut supervisor, control) = supervisor(false);
-    control.lock().pending = Some("aarr".into());
+    control.lock().exchange("aarr", None);
     let placed = decide_once(&mut supervisor);
     assert_eq!(
         placed.threads.len(),
@@ -212,4 +212,21 @@ fn in_each_block_of_a_trial_all_is_said_again() {
         }
     }
     assert!(begun.iter().all(|blocks| *blocks > 2), "{begun:?}");
+}
+
+#[test]
+fn why_a_policy_was_given_up_is_known_until_another_one_is_asked_for() {
+    let (mut supervisor, control) = supervisor(false);
+    control.lock().tuned = Some("bad:limit=1".into());
+    control
+        .lock()
+        .exchange("linux", Some("it gains nothing".into()));
+    assert!(control.lock().tuned.is_none(), "of the former policy");
+    decide_once(&mut supervisor);
+    decide_once(&mut supervisor);
+    let why = control.lock().dropped.clone();
+    assert_eq!(why.as_deref(), Some("it gains nothing"));
+    control.lock().exchange("rr", None);
+    decide_once(&mut supervisor);
+    assert_eq!(control.lock().dropped, None);
 }
