@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader, new_null_array};
-use arrow_schema::{ArrowError, Field, SchemaRef};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use countersteer_model::topology::Topology;
 
 use super::files::{
@@ -118,13 +118,11 @@ impl Parts {
                 }
                 continue;
             }
-            // Columns come to a table while it is written, and none goes.
-            let widest = files.last().map(|file| read_batches(file)).transpose()?;
-            let schema = widest.map(|reader| reader.schema());
+            let schema = all_columns(&files)?;
             let mut rows = 0;
             let batches = files.iter().flat_map(|file| match read_batches(file) {
                 Ok(batches) => batches
-                    .map(|b| b.and_then(|b| widened(b, schema.as_ref())))
+                    .map(|b| b.and_then(|b| widened(b, &schema)))
                     .map(|b| b.map_err(|e| ReportError::damaged(file, e)))
                     .collect(),
                 Err(error) => vec![Err(error)],
@@ -138,11 +136,31 @@ impl Parts {
     }
 }
 
+/// The columns of all parts of a table: those of the last, which has most as a rule, then what only earlier ones have. Events
+/// that are counted no longer leave the samples so.
+fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
+    let mut all: Option<SchemaRef> = None;
+    for file in files.iter().rev() {
+        let schema = read_batches(file)?.schema();
+        let Some(known) = &mut all else {
+            all = Some(schema);
+            continue;
+        };
+        let besides = |field: &&Arc<Field>| known.field_with_name(field.name()).is_err();
+        let more: Vec<Arc<Field>> = schema.fields().iter().filter(besides).cloned().collect();
+        if !more.is_empty() {
+            let fields: Vec<Arc<Field>> = known.fields().iter().cloned().chain(more).collect();
+            *known = Arc::new(Schema::new_with_metadata(fields, known.metadata().clone()));
+        }
+    }
+    Ok(all.unwrap_or_else(|| Arc::new(Schema::empty())))
+}
+
 /// A batch with all columns of a schema; those that it lacks are empty.
-fn widened(batch: RecordBatch, schema: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
-    let Some(schema) = schema.filter(|schema| **schema != batch.schema()) else {
+fn widened(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    if *schema == batch.schema() {
         return Ok(batch);
-    };
+    }
     let column = |field: &Arc<Field>| {
         let known = batch.column_by_name(field.name()).cloned();
         known.unwrap_or_else(|| new_null_array(field.data_type(), batch.num_rows()))
@@ -199,13 +217,13 @@ mod tests {
     use countersteer_model::cpuset::CpuSet;
     use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
     use countersteer_model::hint::Hint;
-    use countersteer_model::sample::{Sample, Samples};
+    use countersteer_model::sample::{Event, Sample, Samples};
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
     use super::*;
     use crate::record::{
-        DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, ShareRow, SpanRow,
-        StepRow, ThreadRow, VirtualRow,
+        DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
+        SpanRow, StepRow, ThreadRow, VirtualRow,
     };
 
     fn empty() -> Record {
@@ -430,6 +448,36 @@ mod tests {
         let values: Vec<_> = merged.metrics.iter().map(|m| m.values.to_vec()).collect();
         let expected = [[Some(1.5), None], [Some(1.5), None], [Some(2.5), Some(3.5)]];
         assert_eq!(values, expected);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn an_event_that_is_counted_no_longer_keeps_its_column() {
+        let dir = scratch("events");
+        let with = |step: u32, counts: &[(Event, f64)]| {
+            let mut rows = everything(step);
+            let (id, end, ran) = (ThreadId(7), Nanos(u64::from(step)), Nanos(5));
+            let sample = Sample::of_thread(id, CpuId(0), CoreTypeId(0), end, ran);
+            rows.samples = SampleRows::default();
+            rows.samples.extend(step, &Samples::of(sample, 1, counts));
+            rows
+        };
+        let mut parts = Parts::begin(&dir, empty()).unwrap();
+        parts
+            .add(with(0, &[(Event::Cycles, 1.0), (Event::LlcMisses, 7.0)]))
+            .unwrap();
+        drop(parts.tail.take_rows());
+        parts.number += 1;
+        parts.add(with(1, &[(Event::Cycles, 2.0)])).unwrap();
+        parts.finish(empty().manifest).unwrap();
+        let merged = Record::load(&dir).unwrap();
+        let counted = |row: usize, event| {
+            let row = merged.samples.samples.row(row).unwrap();
+            row.counts.get(event)
+        };
+        assert_eq!(counted(0, Event::LlcMisses), Some(7.0));
+        assert_eq!(counted(1, Event::LlcMisses), None);
+        assert_eq!(counted(1, Event::Cycles), Some(2.0));
         fs::remove_dir_all(dir).unwrap();
     }
 }
