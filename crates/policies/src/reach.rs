@@ -57,18 +57,24 @@ fn reach(spec: &str) -> Option<&'static Reach> {
     REACH.iter().find(|r| r.policy == name)
 }
 
+/// The parameters of a specification as the policy reads them.
+fn pairs(params: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = params.split(',').filter_map(|p| p.split_once('='));
+    pairs.map(|(key, value)| (key.trim(), value.trim()))
+}
+
 /// Whether a policy reads what only a simulator knows: the future, or true speed-up factors. It is a bound for others, and none
 /// to use.
 #[must_use]
 pub fn is_bound(spec: &str) -> bool {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
-    let pairs: Vec<(&str, &str)> = params
-        .split(',')
-        .filter_map(|p| p.split_once('='))
-        .collect();
+    let pairs: Vec<(&str, &str)> = pairs(params).collect();
     let has = |wanted: (&str, &str)| pairs.contains(&wanted);
     // Factors of programs that nobody measured come of the simulator's forecast.
-    let unmeasured = has(("ef", "static")) && !pairs.iter().any(|(key, _)| *key == "factors");
+    let unmeasured = has(("ef", "static"))
+        && !pairs
+            .iter()
+            .any(|(key, value)| *key == "factors" && !value.is_empty());
     unmeasured
         || pairs.iter().any(|(_, value)| *value == "oracle")
         || reach(spec).is_some_and(|r| r.foresees)
@@ -78,11 +84,8 @@ pub fn is_bound(spec: &str) -> bool {
 #[must_use]
 pub fn lacking(spec: &str) -> Option<&'static str> {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
-    let director = |pair: &str| {
-        let pair = pair.split_once('=').map(|(k, v)| (k.trim(), v.trim()));
-        [("sf", "td"), ("history", "td")].map(Some).contains(&pair)
-    };
-    params.split(',').any(director).then_some(
+    let director = |pair| [("sf", "td"), ("history", "td")].contains(&pair);
+    pairs(params).any(director).then_some(
         "Thread Director's class of a thread: Linux has no interface for it (its driver intel_hfi reads the table of \
          performances for class 0 alone, and classification stays off)",
     )
@@ -132,6 +135,10 @@ mod tests {
             "best-static",
             "ef:ef=oracle",
             "ef:ef=static,spread=0",
+            "ef:ef=static,factors=",
+            "ef: ef = static, factors = ",
+            "hsf:sf= oracle",
+            "hsf:sf=oracle ,margin=1",
             "hsf:sf=oracle",
             "acfs:margin=1,sf=oracle",
         ] {
@@ -141,6 +148,7 @@ mod tests {
             "linux",
             "ef",
             "ef:ef=static,factors=art/2.1",
+            "ef: ef = static, factors = art/2.1",
             "hsf:sf=steps",
             "of-another-package",
             "contention:ways=split",
