@@ -1,7 +1,8 @@
 //! Progress counters: one number per thread that grows while it runs, and the rules for threads that come and wake.
 //!
 //! A thread that starts or wakes must neither be owed the time it was away nor be punished for it: it begins at the least
-//! counter of the active threads, or keeps its own where that is not further behind than `slack`.
+//! counter of the active threads, or keeps its own where that is not further behind than `slack`. Where none was active, what
+//! the last ones had reached counts.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use countersteer_model::units::{ProgramId, ThreadId};
 #[derive(Default)]
 pub(crate) struct Progress {
     counters: BTreeMap<ThreadId, Counter>,
+    /// The least counter of active threads so far; it never falls, so that it holds while none is active.
+    floor: f64,
 }
 
 struct Counter {
@@ -22,17 +25,21 @@ struct Counter {
 }
 
 impl Progress {
-    /// Brings the counters up to date with the active threads; the others keep theirs, exited ones are forgotten.
+    /// Brings the counters up to date with the active threads, which are in order of id; the others keep theirs, exited ones are forgotten.
     pub(crate) fn admit(&mut self, active: &[&ThreadInfo], alive: &[ThreadInfo], slack: f64) {
+        let least_of_those_who_ran = |who_stayed: bool| {
+            let stayed = |id: &ThreadId| active.binary_search_by_key(id, |t| t.id).is_ok();
+            let ran = self.counters.iter().filter(|(_, c)| c.active);
+            ran.filter(|(id, _)| !who_stayed || stayed(id))
+                .map(|(_, c)| c.value)
+                .reduce(f64::min)
+        };
+        // Where nobody stayed, those who just left say how far the others are behind.
+        let reached = least_of_those_who_ran(true).or_else(|| least_of_those_who_ran(false));
+        self.floor = self.floor.max(reached.unwrap_or(0.0));
+        let least = self.floor;
         let exists = |id: &ThreadId| alive.binary_search_by_key(id, |t| t.id).is_ok();
         self.counters.retain(|id, _| exists(id));
-        let least = active
-            .iter()
-            .filter_map(|t| self.counters.get(&t.id))
-            .filter(|c| c.active)
-            .map(|c| c.value)
-            .reduce(f64::min)
-            .unwrap_or(0.0);
         let starts = self.program_means(active);
         for counter in self.counters.values_mut() {
             counter.active = false;
@@ -101,6 +108,31 @@ mod tests {
         progress.add(runner.id, 10.0);
         progress.admit(&[sleeper, runner], &threads, 1.0);
         assert_eq!(progress.get(sleeper.id), 9.0);
+    }
+
+    #[test]
+    fn threads_that_start_while_none_is_active_begin_where_the_last_ones_were() {
+        let threads = [thread(1, 1), thread(2, 2), thread(3, 3)];
+        let [runner, sleeper, newcomer] = [&threads[0], &threads[1], &threads[2]];
+        let mut progress = Progress::default();
+        progress.admit(&[runner, sleeper], &threads[..2], 1.0);
+        progress.admit(&[runner], &threads[..2], 1.0);
+        progress.add(runner.id, 1_000.0);
+        progress.admit(&[], &threads[..2], 1.0);
+        progress.admit(&[], &threads[..2], 1.0);
+        progress.admit(&[sleeper, newcomer], &threads, 1.0);
+        assert_eq!(progress.get(sleeper.id), 999.0);
+        assert_eq!(progress.get(newcomer.id), 1_000.0);
+    }
+
+    #[test]
+    fn a_thread_that_starts_as_the_only_active_one_exits_begins_where_that_was() {
+        let threads = [thread(1, 1), thread(2, 2)];
+        let mut progress = Progress::default();
+        progress.admit(&[&threads[0]], &threads[..1], 1.0);
+        progress.add(threads[0].id, 1_000.0);
+        progress.admit(&[&threads[1]], &threads[1..], 1.0);
+        assert_eq!(progress.get(threads[1].id), 1_000.0);
     }
 
     #[test]
