@@ -6,7 +6,8 @@
 //!
 //! Source: "RR" in PMCTrack, section 4.1.1 (after Becchi and Crowley, 2006, and Li et al., HPCA 2010).
 //!
-//! Decided here: the length of a turn; a new application starts at the least big-core time of the active ones.
+//! Decided here: the length of a turn; a new application starts at the least big-core time of the active ones, and one that slept
+//! at no more than a turn less.
 //!
 //! Assumes: equal big-core time is fair. Loses: throughput when SFs differ (`hsf`), fairness because equal time is not equal
 //! slowdown (`acfs`), and an application with many threads gains little from its share.
@@ -42,8 +43,13 @@ struct RoundRobin {
     slots: CoreSlots,
     types: Types,
     turned: Option<Nanos>,
-    /// Big-core seconds credited to an application that came later than others.
+    /// Big-core seconds credited to an application for the time before it came and in which it slept.
     head_start_s: BTreeMap<ProgramId, f64>,
+    /// Applications that were active at the last choice, with their nice values.
+    last_active: BTreeMap<ProgramId, i8>,
+    /// The least big-core seconds, for their weight, that active applications have had; it never falls, so that it holds while
+    /// none is active.
+    floor_s: f64,
     /// Place in the order of the last turn, first 0.
     order: BTreeMap<ThreadId, usize>,
 }
@@ -57,16 +63,22 @@ impl RoundRobin {
             slots,
             turned: None,
             head_start_s: BTreeMap::new(),
+            last_active: BTreeMap::new(),
+            floor_s: 0.0,
             order: BTreeMap::new(),
         })
     }
 
-    /// Big-core seconds of an application for its weight.
-    fn used_s(&self, view: &View<'_>, program: ProgramId, nice: i8) -> f64 {
+    /// Big-core seconds of an application.
+    fn own_s(&self, view: &View<'_>, program: ProgramId) -> f64 {
         let fast = self.types.types[0];
-        let own = view.program_usage(program).map_or(0.0, |u| u.cpu_s(fast));
+        view.program_usage(program).map_or(0.0, |u| u.cpu_s(fast))
+    }
+
+    /// The same with what it was credited, for its weight.
+    fn used_s(&self, view: &View<'_>, program: ProgramId, nice: i8) -> f64 {
         let credited = self.head_start_s.get(&program).copied().unwrap_or(0.0);
-        (own + credited) / nice_weight(nice)
+        (self.own_s(view, program) + credited) / nice_weight(nice)
     }
 
     /// Orders the threads for the next turn.
@@ -118,24 +130,33 @@ impl RoundRobin {
         }
     }
 
-    /// Credits applications that are new with the least time of those that are not.
+    /// Credits applications that are new with the least time of those that are not, and those that slept with a turn less, so
+    /// that neither is owed the time that it was not there.
     fn admit(
         &mut self,
         view: &View<'_>,
         entries: &[Entry<'_>],
         queues: &BTreeMap<ProgramId, Vec<usize>>,
     ) {
-        let nice = |rows: &Vec<usize>| entries[rows[0]].info.nice;
-        let known = queues
-            .iter()
-            .filter(|(program, _)| self.head_start_s.contains_key(program));
-        let least = known
-            .map(|(program, rows)| self.used_s(view, *program, nice(rows)))
-            .reduce(f64::min)
-            .unwrap_or(0.0);
+        let least_of_last = |who_stayed: bool| {
+            let last = self.last_active.iter();
+            last.filter(|(program, _)| !who_stayed || queues.contains_key(program))
+                .map(|(program, nice)| self.used_s(view, *program, *nice))
+                .reduce(f64::min)
+        };
+        // Where none stayed, those that just left say how far the others are behind.
+        let reached = least_of_last(true).or_else(|| least_of_last(false));
+        self.floor_s = self.floor_s.max(reached.unwrap_or(0.0));
+        self.last_active.clear();
         for (program, rows) in queues {
-            let start = least * nice_weight(nice(rows));
-            self.head_start_s.entry(*program).or_insert(start);
+            let nice = entries[rows[0]].info.nice;
+            let known = self.head_start_s.get(program).copied();
+            let slack_s = known.map_or(0.0, |_| self.turn.as_secs_f64());
+            let least = (self.floor_s - slack_s) * nice_weight(nice);
+            let start = least - self.own_s(view, *program);
+            self.head_start_s
+                .insert(*program, known.unwrap_or(0.0).max(start));
+            self.last_active.insert(*program, nice);
         }
     }
 }
@@ -176,6 +197,8 @@ impl Policy for RoundRobin {
         *self = Self {
             turned: self.turned,
             head_start_s: std::mem::take(&mut self.head_start_s),
+            last_active: std::mem::take(&mut self.last_active),
+            floor_s: self.floor_s,
             order: std::mem::take(&mut self.order),
             ..Self::new(params, topology)?
         };
