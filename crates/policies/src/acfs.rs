@@ -9,7 +9,8 @@
 //!
 //! Decided here: the threshold; where threads begin and what sleep earns (nothing); `credit=exact`, under which equal counters
 //! are equal slowdowns of applications with many threads too (`credit=thread` is probably the published form); types in
-//! between are interpolated by capacity.
+//! between are interpolated by capacity; as long as no SF is known all count as 2.5, since with 1 nothing would ever move and
+//! so none be measured.
 //!
 //! Assumes: SFs are right, since it evens out the estimates. Loses: throughput against `hsf`; slowdown by shared caches is
 //! invisible to it; small thresholds move threads often.
@@ -134,7 +135,7 @@ impl Policy for Acfs {
                     .map(|sf| sf.clamp(1.0, 7.0))
             })
             .collect();
-        let programs = speedup::programs(&present, &sf);
+        let programs = speedup::programs(&present, &sf, speedup::UNKNOWN);
         self.progress
             .admit(&present, view.threads, self.threshold_s);
         for info in &present {

@@ -34,18 +34,25 @@ pub(crate) fn utility(sf: f64, threads: usize, big: usize) -> f64 {
     sf / (beyond * beyond)
 }
 
+/// SF of a thread that has run on one type only, where the policy needs a value by which it comes to the other.
+pub(crate) const UNKNOWN: f64 = 2.5;
+
 /// What is known of a program's active threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Active {
     /// Threads that are active and do not wait by their own word.
     pub threads: usize,
-    /// Their mean SF; the mean of all threads where none is known.
+    /// Their mean SF; the mean of all threads where none of theirs is known.
     pub sf: f64,
     known: usize,
 }
 
-/// Every program with active threads; `sf` gives each thread's, in the order of `threads`.
-pub(crate) fn programs(threads: &[&ThreadInfo], sf: &[Option<f64>]) -> ById<ProgramId, Active> {
+/// Every program with active threads; `sf` gives each thread's, in the order of `threads`. Where no thread has any, it is `unknown`.
+pub(crate) fn programs(
+    threads: &[&ThreadInfo],
+    sf: &[Option<f64>],
+    unknown: f64,
+) -> ById<ProgramId, Active> {
     let mut programs: ById<ProgramId, Active> = ById::default();
     let (mut sum, mut known) = (0.0, 0usize);
     for (info, sf) in threads.iter().zip(sf) {
@@ -58,7 +65,11 @@ pub(crate) fn programs(threads: &[&ThreadInfo], sf: &[Option<f64>]) -> ById<Prog
             known += 1;
         }
     }
-    let mean = if known > 0 { sum / known as f64 } else { 1.0 };
+    let mean = if known > 0 {
+        sum / known as f64
+    } else {
+        unknown
+    };
     for program in programs.values_mut() {
         program.threads = program.threads.max(1);
         program.sf = if program.known > 0 {

@@ -144,6 +144,14 @@ fn round_robin_moves_only_who_must() {
     );
 }
 
+#[test]
+fn equal_slowdown_by_measured_factors_sends_every_thread_to_both_types() {
+    let (_, ledger) = simulate("acfs:sf=sampled", &machine("two-big-two-small"), 4, 300);
+    for (thread, periods) in &ledger.periods {
+        assert!(periods.iter().all(|n| *n > 0), "{thread}: {periods:?}");
+    }
+}
+
 /// Aggregate speed-up over the run, and that of the best mapping.
 fn speed_up(spec: &str, name: &str, threads: usize) -> (f64, f64, Ledger) {
     let topology = machine(name);

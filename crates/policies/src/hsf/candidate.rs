@@ -104,7 +104,8 @@ impl Hsf {
             Tlp::Thread => Programs::default(),
             _ => {
                 let factors: Vec<Option<f64>> = all.iter().map(|c| c.sf).collect();
-                speedup::programs(&active, &factors)
+                // As `average` is.
+                speedup::programs(&active, &factors, 1.0)
             }
         };
         let mut of_program = programs.reader();
