@@ -6,7 +6,7 @@
 //! Source: "EQP" in PMCTrack, section 4.1.1 (Van Craeynest et al., PACT 2013), with SF sampled on both types.
 //!
 //! Decided here: time instead of cycles; the margin; how often SFs are measured again. A thread without a speed on either type
-//! is sent there for five samples.
+//! is sent there for five samples, as long as there are threads enough for both types to be in use.
 //!
 //! Assumes: the present SF held all the time, so a change of phase rewrites the past. Loses: it takes no account of threads of
 //! one program, of priorities, or of errors of sampling; swaps get rarer as threads get older.
@@ -20,6 +20,7 @@ use countersteer_model::policy::{
 use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::order::{Entry, Types, entries, place, ranks};
+use crate::speedup::UNKNOWN;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "eqp",
@@ -67,9 +68,6 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 /// Samples on a core type that make its speed known.
 const ENOUGH: u32 = 5;
 
-/// SF of a thread that has run on one type only.
-const UNKNOWN: f64 = 2.5;
-
 /// What is remembered of a thread's measurements.
 #[derive(Clone, Copy, Default)]
 struct Visits {
@@ -116,11 +114,14 @@ impl Eqp {
     }
 
     /// Counts the last interval's samples, and sends threads whose SF is unknown or oldest where they have not been.
-    fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>]) {
+    fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>], quota: &[usize]) {
         let (Some(fast), Some(slow)) = (self.types.types.first(), self.types.types.last()) else {
             return;
         };
         let ends = [*fast, *slow];
+        // An SF needs both: while threads are too few to get to the slowest type, nobody can be sent there.
+        let reachable =
+            [quota.first(), quota.last()].map(|q| q.is_some_and(|q| *q > 0)) == [true; 2];
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.visits.retain(|id, _| alive(id));
         let mut measuring = 0;
@@ -132,15 +133,15 @@ impl Eqp {
                 *count += u32::from(ran > 0.0);
             }
             match visits.missing() {
-                Some(end) => {
+                Some(end) if reachable => {
                     measuring += 1;
                     entry.key = [f64::INFINITY, f64::NEG_INFINITY][end];
                 }
                 None if before.is_some() => visits.measured = view.now,
-                None => {}
+                _ => {}
             }
         }
-        if measuring == 0 && view.now.since(self.refreshed) >= self.refresh {
+        if reachable && measuring == 0 && view.now.since(self.refreshed) >= self.refresh {
             self.refreshed = view.now;
             self.measure_oldest(entries);
         }
@@ -169,10 +170,10 @@ impl Policy for Eqp {
         for (entry, sf) in entries.iter_mut().zip(&sf) {
             entry.key = self.slowdown(view, entry.info.id, *sf);
         }
-        if self.samples && self.slots.ranks().len() > 1 {
-            self.measure(view, &mut entries);
-        }
         let quota = self.slots.quota(entries.len());
+        if self.samples && self.slots.ranks().len() > 1 {
+            self.measure(view, &mut entries, &quota);
+        }
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             challenger > holder * (1.0 + self.margin) || (challenger > holder && holder < 0.0)
         });

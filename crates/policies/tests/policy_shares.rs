@@ -145,6 +145,16 @@ fn round_robin_moves_only_who_must() {
 }
 
 #[test]
+fn equal_progress_shares_the_fastest_core_where_threads_are_too_few_for_the_slowest() {
+    for threads in 2..=4 {
+        let (_, ledger) = simulate("eqp", &machine("phone-1-3-4"), threads, 600);
+        for (thread, periods) in &ledger.periods {
+            assert!(periods[0] > 60, "{threads} threads: {thread} {periods:?}");
+        }
+    }
+}
+
+#[test]
 fn equal_slowdown_by_measured_factors_sends_every_thread_to_both_types() {
     let (_, ledger) = simulate("acfs:sf=sampled", &machine("two-big-two-small"), 4, 300);
     for (thread, periods) in &ledger.periods {
