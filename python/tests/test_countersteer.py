@@ -1,6 +1,8 @@
 """What the package promises: each test runs the real simulator."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +86,61 @@ def test_a_wrong_answer_ends_the_run_with_the_traceback(answer, what):
     with pytest.raises(cs.CountersteerError, match=what) as raised:
         cs.compare(MACHINE, WORKLOAD, Faulty, seeds=2, **SMALL)
     assert "in decide" in str(raised.value) or "in _decide" in str(raised.value)
+
+
+def test_a_policy_is_added_while_another_is_made():
+    # In a process of its own: one that hangs can be ended.
+    program = """
+import threading, time
+import countersteer as cs
+
+@cs.policy
+class Slow:
+    def __init__(self):
+        making.set()
+        time.sleep(1)
+    def decide(self, view):
+        return view.stay
+
+class Other:
+    def decide(self, view):
+        return view.stay
+
+def add():
+    making.wait()
+    cs.policy(Other)
+
+making = threading.Event()
+thread = threading.Thread(target=add)
+thread.start()
+cs.compare("quickia-2b-2s", "unequal-cores", [Slow], seeds=1, rounds=1, max_seconds=1)
+thread.join()
+assert "other" in [name for name, _, _ in cs.policies()]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_policy_that_is_replaced_has_the_parameters_of_the_new_one():
+    seen = []
+
+    def limits(spec, params):
+        class Kept:
+            def decide(self, view):
+                seen.append({key: getattr(self, key) for key in params})
+                return view.stay
+
+        Kept.params, Kept.__doc__ = params, f"With {params}."
+        cs.policy(Kept)
+        cs.compare(MACHINE, WORKLOAD, spec, seeds=1, max_seconds=1, **SMALL)
+        assert ("kept", Kept.__doc__, "a Python class") in cs.policies()
+        return seen[-1]
+
+    assert limits("kept", {"limit": 1.0}) == {"limit": 1.0}
+    assert limits("kept", {"limit": 2.0}) == {"limit": 2.0}
+    assert limits("kept:other=4", {"limit": 2.0, "other": 3}) == {"limit": 2.0, "other": 4}
+    assert limits("kept", {}) == {}
+    with pytest.raises(cs.CountersteerError, match="no parameter `limit`"):
+        cs.compare(MACHINE, WORKLOAD, "kept:limit=1", seeds=1, **SMALL)
 
 
 def test_errors_name_what_is_wrong():

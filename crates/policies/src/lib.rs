@@ -35,7 +35,7 @@ mod static_mapping;
 
 use countersteer_model::policy::PolicyDef;
 
-pub use registry::{add, all, by_name, head, names, params, parse, with_param};
+pub use registry::{add, all, by_name, head, names, params, parse, replace, with_param};
 
 /// Makes the table of policies, and that of the files whose heads say what each does.
 macro_rules! policies {

@@ -30,6 +30,15 @@ pub fn add(policies: &'static [PolicyDef]) -> Result<(), PolicyError> {
     Ok(())
 }
 
+/// Puts a policy in the place of the added one of its name; where none was added under it, nothing changes. Policies that were made
+/// before stay as they are.
+pub fn replace(policy: &'static PolicyDef) {
+    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = added.iter_mut().find(|known| known.name == policy.name) {
+        *known = policy;
+    }
+}
+
 /// Every policy: those of this crate, then those added.
 #[must_use]
 pub fn all() -> Vec<&'static PolicyDef> {

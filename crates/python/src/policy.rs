@@ -8,6 +8,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use anyhow::Context;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{
     MakePolicy, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
@@ -28,11 +29,24 @@ static ADDED: RwLock<Vec<Added>> = RwLock::new(Vec::new());
 
 struct Added {
     name: &'static str,
+    params: &'static [ParamDef],
     /// Called with the topology's core types and the parameters as text; returns a decider.
     factory: Py<PyAny>,
     needs: Needs,
     /// How long a decision may take.
     limit: Duration,
+}
+
+impl Added {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            name: self.name,
+            params: self.params,
+            factory: self.factory.clone_ref(py),
+            needs: self.needs.clone(),
+            limit: self.limit,
+        }
+    }
 }
 
 /// Names, summaries and sources of all policies.
@@ -57,45 +71,50 @@ pub fn add_policy(
     limit_s: f64,
 ) -> PyResult<()> {
     let limit = Duration::try_from_secs_f64(limit_s).map_err(raised)?;
-    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let needs = Needs {
         metrics: metrics.into_iter().map(leaked).collect(),
         events,
         period: period_ms.map(|ms| Nanos::from_secs_f64(ms * 1e-3)),
         ..Needs::NOTHING
     };
-    if let Some(known) = added.iter_mut().find(|known| known.name == name) {
-        known.factory = factory;
-        known.needs = needs;
-        known.limit = limit;
-        return Ok(());
-    }
-    let make = MAKERS.get(added.len()).copied().ok_or_else(|| {
-        raised(anyhow::anyhow!(
-            "a process may have {SLOTS} policies in Python"
-        ))
-    })?;
     let params = params.into_iter().map(|(key, default)| ParamDef {
         key: leaked(key),
         default: leaked(default),
         prose: "of the Python class",
     });
-    let name = leaked(name.into());
-    let def = PolicyDef {
-        name,
-        summary: leaked(summary.into()),
-        source: "a Python class",
+    let row = Added {
+        name: leaked(name.into()),
         params: Box::leak(params.collect()),
-        make,
-    };
-    countersteer_policies::add(Box::leak(Box::new([def]))).map_err(raised)?;
-    added.push(Added {
-        name,
         factory,
         needs,
         limit,
-    });
+    };
+    // A former factory goes after the lock: its end may run Python code.
+    let former = put(row, leaked(summary.into())).map_err(raised)?;
+    drop(former);
     Ok(())
+}
+
+/// Puts a policy into the tables; the row that it takes the place of, if any.
+fn put(row: Added, summary: &'static str) -> anyhow::Result<Option<Added>> {
+    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
+    let known = added.iter().position(|known| known.name == row.name);
+    let slot = known.unwrap_or(added.len());
+    let make = MAKERS.get(slot).copied();
+    let def = PolicyDef {
+        name: row.name,
+        summary,
+        source: "a Python class",
+        params: row.params,
+        make: make.with_context(|| format!("a process may have {SLOTS} policies in Python"))?,
+    };
+    if known.is_some() {
+        countersteer_policies::replace(Box::leak(Box::new(def)));
+        return Ok(Some(std::mem::replace(&mut added[slot], row)));
+    }
+    countersteer_policies::add(Box::leak(Box::new([def])))?;
+    added.push(row);
+    Ok(None)
 }
 
 /// The tables of policies live as long as the process.
@@ -114,14 +133,13 @@ fn make<const SLOT: usize>(
     params: &Params,
     topology: &Arc<Topology>,
 ) -> Result<Box<dyn Policy>, PolicyError> {
-    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(row) = added.get(SLOT) else {
+    let Some(row) = Python::attach(|py| row(py, SLOT)) else {
         return Err(PolicyError::Unknown {
             name: format!("slot {SLOT}"),
             known: String::new(),
         });
     };
-    let object = Python::attach(|py| decider(py, row, params, topology));
+    let object = Python::attach(|py| decider(py, &row, params, topology));
     let object = object.map_err(|why| PolicyError::BadValue {
         key: row.name.into(),
         value: String::new(),
@@ -130,8 +148,14 @@ fn make<const SLOT: usize>(
     Ok(Box::new(Decider {
         mind: Mind::new(object, row.limit),
         name: row.name,
-        needs: row.needs.clone(),
+        needs: row.needs,
     }))
+}
+
+/// A copy of the row of a slot. Python code may wait for any thread, so none is run while the table is locked.
+fn row(py: Python<'_>, slot: usize) -> Option<Added> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    added.get(slot).map(|row| row.clone_ref(py))
 }
 
 fn decider(
@@ -142,8 +166,7 @@ fn decider(
 ) -> Result<Py<PyAny>, String> {
     let made = (|| {
         let given = PyDict::new(py);
-        let def = countersteer_policies::by_name(row.name);
-        for param in def.iter().flat_map(|def| def.params) {
+        for param in row.params {
             given.set_item(param.key, params.text(param.key))?;
         }
         let groups = topology.groups.iter();
