@@ -41,20 +41,22 @@ pub fn run_there(host: &str) -> anyhow::Error {
 /// `steer` and its arguments without ours, as a shell reads them.
 fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     let mut command = b"steer".to_vec();
+    let with_value = format!("{OPTION}=");
     let mut value_next = false;
     let mut ours = true;
     for arg in args {
         if std::mem::take(&mut value_next) {
             continue;
         }
-        // What follows `--` is the program's.
-        ours &= arg != "--";
-        if ours && arg == OPTION {
-            value_next = true;
-        } else if !(ours && arg.as_bytes().starts_with(format!("{OPTION}=").as_bytes())) {
-            command.push(b' ');
-            command.extend(quoted(&arg));
+        let alone = arg == OPTION;
+        if ours && (alone || arg.as_bytes().starts_with(with_value.as_bytes())) {
+            value_next = alone;
+            // It may be given once, so whatever else looks like it is the program's.
+            ours = false;
+            continue;
         }
+        command.push(b' ');
+        command.extend(quoted(&arg));
     }
     OsString::from_vec(command)
 }
@@ -96,6 +98,10 @@ mod tests {
         assert_eq!(
             command(&["stat", "--host=a@b", "--", "ssh", "--host", "c"]),
             "steer stat -- ssh --host c"
+        );
+        assert_eq!(
+            command(&["stat", "--host", "a@b", "prog", "--host", "c"]),
+            "steer stat prog --host c"
         );
     }
 
