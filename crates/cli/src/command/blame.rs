@@ -20,8 +20,8 @@ const PLACES: &str = "mpi,joint";
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A simulated run: its machine, workload, policy, seed and options
-    #[arg(required_unless_present = "workload", conflicts_with_all = ["workload", "machine"])]
+    /// A simulated run: its machine, workload, policy, seed and options, which cannot be changed
+    #[arg(required_unless_present = "workload", conflicts_with_all = ["workload", "machine", "SimArgs"])]
     record: Option<PathBuf>,
     /// Workload: name or file
     #[arg(short, long, requires = "machine")]

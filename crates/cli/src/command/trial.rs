@@ -16,7 +16,7 @@ use crate::steering::engine::EngineName;
 use crate::steering::job::{self, Done, Job};
 use crate::steering::supervisor::Control;
 use crate::steering::whole_runs::{self, By, RunsPlan, Side};
-use crate::values::time;
+use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
 /// Compare a policy with Linux's own scheduler, or another policy, on live programs.
@@ -48,7 +48,7 @@ pub struct Args {
     #[command(flatten)]
     decisions: DecisionArgs,
     /// Confidence of the intervals, in percent
-    #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
+    #[arg(long, default_value_t = 95.0, value_name = "PERCENT", value_parser = confidence)]
     confidence: f64,
     /// Gains up to this, either way, are as good as none
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
@@ -67,6 +67,16 @@ pub struct Args {
 
 /// Part of a turn that is left out at its beginning.
 const SETTLE: f64 = 0.2;
+
+/// A confidence for which there are intervals; not a number is none.
+fn confidence(text: &str) -> Result<f64, String> {
+    let percent = parsed(text)?;
+    if (50.0..=99.99).contains(&percent) {
+        Ok(percent)
+    } else {
+        Err("it must be 50 to 99.99".into())
+    }
+}
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -116,7 +126,7 @@ fn planned(args: &Args) -> AbTrial {
         policy: args.block,
         baseline: args.block,
         settle: SETTLE,
-        confidence: (args.confidence / 100.0).clamp(0.5, 0.9999),
+        confidence: args.confidence / 100.0,
         margin: args.margin / 100.0,
     });
     if args.until_decided {
@@ -185,7 +195,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
             .duration
             .map(|d| std::time::Duration::from_nanos(d.0)),
         until_decided: args.until_decided,
-        confidence: (args.confidence / 100.0).clamp(0.5, 0.9999),
+        confidence: args.confidence / 100.0,
         margin: args.margin / 100.0,
         seed: args.here.seed,
     };

@@ -33,6 +33,20 @@ fn a_trial_that_is_decided_ends() {
 }
 
 #[test]
+fn a_trial_has_the_confidence_that_it_was_asked_for_or_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    for percent in ["10", "100", "nan"] {
+        let args = ["trial", "-P", "aarr", "--confidence", percent];
+        let args = [&args[..], &["--", "touch", "ran"]].concat();
+        let output = steered(&args, dir.path()).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("it must be 50 to 99.99"), "{said}");
+        assert!(!dir.path().join("ran").exists());
+    }
+}
+
+#[test]
 fn a_trial_reports_each_program_with_an_interval() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
