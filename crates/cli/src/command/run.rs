@@ -28,7 +28,7 @@ pub struct Args {
     whom: Whom,
     #[command(flatten)]
     decisions: DecisionArgs,
-    /// Change nothing; tell what would be changed
+    /// Change nothing; tell what would be changed, on stdout or, with --json, on stderr
     #[arg(long)]
     dry_run: bool,
     /// Change nothing; tell at the end what the policy would gain, by its own figures
@@ -62,9 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         dry: args.dry_run || args.observe,
         seed: args.here.seed,
         record,
-        tell: args
-            .dry_run
-            .then(|| -> Tell { Box::new(|line| println!("{line}")) }),
+        tell: args.dry_run.then(|| teller(args.json)),
         ab_trial: None,
         sides: None,
         latency: args.decisions.latency,
@@ -85,6 +83,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprint!("{}", text(&done.summary, args));
     }
     Ok(ExitCode::from(done.exit_code))
+}
+
+/// Prints what would be changed, beside the summary and not into it.
+fn teller(json: bool) -> Tell {
+    if json {
+        Box::new(|line| eprintln!("{line}"))
+    } else {
+        Box::new(|line| println!("{line}"))
+    }
 }
 
 /// How long a program's threads waited for CPUs: cells of the mean, and of percentiles where each wait was measured.

@@ -26,6 +26,18 @@ fn a_run_passes_the_exit_code_on_and_leaves_a_record_that_replays() {
     );
 }
 
+#[test]
+fn what_would_be_changed_does_not_stand_in_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["run", "-P", "aarr", "-i", "20ms", "--dry-run", "--json"];
+    let args = [&args[..], &["--", "sleep", "1"]].concat();
+    let output = steered(&args, dir.path()).output().unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(summary["decisions"].as_u64().unwrap() > 0, "{summary}");
+    let said = text(&output.stderr);
+    assert!(said.contains(" s  sleep "), "{said}");
+}
+
 /// An engine that rests looks once a second; counters report forks to it, which the scan of /proc would not.
 #[test]
 fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
