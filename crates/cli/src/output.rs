@@ -93,6 +93,15 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same for a file that is written in its place: where there is one, it matters what it permits, not what its folder does.
+pub fn check_writable_in_place(path: &Path) -> anyhow::Result<()> {
+    if !path.is_file() {
+        return check_writable(path);
+    }
+    let opened = File::options().append(true).open(path);
+    opened.map(drop).with_context(|| cannot_write(path))
+}
+
 /// Prints text to stdout. Of what steers a terminal there is what tables are emphasised by, and nothing of names from outside.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut shown = String::with_capacity(text.len());

@@ -8,7 +8,7 @@ use countersteer_report::{number, table};
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
 use crate::error;
-use crate::output::RecordOut;
+use crate::output::{RecordOut, check_writable};
 use crate::steering::job::{self, Job};
 use crate::steering::summary::{ProgramTally, Summary};
 use crate::steering::supervisor::Control;
@@ -49,6 +49,9 @@ pub struct Args {
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
+    if let Some(path) = &args.summary {
+        check_writable(path)?;
+    }
     job::restore()?;
     let here = args.here.look()?;
     let policy = here.policy(&args.policy)?;

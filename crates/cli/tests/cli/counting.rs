@@ -58,6 +58,23 @@ fn csv_and_tables_of_counts_go_where_they_are_sent() {
     assert!(columns.iter().all(|n| *n == columns[0]), "{csv}");
 }
 
+#[test]
+fn rows_replace_a_file_only_where_something_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("counts.csv");
+    std::fs::write(&path, "former").unwrap();
+    for repeat in [&[][..], &["-r", "2"]] {
+        let args = [&["stat", "--csv", "--to", "counts.csv"], repeat].concat();
+        let none = steer(&[&args[..], &["--", "nosuchprogram"]].concat(), dir.path());
+        assert_eq!(none.status.code(), Some(4), "{}", text(&none.stderr));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "former");
+    }
+    let args = ["stat", "--to", "missing/counts.csv", "--", "echo", "ran"];
+    let nowhere = steer(&args, dir.path());
+    assert_eq!(nowhere.status.code(), Some(4), "{}", text(&nowhere.stderr));
+    assert!(nowhere.stdout.is_empty());
+}
+
 /// `script` (util-linux) gives the program a terminal.
 #[test]
 fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_stays() {

@@ -38,6 +38,18 @@ fn what_would_be_changed_does_not_stand_in_the_summary() {
     assert!(said.contains(" s  sleep "), "{said}");
 }
 
+#[test]
+fn a_run_whose_summary_cannot_be_written_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["run", "--summary", "missing/x", "--", "sh", "-c"];
+    let args = [&args[..], &["echo ran; exit 7"]].concat();
+    let output = steered(&args, dir.path()).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("cannot write missing/x"), "{said}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+}
+
 /// An engine that rests looks once a second; counters report forks to it, which the scan of /proc would not.
 #[test]
 fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {

@@ -19,7 +19,7 @@ use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, failure};
 use crate::library;
-use crate::output::RecordOut;
+use crate::output::{RecordOut, check_writable_in_place};
 use crate::remote;
 use crate::session::{self, About};
 use crate::values::{pid, time};
@@ -132,9 +132,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
     let dir = args.record.place()?;
-    let mut out = output(&args)?;
+    if let Some(path) = &args.to {
+        check_writable_in_place(path)?;
+    }
     if let Some(times) = args.repeat {
-        return repeat::run(times, &request, &counted, &args, &mut *out);
+        return repeat::run(times, &request, &counted, &args);
     }
     // A program that is started is one of this process's children from its first moment on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
@@ -148,9 +150,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         asked: &asked,
         period,
     };
-    // Not before it is known that something will be counted: a former record is replaced.
+    // Not before it is known that something will be counted: a former record is replaced, and a former file of rows.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
+    let mut out = output(&args)?;
     let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
         // Readings of events come one by one where virtual counters are read with them.

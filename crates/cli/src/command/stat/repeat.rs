@@ -1,6 +1,5 @@
 //! `steer stat -r N`: a program several times over; what it counted in its mean, and how far runs differ.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -39,13 +38,17 @@ pub(super) fn run(
     request: &Request,
     counted: &Counted,
     args: &Args,
-    out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let mut quantities = Vec::new();
     let mut last = Summary::default();
+    let mut out = None;
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
         let session = Session::open(request.clone(), loader(super::bpf(args)?))?;
+        // Not before it is known that something will be counted: a former file of rows is replaced.
+        if out.is_none() {
+            out = Some(screen::output(args)?);
+        }
         last = session.run(|tick| {
             sums.add(tick.readings);
             ControlFlow::Continue(())
@@ -60,8 +63,10 @@ pub(super) fn run(
             break;
         }
     }
-    out.write_all(text(&quantities, style(args))?.as_bytes())?;
-    out.flush()?;
+    if let Some(mut out) = out {
+        out.write_all(text(&quantities, style(args))?.as_bytes())?;
+        out.flush()?;
+    }
     screen::warn(&last);
     Ok(session::exit_code(&last))
 }
