@@ -2,6 +2,7 @@
 //!
 //! Input: words, numbers, a parsed workload. Output: [`Programs`], as an engine and a record take them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ pub fn of_workload(
     topology: &Topology,
 ) -> anyhow::Result<Programs> {
     let mut starts: Vec<Start> = Vec::new();
+    let mut names = Names::of(&workload.program);
     for (row, program) in workload.program.iter().enumerate() {
         let wrong = |why: String| at_program(path, &text, row, why);
         let command = command_of(program).map_err(wrong)?;
@@ -77,7 +79,7 @@ pub fn of_workload(
             starts.push(Start {
                 command: command.to_vec(),
                 program: ProgramId::from_index(starts.len()),
-                name: unused_name(program, command, &starts),
+                name: names.next(program, command),
                 nice: program.nice,
                 launch_on: launch_on.clone(),
                 start: Nanos::from_secs_f64(program.start_s),
@@ -118,14 +120,38 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     }
 }
 
-/// A program's name, or that of its command, with a number where others have it already.
-fn unused_name(program: &WorkloadProgram, command: &[String], starts: &[Start]) -> Arc<str> {
-    let file = || Path::new(&command[0]).file_name()?.to_str();
-    let base = program.name.as_deref().or_else(file).unwrap_or(&command[0]);
-    let has_base = |s: &&Start| s.name.split('#').next() == Some(base);
-    match starts.iter().filter(has_base).count() {
-        0 => base.into(),
-        others => format!("{base}#{}", others + 1).into(),
+/// Names of which no two are the same.
+struct Names<'a> {
+    /// Those that users gave, until their program has come.
+    kept: BTreeSet<&'a str>,
+    used: BTreeSet<String>,
+}
+
+impl<'a> Names<'a> {
+    fn of(programs: &'a [WorkloadProgram]) -> Self {
+        let given = programs.iter().filter_map(|p| p.name.as_deref());
+        Self {
+            kept: given.collect(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// A program's name, or that of its command, with a number where others have it.
+    fn next(&mut self, program: &'a WorkloadProgram, command: &[String]) -> Arc<str> {
+        let file = || Path::new(&command[0]).file_name()?.to_str();
+        let given = program.name.as_deref();
+        let base = given.or_else(file).unwrap_or(&command[0]);
+        if let Some(given) = given {
+            self.kept.remove(given);
+        }
+        let mut name = base.to_owned();
+        let mut copy = 1;
+        while self.kept.contains(name.as_str()) || self.used.contains(&name) {
+            copy += 1;
+            name = format!("{base}#{copy}");
+        }
+        self.used.insert(name.clone());
+        name.into()
     }
 }
 
@@ -224,7 +250,35 @@ fn root(pid: u32, row: usize) -> Root {
 
 #[cfg(test)]
 mod tests {
-    use super::{Status, foreign};
+    use super::{Names, Status, WorkloadProgram, foreign};
+
+    fn names(programs: &[(Option<&str>, &str, u32)]) -> Vec<String> {
+        let program = |(name, command, copies): &(Option<&str>, &str, u32)| WorkloadProgram {
+            name: name.map(str::to_owned),
+            copies: *copies,
+            ..WorkloadProgram::of_command(vec![(*command).to_owned()])
+        };
+        let programs: Vec<_> = programs.iter().map(program).collect();
+        let mut names = Names::of(&programs);
+        let mut all = Vec::new();
+        for program in &programs {
+            let command = program.command.as_deref().unwrap_or_default();
+            all.extend((0..program.copies).map(|_| names.next(program, command).to_string()));
+        }
+        all
+    }
+
+    #[test]
+    fn no_two_programs_have_one_name_and_users_have_theirs() {
+        let both = [(Some("job"), "/bin/sh", 2), (Some("job#2"), "/bin/sh", 1)];
+        assert_eq!(names(&both), ["job", "job#3", "job#2"]);
+        let both = [(Some("job#2"), "/bin/sh", 2), (Some("job"), "/bin/sh", 2)];
+        assert_eq!(names(&both), ["job#2", "job#2#2", "job", "job#3"]);
+        let unnamed = [(None, "/bin/sh", 2), (Some("sh"), "/bin/true", 1)];
+        assert_eq!(names(&unnamed), ["sh#2", "sh#3", "sh"]);
+        let twice = [(Some("job"), "/bin/sh", 1), (Some("job"), "/bin/sh", 1)];
+        assert_eq!(names(&twice), ["job", "job#2"]);
+    }
 
     #[test]
     fn a_process_of_another_user_is_not_to_be_steered_without_the_capability() {
