@@ -37,6 +37,8 @@ struct Source {
     /// Blocks by thread, in order.
     threads: Vec<Vec<Entry>>,
     kept: Mutex<Kept>,
+    /// Why a block could not be read, once one could not.
+    failure: Mutex<Option<String>>,
 }
 
 /// An error about a trace in which no instruction is.
@@ -76,15 +78,13 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     if threads.is_empty() {
         return Err(nothing_executed(&shown));
     }
-    let kept = Mutex::default();
-    Ok((
-        text,
-        Arc::new(Recording(Arc::new(Source {
-            file,
-            threads,
-            kept,
-        }))),
-    ))
+    let source = Source {
+        file,
+        threads,
+        kept: Mutex::default(),
+        failure: Mutex::default(),
+    };
+    Ok((text, Arc::new(Recording(Arc::new(source)))))
 }
 
 /// The trace as a program.
@@ -93,6 +93,11 @@ struct Recording(Arc<Source>);
 impl TraceSource for Recording {
     fn copy(&self) -> Arc<dyn ProgramCopy> {
         Arc::new(Self(Arc::clone(&self.0)))
+    }
+
+    fn failure(&self) -> Option<String> {
+        let failure = self.0.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -185,8 +190,14 @@ impl Source {
             let words = Arc::clone(words);
             return Block { head, words };
         }
-        // A file that was changed meanwhile has nothing to say.
-        let words: Arc<[u32]> = self.file.words(entry).unwrap_or_default().into();
+        // A block that is damaged has nothing to say; who runs the simulation asks for the failure.
+        let words = self.file.words(entry).unwrap_or_else(|error| {
+            let failure = self.failure.lock();
+            let mut failure = failure.unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert_with(|| error.to_string());
+            Vec::new()
+        });
+        let words: Arc<[u32]> = words.into();
         if kept.words + words.len() > MOST_WORDS {
             *kept = Kept::default();
         }
