@@ -13,7 +13,10 @@ impl Simulation {
         let any = !switches.is_empty();
         for switch in switches.drain(..) {
             self.switches += 1;
-            if let Some(prev) = switch.prev {
+            // A thread that was pulled while it ran is elsewhere already: the CPU that pulls it shows it before the other one
+            // shows that it lost it.
+            let here = |prev: &ThreadId| self.threads[prev.index()].cpu == switch.cpu;
+            if let Some(prev) = switch.prev.filter(here) {
                 self.switched_out(prev);
             }
             if let Some(next) = switch.next {
@@ -45,6 +48,9 @@ impl Simulation {
     }
 
     fn switched_in(&mut self, id: ThreadId, cpu: CpuId) {
+        if self.threads[id.index()].running_since.is_some() {
+            self.switched_out(id);
+        }
         let from = self.threads[id.index()].cpu;
         if from != cpu {
             self.migrations += 1;

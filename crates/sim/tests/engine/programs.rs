@@ -77,6 +77,46 @@ fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
 }
 
 #[test]
+fn time_on_cpus_is_whole_where_running_threads_are_pulled_to_larger_ones() {
+    let topology = machine("juno-2-4");
+    let (gzip, xz) = (recorded("gzip"), recorded("xz"));
+    let sleepy = |n: usize| PlannedProgram {
+        bursts: Some((40e6, Nanos::from_millis(15))),
+        ..program(&format!("p{n}"), if n < 4 { &gzip } else { &xz }, 1, 1.0)
+    };
+    let plan = Plan {
+        programs: (0..6).map(sleepy).collect(),
+    };
+    let config = SimConfig {
+        trace: true,
+        rounds: 1,
+        ..config(true, 1)
+    };
+    let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config).unwrap();
+    let (mut spans, mut counted) = ([0; 6], [0; 6]);
+    for period in 0.. {
+        let until = Nanos::from_millis(period * 100);
+        let seen = simulation.observe(&Watch::default(), until).unwrap();
+        for span in &seen.spans {
+            spans[span.thread.index()] += span.end.since(span.start).0;
+        }
+        for (thread, sample) in seen.samples.of_threads() {
+            counted[thread.index()] += sample.running.0;
+        }
+        if seen.finished {
+            break;
+        }
+    }
+    for (row, usage) in simulation.usage().iter().enumerate() {
+        let used: f64 = usage.cpu_s.iter().sum();
+        let others = [spans[row], counted[row]].map(|ns| ns as f64 / 1e9);
+        for other in others {
+            assert!((other - used).abs() < 1e-5, "{row}: {used}, {others:?}");
+        }
+    }
+}
+
+#[test]
 fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
     let topology = machine("i9-12900k-8p8e");
     let mut sleepy = program("sleepy", &spec("541.leela_r"), 1, 0.001);
