@@ -159,6 +159,30 @@ fn other_tools_traces_mean_what_they_say() {
 }
 
 #[test]
+fn threads_of_drmemtrace_may_have_their_workload_before_them() {
+    let line = |thread: &str, address: &str| {
+        format!("9 1: {thread} ifetch 3 byte(s) @ 0x{address} 48 89 e7 mov %rsp, %rdi\n")
+    };
+    let heads = |threads: [&str; 2]| {
+        let input = line(threads[0], "00007fef6f68b1d0") + &line(threads[1], "1000");
+        let mut writer = TraceWriter::new("memory", Vec::new(), &header()).unwrap();
+        let input = Cursor::new(input);
+        import("input", Format::Drmemtrace, input, 0, &mut writer).unwrap();
+        let bytes = writer.finish(Trailer::default()).unwrap();
+        let blocks = all(&bytes).unwrap();
+        let heads = blocks.iter().map(|(head, _)| (head.thread, head.pid));
+        heads.collect::<Vec<_>>()
+    };
+    assert_eq!(heads(["W0.T1310715", "W0.T1310716"]), [(1, 0), (2, 0)]);
+    assert_eq!(heads(["W0.T1310715", "W1.T1310715"]), [(1, 0), (2, 1)]);
+    for before in ["1310715", "T1310715"] {
+        assert_eq!(heads([before, "1310716"]), [(1, 0), (2, 0)]);
+    }
+    let broken = line("W0.X1", "1000");
+    assert!(imported(Format::Drmemtrace, broken.as_bytes()).is_err());
+}
+
+#[test]
 fn what_is_not_of_the_format_is_refused_with_its_line() {
     let error = imported(Format::Lackey, b"I  04000d20,3\nhello\n")
         .unwrap_err()

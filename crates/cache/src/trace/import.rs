@@ -47,9 +47,11 @@ impl<W: Write> Threads<'_, W> {
     fn tracer(&mut self, tid: u64) -> &mut Tracer {
         let next = self.tracers.len() as u32 + 1;
         let sets = self.filter_sets;
+        // Each workload is a process.
+        let pid = (tid >> 32) as u32;
         self.tracers
             .entry(tid)
-            .or_insert_with(|| Tracer::new(next, 0, sets))
+            .or_insert_with(|| Tracer::new(next, pid, sets))
     }
 
     /// Hands on a block that is complete, before the next instruction.
@@ -252,7 +254,18 @@ fn lackey(line: &str) -> Result<Option<Line>, String> {
     }))
 }
 
-/// `12  1:  1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`; lines of other kinds say nothing of accesses.
+/// The thread of a column of drmemtrace's view: `1310715` or `T1310715`, of newer releases `W0.T1310715` with the workload, whose
+/// threads' numbers may be those of another one.
+fn thread_of(column: &str) -> Option<u64> {
+    let Some((workload, thread)) = column.split_once('.') else {
+        return column.trim_start_matches('T').parse().ok();
+    };
+    let workload: u32 = workload.strip_prefix('W')?.parse().ok()?;
+    let thread: u32 = thread.strip_prefix('T')?.parse().ok()?;
+    Some(u64::from(workload) << 32 | u64::from(thread))
+}
+
+/// `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`; lines of other kinds say nothing of accesses.
 fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
     let words: Vec<&str> = line.split_whitespace().take(10).collect();
     let kind = |word: &&str| matches!(*word, "ifetch" | "read" | "write");
@@ -272,8 +285,8 @@ fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
     };
     let number = |word: Option<&&str>| word.and_then(|w| w.parse::<u64>().ok());
     let before = at.checked_sub(1).and_then(|before| words.get(before));
-    let tid = before.map_or("0", |word| word.trim_start_matches('T'));
-    let tid = tid.parse().map_err(|_| wrong())?;
+    let tid = before.map_or(Some(0), |word| thread_of(word));
+    let tid = tid.ok_or_else(wrong)?;
     let bytes = number(words.get(at + 1)).ok_or_else(wrong)?;
     let mark = words
         .iter()
