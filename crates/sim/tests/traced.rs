@@ -18,12 +18,14 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::profile::Profile;
 use countersteer_model::sample::Row;
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{CpuId, Nanos};
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::engine::{
     Plan, PlannedProgram, ProgramUsage, SimConfig, SimError, Simulation,
 };
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel, Traces, synthetic};
+use countersteer_sim::progress::{
+    Analytic, ProgressConfig, ProgressModel, Traced, Traces, synthetic,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -385,6 +387,31 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
     // On two chips, with a last-level cache each.
     let shared = misses(2, "0,2");
     assert!(shared > 0.15, "{shared}");
+}
+
+#[test]
+fn a_core_draws_its_power_once_however_many_siblings_owe_time() {
+    let topology = topology("i9-12900k");
+    let (profile, trace) = program("small", 1000);
+    let energy_j = |threads: u32| {
+        let traces = Traces(vec![(profile.clone(), Arc::clone(&trace))]);
+        let mut model = Traced::new(Arc::clone(&topology), ProgressConfig::default(), traces);
+        let id = model.add_program(Arc::clone(&profile)).unwrap();
+        model.begin_program();
+        for n in 0..threads {
+            model.add_thread(ThreadId(n), id);
+            model.set_work(ThreadId(n), 0.0, 1e9, 1.0, Nanos::ZERO);
+            model.set_running(CpuId(n), Some(ThreadId(n)), Nanos::ZERO);
+        }
+        let start = Nanos::from_millis(1);
+        for n in 0..threads {
+            model.charge(ThreadId(n), Nanos::from_millis(10), start);
+        }
+        let before = model.energy_j(start);
+        model.energy_j(Nanos::from_millis(6)) - before
+    };
+    let (one, both) = (energy_j(1), energy_j(2));
+    assert!((both / one - 1.0).abs() < 1e-6, "{one} and {both} J");
 }
 
 #[test]

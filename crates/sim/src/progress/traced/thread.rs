@@ -292,7 +292,7 @@ impl Thread {
         self.counted.run_ns += ns;
         self.counted.cycles += ns * cpu.freq;
         if n <= 0.0 {
-            let core_nj = on.power.active_w * ns;
+            let core_nj = on.power.active_w * ns / f64::from(on.siblings);
             self.counted.energy_nj += core_nj;
             let energy = Energy {
                 core_nj,
