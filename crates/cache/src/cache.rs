@@ -9,7 +9,7 @@
 //! fills, not where it hits, as Intel's cache allocation does.
 
 /// Bits of a line's number in a key.
-const LINE_BITS: u32 = 44;
+pub const LINE_BITS: u32 = 44;
 const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
 /// Owners that keys tell apart.
 pub const OWNERS: usize = 1 << 12;

@@ -5,6 +5,7 @@
 
 use crate::forest::Forest;
 use crate::private::Access;
+use crate::space::Spaces;
 use crate::stack::Stack;
 use crate::wire::{Decoder, Head, What, WireError};
 
@@ -39,6 +40,7 @@ pub struct Curve {
     instructions: u64,
     stack: Option<Stack>,
     forest: Option<Forest>,
+    spaces: Spaces,
 }
 
 impl Curve {
@@ -50,6 +52,7 @@ impl Curve {
             instructions: 0,
             stack: stack_rate.map(Stack::new),
             forest: forest.then(|| Forest::new(SETS.0, SETS.1)),
+            spaces: Spaces::default(),
         }
     }
 
@@ -75,12 +78,13 @@ impl Curve {
     /// Words that no encoder makes.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
         self.instructions(u64::from(head.instructions));
+        let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
         while let Some(event) = decoder.next_event()? {
             if let What::Access(access) = event.what
                 && self.side.takes(access)
             {
-                self.touch(event.line);
+                self.touch(event.line ^ mark);
             }
         }
         Ok(())

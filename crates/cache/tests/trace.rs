@@ -4,6 +4,7 @@
 
 use std::io::Cursor;
 
+use countersteer_cache::curve::{Curve, Side};
 use countersteer_cache::private::Access;
 use countersteer_cache::trace::{
     Blocks, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer, import,
@@ -180,6 +181,24 @@ fn threads_of_drmemtrace_may_have_their_workload_before_them() {
     }
     let broken = line("W0.X1", "1000");
     assert!(imported(Format::Drmemtrace, broken.as_bytes()).is_err());
+}
+
+#[test]
+fn processes_of_a_trace_have_address_spaces_of_their_own() {
+    let footprint = |pids: [u32; 2]| {
+        let mut curve = Curve::new(Side::Data, Some(1.0), true);
+        for (thread, pid) in (1..).zip(pids) {
+            let mut tracer = Tracer::new(thread, pid, 0);
+            for line in 0..1000 {
+                tracer.instructions(1);
+                tracer.data(line, line, false);
+            }
+            tracer.hand_on(ENDS, 0, |head, words| curve.block(&head, words).unwrap());
+        }
+        (curve.footprint_lines().unwrap(), curve.misses(8 * 1024, 8))
+    };
+    assert_eq!(footprint([1, 2]), (2000.0, Some(2000)));
+    assert_eq!(footprint([1, 1]), (1000.0, Some(1000)));
 }
 
 #[test]

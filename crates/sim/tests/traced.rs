@@ -390,6 +390,27 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
 }
 
 #[test]
+fn forked_processes_do_not_share_their_lines() {
+    let text = machine("core2-quad").replace("size_kib = 4096", "size_kib = 512");
+    let topology = Arc::new(Topology::new(&Machine::parse("small", &text).unwrap()));
+    let (profile, _) = program("two", 5000);
+    let threads = random(5000, false, 2);
+    let mut processes: Vec<Vec<Block>> = (*threads.0).clone();
+    for block in processes.iter_mut().flatten() {
+        block.head.pid = block.head.thread;
+    }
+    let misses = |source: Recorded| {
+        let traces = Traces(vec![(profile.clone(), Arc::new(source) as _)]);
+        let plan = plan(&[(profile.clone(), 2, "0,1")]);
+        let simulation =
+            Simulation::traced(Arc::clone(&topology), &plan, config(), traces).unwrap();
+        mpki(&run(simulation, &topology)[0])
+    };
+    let (together, apart) = (misses(threads), misses(Recorded(Arc::new(processes))));
+    assert!(apart > 5.0 * together, "{apart} and {together}");
+}
+
+#[test]
 fn a_core_draws_its_power_once_however_many_siblings_owe_time() {
     let topology = topology("i9-12900k");
     let (profile, trace) = program("small", 1000);

@@ -5,6 +5,7 @@ use countersteer_model::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAY
 use super::{Carried, MOST_PHASES, Matrix, Phase, SCHEMA};
 use crate::forest::Forest;
 use crate::private::Access;
+use crate::space::Spaces;
 use crate::wire::{Decoder, Head, What, WireError};
 
 /// Instructions of a window, in which a program is taken to do one thing.
@@ -17,6 +18,7 @@ const QUIET: f64 = 4.0;
 /// A signature under way.
 pub struct Maker {
     forest: Forest,
+    spaces: Spaces,
     instructions: u64,
     in_window: u64,
     windows: Vec<Phase>,
@@ -29,6 +31,7 @@ impl Default for Maker {
         Self {
             // 16 KiB of 32 ways has the fewest sets, 16 MiB of 4 ways the most.
             forest: Forest::new(3, 16),
+            spaces: Spaces::default(),
             instructions: 0,
             in_window: 0,
             windows: Vec::new(),
@@ -43,10 +46,11 @@ impl Maker {
     /// # Errors
     /// Words that no encoder makes.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
+        let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
         while let Some(event) = decoder.next_event()? {
             if matches!(event.what, What::Access(Access::Load | Access::Store)) {
-                self.forest.touch(event.line);
+                self.forest.touch(event.line ^ mark);
             }
         }
         self.in_window += u64::from(head.instructions);

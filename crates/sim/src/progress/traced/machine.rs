@@ -4,9 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use countersteer_cache::cache::LINE_BITS;
 use countersteer_cache::prefetch::Prefetch;
 use countersteer_cache::private::{Access, Private, Request, Served as By};
 use countersteer_cache::shared::{Inclusion, Shared};
+use countersteer_cache::space::Spaces;
+use countersteer_cache::wire::Head;
 use countersteer_cache::{Cache, Geometry, Key, Replacement};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CacheId;
@@ -62,6 +65,8 @@ pub struct Machine {
     pub(super) log: Vec<Logged>,
     pub(super) served: Vec<Served>,
     requests: Vec<Request>,
+    /// By owner.
+    spaces: Vec<Spaces>,
 }
 
 impl Machine {
@@ -111,6 +116,7 @@ impl Machine {
             served: vec![Served::default(); cpus.len()],
             log: Vec::new(),
             requests: Vec::new(),
+            spaces: Vec::new(),
             shared,
             nodes,
         }
@@ -141,6 +147,15 @@ impl Machine {
                 request,
             });
         }
+    }
+
+    /// What tells the lines of a block's process from those of the owner's other ones.
+    pub fn mark(&mut self, owner: u16, head: &Head) -> u64 {
+        let owner = usize::from(owner);
+        if self.spaces.len() <= owner {
+            self.spaces.resize_with(owner + 1, Spaces::default);
+        }
+        self.spaces[owner].mark(head, LINE_BITS)
     }
 
     /// What was served since the last call.

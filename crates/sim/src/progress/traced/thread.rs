@@ -88,6 +88,8 @@ pub struct Thread {
     each_ns: f64,
     stream: Option<Box<dyn Stream>>,
     current: Option<Block>,
+    /// Of the block's process, on the numbers of lines.
+    mark: u64,
     at: Position,
     /// Instructions of the block that are behind.
     behind: u32,
@@ -119,6 +121,7 @@ impl Thread {
             each_ns: FIRST_CPI,
             stream,
             current: None,
+            mark: 0,
             at: Position::default(),
             behind: 0,
             pending: None,
@@ -224,6 +227,8 @@ impl Thread {
         while done < wanted && blocks < 1 << 16 {
             let Some(block) = self.current.take() else {
                 self.current = self.stream.as_mut().map(|stream| stream.next_block());
+                let head = self.current.as_ref().map(|block| block.head);
+                self.mark = head.map_or(0, |head| machine.mark(self.owner, &head));
                 blocks += 1;
                 continue;
             };
@@ -271,7 +276,7 @@ impl Thread {
         match event.what {
             What::Mispredicted => self.did.mispredicted += 1.0,
             What::Access(access) => {
-                let key = Key::new(self.owner, event.line);
+                let key = Key::new(self.owner, event.line ^ self.mark);
                 self.did.first_misses +=
                     f64::from(u8::from(machine.access(row, access, key, at_ns)));
             }
