@@ -435,6 +435,51 @@ fn a_core_draws_its_power_once_however_many_siblings_owe_time() {
     assert!((both / one - 1.0).abs() < 1e-6, "{one} and {both} J");
 }
 
+/// Evictions that all programs suffered, by observation.
+#[derive(Default)]
+struct ByPeriod(Vec<f64>);
+
+impl Recorder for ByPeriod {
+    fn observation(&mut self, _: &Topology, observation: &Observation, _: &MetricBank) {
+        let samples = observation.samples.iter();
+        let suffered = samples.filter_map(|s| s.counts.get(Event::EvictionsSuffered));
+        self.0.push(suffered.sum());
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+#[test]
+fn evictions_go_on_while_time_is_left_out() {
+    let mut machine = Machine::parse("shared", &machine("core2-quad")).unwrap();
+    machine.cache.truncate(1);
+    machine.cache[0].cpus = "0-3".parse().unwrap();
+    machine.cache[0].size_kib = 512.0;
+    let topology = Arc::new(Topology::new(&machine));
+    let programs = [program("small", 9000), program("large", 30_000)];
+    let traces = Traces(programs.to_vec());
+    let [small, large] = programs.map(|(profile, _)| profile);
+    let plan = plan(&[(small, 1, "0"), (large, 1, "1")]);
+    let config = SimConfig {
+        rounds: 10,
+        ..config()
+    };
+    let sampled = Simulation::sampled(Arc::clone(&topology), &plan, config, traces);
+    let sampled = sampled
+        .unwrap()
+        .counting_events(&[Event::EvictionsSuffered]);
+    let mut seen = ByPeriod::default();
+    let period = Nanos::from_millis(10);
+    watched(sampled, &topology, period, &mut [&mut seen]);
+    // The caches are full after a few periods; the last one is as short as it happens to be.
+    let mut periods = seen.0[5..seen.0.len() - 1].to_vec();
+    assert!(periods.len() > 20, "{periods:?}");
+    periods.sort_by(f64::total_cmp);
+    let (least, most) = (periods[0], periods[periods.len() - 1]);
+    let median = periods[periods.len() / 2];
+    assert!(least > 0.0 && most < 3.0 * median, "{periods:?}");
+}
+
 #[test]
 fn samples_tell_what_the_whole_run_tells() {
     let text = machine("core2-quad").replace("size_kib = 4096", "size_kib = 512");

@@ -61,7 +61,10 @@ impl Traced {
 
     /// Lines that a program lost to others, and that others lost to it, in the time that was left out.
     pub(super) fn expected_evictions(&self, owner: u16) -> (f64, f64) {
-        let expected = self.sampling.as_ref().map_or(&[][..], Sampling::expected);
+        let Some(sampling) = &self.sampling else {
+            return (0.0, 0.0);
+        };
+        let expected = sampling.expected(&self.machine.evicted(self.instances));
         let own = usize::from(owner) - usize::from(owner > 0);
         let at = |victim: usize, by: usize| expected.get(victim).and_then(|row| row.get(by));
         let others = (0..expected.len()).filter(|other| *other != own);

@@ -380,8 +380,9 @@ impl ProgressModel for Traced {
 
     fn evicted(&self) -> Vec<Vec<u64>> {
         let mut evicted = self.machine.evicted(self.instances);
-        let expected = self.sampling.as_ref().map_or(&[][..], Sampling::expected);
-        for (counts, expected) in evicted.iter_mut().zip(expected) {
+        let sampling = self.sampling.as_ref();
+        let expected = sampling.map_or_else(Vec::new, |sampling| sampling.expected(&evicted));
+        for (counts, expected) in evicted.iter_mut().zip(&expected) {
             for (count, expected) in counts.iter_mut().zip(expected) {
                 *count += *expected as u64;
             }

@@ -210,24 +210,31 @@ impl Sampling {
         (self.stage, self.until_ns) = (stage, until_ns);
     }
 
-    /// Evictions in the time left out are those of the time in detail before it.
+    /// Takes over what is to be expected of the time left out so far.
     fn expect(&mut self, now: Vec<Vec<u64>>) {
-        let (detailed, left_out) = std::mem::take(&mut self.since);
-        let (before, expected) = &mut self.evicted;
-        expected.resize(now.len(), Vec::new());
-        for (victim, row) in now.iter().enumerate() {
-            expected[victim].resize(row.len(), 0.0);
-            for (by, count) in row.iter().enumerate() {
-                let before = before.get(victim).and_then(|row| row.get(by)).unwrap_or(&0);
-                expected[victim][by] += (count - before) as f64 * left_out / detailed.max(1.0);
-            }
-        }
-        *before = now;
+        let expected = self.expected(&now);
+        self.since = (0.0, 0.0);
+        self.evicted = (now, expected);
     }
 
-    /// Evictions to be expected of the time left out, by victim, then by who took the place.
-    pub fn expected(&self) -> &[Vec<f64>] {
-        &self.evicted.1
+    /// Evictions to be expected of the time left out, by victim, then by who took the place, where the caches count so many now.
+    /// Those of time that was not taken over yet are as in the time in detail before it.
+    pub fn expected(&self, now: &[Vec<u64>]) -> Vec<Vec<f64>> {
+        let (detailed, left_out) = self.since;
+        let (before, expected) = &self.evicted;
+        let expected = |victim: usize, by: usize, count: u64| {
+            let before = before.get(victim).and_then(|row| row.get(by)).unwrap_or(&0);
+            let row = expected.get(victim);
+            let taken_over = row.and_then(|row| row.get(by)).unwrap_or(&0.0);
+            taken_over + (count - before) as f64 * left_out / detailed.max(1.0)
+        };
+        let rows = now.iter().enumerate().map(|(victim, row)| {
+            let counts = row.iter().enumerate();
+            counts
+                .map(|(by, count)| expected(victim, by, *count))
+                .collect()
+        });
+        rows.collect()
     }
 
     fn close(&mut self) {
