@@ -448,18 +448,25 @@ impl Cache {
     /// Whether a line is there; nothing is counted or used.
     #[must_use]
     pub fn contains(&self, key: Key) -> bool {
-        let wanted = key.0 << WORD_BITS;
         let row = &self.words[self.row(self.set(key))];
-        row.iter().any(|word| word ^ wanted < 1 << WORD_BITS)
+        row.iter().any(|word| word >> WORD_BITS == key.0)
+    }
+
+    fn word_mut(&mut self, key: Key) -> Option<&mut u64> {
+        let range = self.row(self.set(key));
+        let mut row = self.words[range].iter_mut();
+        row.find(|word| **word >> WORD_BITS == key.0)
     }
 
     /// Makes a line dirty without using it; whether it was there.
     pub fn mark_dirty(&mut self, key: Key) -> bool {
-        let wanted = key.0 << WORD_BITS;
-        let range = self.row(self.set(key));
-        let row = &mut self.words[range];
-        let found = row.iter_mut().find(|word| **word ^ wanted < 1 << WORD_BITS);
-        found.map(|word| *word |= DIRTY).is_some()
+        self.word_mut(key).map(|word| *word |= DIRTY).is_some()
+    }
+
+    /// Makes a line clean without using it; whether it was dirty.
+    pub fn clean(&mut self, key: Key) -> bool {
+        let word = self.word_mut(key).filter(|word| **word & DIRTY != 0);
+        word.map(|word| *word &= !DIRTY).is_some()
     }
 
     /// Takes a line out, if it is there.

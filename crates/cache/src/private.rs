@@ -172,6 +172,12 @@ impl Private {
             || self.instructions.contains(key)
     }
 
+    /// Makes a line clean in all of them; whether it was dirty.
+    pub fn clean(&mut self, key: Key) -> bool {
+        let second = self.second.as_mut().is_some_and(|second| second.clean(key));
+        self.data.clean(key) || second
+    }
+
     /// Takes a line out of all of them; whether it was dirty, if it was there.
     pub fn invalidate(&mut self, key: Key) -> Option<bool> {
         let first = [self.data.remove(key), self.instructions.remove(key)];

@@ -390,6 +390,23 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
 }
 
 #[test]
+fn a_line_that_another_core_keeps_writing_is_missed_again() {
+    let topology = topology("core2-quad");
+    let kind = synthetic::Kind {
+        spread: vec![(64, 250.0)],
+        ..synthetic::compute()
+    };
+    let profile = Arc::new(synthetic::profile("pair", &[(kind, LENGTH)]));
+    let [writes, reads] = [true, false].map(|stores| random(64, stores, 2).0);
+    let both = Recorded(Arc::new(vec![writes[0].clone(), reads[1].clone()]));
+    let traces = Traces(vec![(profile.clone(), Arc::new(both) as _)]);
+    let plan = plan(&[(profile.clone(), 2, "0,2")]);
+    let traced = Simulation::traced(Arc::clone(&topology), &plan, config(), traces);
+    let misses = mpki(&run(traced.unwrap(), &topology)[0]);
+    assert!(misses > 0.08, "{misses}");
+}
+
+#[test]
 fn forked_processes_do_not_share_their_lines() {
     let text = machine("core2-quad").replace("size_kib = 4096", "size_kib = 512");
     let topology = Arc::new(Topology::new(&Machine::parse("small", &text).unwrap()));

@@ -27,6 +27,9 @@ impl Machine {
             {
                 self.take_from_others(row, key);
             }
+            Request::Demand { key, write: false } if sharing(key.owner() as u16) => {
+                self.clean_others(row, key);
+            }
             _ => {}
         }
         if matches!(logged.request, Request::Upgrade(_)) {
@@ -71,6 +74,20 @@ impl Machine {
         for core in (0..self.cores.len()).filter(|core| *core != own) {
             if self.cores[core].invalidate(key) == Some(true) {
                 let first = self.chains[row].first().copied();
+                self.shared.take_victim(first, key, true);
+            }
+        }
+    }
+
+    /// A load gets a line that another core wrote: the copy there stays, but is written back, and its next store takes the line
+    /// away from who loaded it.
+    fn clean_others(&mut self, row: usize, key: Key) {
+        let own = self.core_of[row];
+        for core in (0..self.cores.len()).filter(|core| *core != own) {
+            if self.cores[core].clean(key) {
+                let writer = self.core_of.iter().position(|of| *of == core);
+                let chain = writer.map(|writer| &self.chains[writer]);
+                let first = chain.and_then(|chain| chain.first().copied());
                 self.shared.take_victim(first, key, true);
             }
         }
