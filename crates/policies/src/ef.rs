@@ -245,7 +245,8 @@ impl Ef {
         let mut kept = vec![false; ranks.len()];
         let taken = ranks.iter().filter(|rank| **rank == last).count();
         let mut free = self.slots.ranks()[last].cores.len().saturating_sub(taken);
-        let mut rows: Vec<usize> = (0..ranks.len()).filter(|row| ranks[*row] != last).collect();
+        let may = |row: &usize| ranks[*row] != last && entries[*row].stuck.is_none();
+        let mut rows: Vec<usize> = (0..ranks.len()).filter(may).collect();
         rows.sort_by(|a, b| entries[*a].key.total_cmp(&entries[*b].key));
         for row in rows {
             let Some(ef) = all[row].ef else { continue };

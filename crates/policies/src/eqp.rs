@@ -19,7 +19,7 @@ use countersteer_model::policy::{
 };
 use countersteer_model::units::{Nanos, ThreadId};
 
-use crate::order::{Entry, Types, entries, place, ranks};
+use crate::order::{Entry, Types, entries, free, place, ranks};
 use crate::speedup::UNKNOWN;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -125,7 +125,7 @@ impl Eqp {
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.visits.retain(|id, _| alive(id));
         let mut measuring = 0;
-        for entry in entries.iter_mut() {
+        for entry in entries.iter_mut().filter(|e| e.stuck.is_none()) {
             let visits = self.visits.entry(entry.info.id).or_default();
             let before = visits.missing();
             for (count, end) in visits.samples.iter_mut().zip(ends) {
@@ -149,7 +149,8 @@ impl Eqp {
 
     /// The thread that was measured longest ago is measured again.
     fn measure_oldest(&mut self, entries: &[Entry<'_>]) {
-        let oldest = entries.iter().map(|e| e.info.id);
+        let free = entries.iter().filter(|e| e.stuck.is_none());
+        let oldest = free.map(|e| e.info.id);
         let oldest = oldest.min_by_key(|id| self.visits.get(id).map(|v| v.measured));
         if let Some(visits) = oldest.and_then(|id| self.visits.get_mut(&id)) {
             visits.samples = [0, 0];
@@ -172,7 +173,8 @@ impl Policy for Eqp {
         }
         let quota = self.slots.quota(entries.len());
         if self.samples && self.slots.ranks().len() > 1 {
-            self.measure(view, &mut entries, &quota);
+            let free = free(quota.clone(), entries.iter().map(|e| e.stuck));
+            self.measure(view, &mut entries, &free);
         }
         let ranks = ranks(&entries, &quota, |holder, challenger| {
             challenger > holder * (1.0 + self.margin) || (challenger > holder && holder < 0.0)

@@ -2,11 +2,11 @@
 //!
 //! Shared by policies that keep one key per thread. Rules: as many threads per type as [`CoreSlots::quota`] says; a freed core of
 //! a faster type goes to the best thread of a slower one; otherwise threads move in pairs, and only when the challenger's lead
-//! satisfies the policy's threshold.
+//! satisfies the policy's threshold. A thread that refuses to leave a type counts there, and does not compete.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_model::policy::CoreSlots;
+use countersteer_model::policy::{CoreSlots, Present};
 use countersteer_model::units::CoreTypeId;
 
 /// A thread in a decision.
@@ -14,21 +14,33 @@ pub(crate) struct Entry<'a> {
     pub info: &'a ThreadInfo,
     /// The rank it was given, if it was given one.
     pub held: Option<usize>,
+    /// The rank where it is, if it refuses to leave that.
+    pub stuck: Option<usize>,
     /// Higher keys go to faster core types.
     pub key: f64,
 }
 
-/// The entries of these threads, keys still zero.
+/// The entries of these threads, which are in order of id; keys still zero.
 pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Entry<'a>> {
-    let entry = |info: &&'a ThreadInfo| {
-        let (rank, given) = slots.present(info);
-        Entry {
-            info,
-            held: given.then_some(rank),
-            key: 0.0,
-        }
+    let entry = |(info, present): (&&'a ThreadInfo, Present)| Entry {
+        info,
+        held: present.given.then_some(present.rank),
+        stuck: present.stuck,
+        key: 0.0,
     };
-    threads.iter().map(entry).collect()
+    let present = slots.present_of(threads);
+    threads.iter().zip(present).map(entry).collect()
+}
+
+/// A quota without what threads take that are stuck on a rank.
+pub(crate) fn free(
+    mut quota: Vec<usize>,
+    stuck: impl Iterator<Item = Option<usize>>,
+) -> Vec<usize> {
+    for rank in stuck.flatten() {
+        quota[rank] = quota[rank].saturating_sub(1);
+    }
+    quota
 }
 
 /// The rank of every entry; `takes(holder, challenger)` says whether a challenger's key is far enough ahead to swap.
@@ -49,10 +61,13 @@ pub(crate) fn ranks_where(
     takes: impl Fn(usize, usize) -> bool,
 ) -> Vec<usize> {
     let last = quota.len().saturating_sub(1);
-    let mut ranks: Vec<usize> = entries
-        .iter()
-        .map(|e| e.held.map_or(last, |held| held.min(last)))
-        .collect();
+    let quota = free(quota.to_vec(), entries.iter().map(|e| e.stuck));
+    let present = |e: &Entry<'_>| e.stuck.or(e.held).unwrap_or(last).min(last);
+    let mut ranks: Vec<usize> = entries.iter().map(present).collect();
+    let rows = |ranks: &[usize], wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+        let free = (0..ranks.len()).filter(|row| entries[*row].stuck.is_none());
+        free.filter(|row| wanted(ranks[*row])).collect()
+    };
     let by_key = |rows: &mut Vec<usize>| {
         rows.sort_by(|a, b| {
             let (a, b) = (&entries[*a], &entries[*b]);
@@ -60,8 +75,8 @@ pub(crate) fn ranks_where(
         });
     };
     for (rank, room) in quota.iter().enumerate().take(last) {
-        let mut holders = rows(&ranks, |r| r == rank);
-        let mut others = rows(&ranks, |r| r > rank);
+        let mut holders = rows(&ranks, &|r| r == rank);
+        let mut others = rows(&ranks, &|r| r > rank);
         by_key(&mut holders);
         for row in holders.split_off((*room).min(holders.len())) {
             ranks[row] = rank + 1;
@@ -85,10 +100,6 @@ pub(crate) fn ranks_where(
         }
     }
     ranks
-}
-
-fn rows(ranks: &[usize], wanted: impl Fn(usize) -> bool) -> Vec<usize> {
-    (0..ranks.len()).filter(|row| wanted(ranks[*row])).collect()
 }
 
 /// Gives every entry a core of its rank; the reason is asked for threads that move only.
@@ -175,6 +186,7 @@ mod tests {
             .map(|(info, (held, key))| Entry {
                 info,
                 held: *held,
+                stuck: None,
                 key: *key,
             })
             .collect();

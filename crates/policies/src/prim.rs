@@ -32,7 +32,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
 use rand::RngExt;
 
-use crate::order::{Entry, entries, place};
+use crate::order::{Entry, entries, free, place};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "prim",
@@ -134,11 +134,13 @@ impl Prim {
         rng: &mut PolicyRng,
     ) -> Vec<(usize, Why)> {
         let last = quota.len() - 1;
-        let mut room: Vec<usize> = quota.to_vec();
+        let mut room = free(quota.to_vec(), entries.iter().map(|e| e.stuck));
         let mut ranks: Vec<Option<(usize, Why)>> = vec![None; entries.len()];
         for (rank, entry) in ranks.iter_mut().zip(entries) {
             let held = entry.held.map(|held| held.min(last));
-            if let Some(held) = held.filter(|held| room[*held] > 0) {
+            if let Some(stuck) = entry.stuck {
+                *rank = Some((stuck, Why::Stays));
+            } else if let Some(held) = held.filter(|held| room[*held] > 0) {
                 room[held] -= 1;
                 *rank = Some((held, Why::Stays));
             }
@@ -158,7 +160,7 @@ impl Prim {
         for fast in 0..last {
             while room[fast] > 0 {
                 let slower: Vec<usize> = (0..ranks.len())
-                    .filter(|row| ranks[*row].0 > fast)
+                    .filter(|row| ranks[*row].0 > fast && entries[*row].stuck.is_none())
                     .collect();
                 if slower.is_empty() {
                     break;
@@ -186,7 +188,8 @@ impl Prim {
         };
         let settled = |row: &usize| {
             let still = self.still.get(&entries[*row].info.id).copied();
-            still.is_some_and(|n| n >= self.settle) && ranks[*row].1 == Why::Stays
+            let still = still.is_some_and(|n| n >= self.settle) && ranks[*row].1 == Why::Stays;
+            still && entries[*row].stuck.is_none()
         };
         let mut on = |rank: usize| -> Vec<usize> {
             let here = (0..ranks.len()).filter(|row| ranks[*row].0 == rank);

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use crate::cpuset::CpuSet;
 use crate::engine::{ThreadEventKind, ThreadInfo};
 use crate::policy::View;
 use crate::topology::{GroupBy, Topology};
 use crate::units::{CpuId, GroupId, ThreadId};
 
-/// How often a thread is placed in the same group without effect before the program is taken to refuse it.
+/// How often a thread is placed in the same group without effect before its program is taken to refuse it.
 const MOST_TRIES: u8 = 3;
 
 /// A core type that has CPUs.
@@ -28,13 +29,26 @@ pub struct Rank {
 }
 
 /// Where a thread was last placed.
-#[derive(Clone, Copy)]
 struct Held {
     thread: ThreadId,
     rank: usize,
     core: Option<u32>,
     target: GroupId,
     tries: u8,
+    /// The CPUs that it was allowed when it was left where it is.
+    refused: Option<Arc<CpuSet>>,
+}
+
+/// Where a thread is as far as ranks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// The rank that it was last given, else that of the CPU it is on.
+    pub rank: usize,
+    /// Whether it was given.
+    pub given: bool,
+    /// The rank of the CPU it is on, where it was placed on another a few times without effect and has been allowed the same CPUs
+    /// since.
+    pub stuck: Option<usize>,
 }
 
 /// The core slots and the threads that hold them.
@@ -121,31 +135,39 @@ impl CoreSlots {
             .map_or(0, |c| self.rank_of_core[c.core as usize])
     }
 
-    /// The rank that a thread was last given, else that of the CPU it is on, and whether it was given.
+    /// Where threads are, in order of id.
     #[must_use]
-    pub fn present(&self, thread: &ThreadInfo) -> (usize, bool) {
-        match self.held.binary_search_by_key(&thread.id, |h| h.thread) {
-            Ok(row) => (self.held[row].rank, true),
-            Err(_) => (self.rank_of(thread.cpu), false),
-        }
-    }
-
-    /// The same of many threads, in order of id.
-    #[must_use]
-    pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<(usize, bool)> {
+    pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<Present> {
         let mut held = self.held.iter().peekable();
         let present = |info: &&ThreadInfo| {
             while held.next_if(|h| h.thread < info.id).is_some() {}
             let given = held.peek().filter(|h| h.thread == info.id);
-            given.map_or_else(|| (self.rank_of(info.cpu), false), |h| (h.rank, true))
+            Present {
+                rank: given.map_or_else(|| self.rank_of(info.cpu), |h| h.rank),
+                given: given.is_some(),
+                stuck: given.and_then(|h| self.stuck(h, info)),
+            }
         };
         threads.iter().map(present).collect()
+    }
+
+    fn stuck(&self, held: &Held, info: &ThreadInfo) -> Option<usize> {
+        let here = self.rank_of(info.cpu);
+        let stuck = match &held.refused {
+            Some(allowed) => info.allowed == *allowed,
+            None => {
+                held.tries >= MOST_TRIES
+                    && here != held.rank
+                    && !self.is_inside(info, self.ranks[held.rank].group)
+            }
+        };
+        stuck.then_some(here)
     }
 
     /// Gives each thread, in order of id, a core slot of its rank; returns the threads to be placed (row in `wanted`) with
     /// their groups.
     ///
-    /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its
+    /// Threads that stay on their rank keep their core, and those that are stuck on theirs are left alone. With `lenient`, a thread that something else confined to its
     /// rank's whole group is left there.
     pub fn assign(
         &mut self,
@@ -153,7 +175,10 @@ impl CoreSlots {
         lenient: bool,
     ) -> Vec<(usize, GroupId)> {
         if self.is_settled(wanted, lenient) {
-            self.held.iter_mut().for_each(|held| held.tries = 0);
+            for (held, (info, _)) in self.held.iter_mut().zip(wanted) {
+                held.tries = 0;
+                held.refused.take_if(|allowed| *allowed != info.allowed);
+            }
             return Vec::new();
         }
         let mut load = vec![0usize; self.ranks.len()];
@@ -169,6 +194,17 @@ impl CoreSlots {
         let mut placed = Vec::new();
         let mut held = Vec::with_capacity(wanted.len());
         for (row, (&(info, rank), core)) in wanted.iter().zip(cores).enumerate() {
+            if self.find(info.id).and_then(|h| self.stuck(h, info)) == Some(rank) {
+                held.push(Held {
+                    thread: info.id,
+                    rank,
+                    core: None,
+                    target: self.ranks[rank].group,
+                    tries: 0,
+                    refused: Some(Arc::clone(&info.allowed)),
+                });
+                continue;
+            }
             let target = core.map_or(self.ranks[rank].group, |c| {
                 self.topology.groups_by(GroupBy::Core)[c as usize].id
             });
@@ -186,6 +222,7 @@ impl CoreSlots {
                 core,
                 target,
                 tries,
+                refused: None,
             });
         }
         self.held = held;
@@ -197,7 +234,8 @@ impl CoreSlots {
         let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
             held.thread == info.id
                 && held.rank == rank
-                && self.is_confined(info, held.target, rank, lenient)
+                && (self.is_confined(info, held.target, rank, lenient)
+                    || held.refused.is_some() && self.stuck(held, info) == Some(rank))
         };
         wanted.len() == self.held.len() && wanted.iter().zip(&self.held).all(settled)
     }
@@ -210,12 +248,13 @@ impl CoreSlots {
     }
 
     fn is_confined(&self, info: &ThreadInfo, target: GroupId, rank: usize, lenient: bool) -> bool {
-        let inside = |group: GroupId| {
-            let cpus = &self.topology.group(group).cpus;
-            // Most often it is the same set, and not a copy.
-            Arc::ptr_eq(&info.allowed, cpus) || info.allowed.is_subset(cpus)
-        };
-        inside(target) || (lenient && inside(self.ranks[rank].group))
+        self.is_inside(info, target) || (lenient && self.is_inside(info, self.ranks[rank].group))
+    }
+
+    fn is_inside(&self, info: &ThreadInfo, group: GroupId) -> bool {
+        let cpus = &self.topology.group(group).cpus;
+        // Most often it is the same set, and not a copy.
+        Arc::ptr_eq(&info.allowed, cpus) || info.allowed.is_subset(cpus)
     }
 
     /// A core for each thread whose rank has one for each of its threads.
@@ -340,5 +379,38 @@ mod tests {
         };
         assert_eq!(place(&obeying), 0);
         assert_eq!(place(&info), 1);
+    }
+
+    #[test]
+    fn a_thread_that_refuses_another_type_is_stuck_until_it_is_allowed_other_cpus() {
+        let topology = topology(SMT);
+        let [big, small] = [0, 1].map(|t| &topology.groups_by(GroupBy::CoreType)[t].cpus);
+        let mut slots = CoreSlots::new(&topology);
+        let confined = ThreadInfo {
+            id: ThreadId(1),
+            program: ProgramId(0),
+            name: "p".into(),
+            cpu: CpuId(4),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(small),
+            hint: None,
+        };
+        let stuck = |slots: &CoreSlots, info: &ThreadInfo| slots.present_of(&[info])[0].stuck;
+        for _ in 0..MOST_TRIES {
+            assert_eq!(stuck(&slots, &confined), None);
+            assert_eq!(slots.assign(&[(&confined, 0)], true).len(), 1);
+        }
+        for _ in 0..9 {
+            assert_eq!(stuck(&slots, &confined), Some(1));
+            assert_eq!(slots.assign(&[(&confined, 1)], true), []);
+        }
+        for allowed in [big, &topology.groups[0].cpus] {
+            let free = ThreadInfo {
+                allowed: Arc::clone(allowed),
+                ..confined.clone()
+            };
+            assert_eq!(stuck(&slots, &free), None);
+        }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 
-pub use core_slots::{CoreSlots, Rank, active};
+pub use core_slots::{CoreSlots, Present, Rank, active};
 pub use groups::decide;
 pub use hint_class::{HintClass, weights};
 pub use params::{ParamDef, Params, PolicyError};

@@ -13,12 +13,11 @@ impl Hsf {
         &mut self,
         all: &[Candidate<'_>],
         ranks: &[usize],
-        quota: &[usize],
     ) -> Option<AdmissionTable> {
         if all.iter().any(|c| c.sent.is_some()) {
             return None;
         }
-        let rows = self.rows(all, ranks, quota);
+        let rows = self.rows(all, ranks);
         let table = AdmissionTable {
             metric: self.source.metric.into(),
             rows,
@@ -37,13 +36,13 @@ impl Hsf {
         Some(table)
     }
 
-    fn rows(&self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Vec<(f64, GroupId)> {
+    fn rows(&self, all: &[Candidate<'_>], ranks: &[usize]) -> Vec<(f64, GroupId)> {
         let types = self.slots.ranks();
         // As long as a core is free, a new thread takes the fastest free one.
         let free = types
             .iter()
-            .zip(quota)
-            .position(|(r, q)| *q < r.cores.len());
+            .enumerate()
+            .position(|(rank, r)| ranks.iter().filter(|own| **own == rank).count() < r.cores.len());
         let last = free.unwrap_or(types.len() - 1);
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, core_type) in types.iter().enumerate().take(last) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use countersteer_model::by_id::ById;
 use countersteer_model::engine::{ThreadEventKind, ThreadInfo};
-use countersteer_model::policy::{HintClass, View, active, weights};
+use countersteer_model::policy::{HintClass, Present, View, active, weights};
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use super::{Hsf, Tlp};
@@ -59,6 +59,8 @@ pub(super) struct Candidate<'a> {
     pub key: f64,
     /// The rank it was assigned, if any.
     pub assigned: Option<usize>,
+    /// The rank where it is, if it refuses to leave that.
+    pub stuck: Option<usize>,
     pub memory: Memory,
     pub sent: Option<Trip>,
     /// It was sent where it is: it has no claim to that core slot.
@@ -127,7 +129,7 @@ impl Hsf {
         let mut beside = view.column(self.source.beside.unwrap_or_default());
         let mut memories = self.memory.iter().peekable();
         let present = self.slots.present_of(active);
-        let candidate = |(info, (rank, given)): (&'a ThreadInfo, (usize, bool))| {
+        let candidate = |(info, present): (&'a ThreadInfo, Present)| {
             while memories.next_if(|m| m.thread < info.id).is_some() {}
             let memory = memories.next_if(|m| m.thread == info.id).copied();
             let memory = memory.unwrap_or(Memory {
@@ -141,9 +143,10 @@ impl Hsf {
             Candidate {
                 info,
                 sf,
-                class: HintClass::of(info, sf, rank == slowest, slack),
+                class: HintClass::of(info, sf, present.rank == slowest, slack),
                 key: 0.0,
-                assigned: given.then_some(rank),
+                assigned: present.given.then_some(present.rank),
+                stuck: present.stuck,
                 memory,
                 sent: None,
                 visits: false,

@@ -117,7 +117,11 @@ impl Hsf {
                 .memory
                 .forced
                 .is_none_or(|at| now.since(at) >= c.memory.gap);
-            c.misses >= MISSES && waited && c.assigned != Some(0) && c.class == HintClass::Full
+            c.misses >= MISSES
+                && waited
+                && c.assigned != Some(0)
+                && c.stuck.is_none()
+                && c.class == HintClass::Full
         };
         let next = all
             .iter_mut()
@@ -150,5 +154,5 @@ impl Hsf {
 }
 
 fn is_measured(c: &Candidate<'_>) -> bool {
-    c.measured && c.class == HintClass::Full
+    c.measured && c.stuck.is_none() && c.class == HintClass::Full
 }

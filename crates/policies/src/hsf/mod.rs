@@ -54,6 +54,7 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos};
 
+use crate::order::free;
 use candidate::{Candidate, Memory, Trip};
 use explore::Visit;
 use source::{Learns, Source};
@@ -274,7 +275,7 @@ impl Policy for Hsf {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let (mut all, programs) = self.candidates(view);
-        let quota = self.slots.quota(all.len());
+        let quota = free(self.slots.quota(all.len()), all.iter().map(|c| c.stuck));
         if quota.is_empty() {
             return Placement::default();
         }
@@ -286,7 +287,7 @@ impl Policy for Hsf {
         self.doubt(&mut all, &quota);
         let mut ranks = self.rank(&all, &quota);
         self.end_visit(&mut all, &ranks);
-        let admission = self.admission(&all, &ranks, &quota);
+        let admission = self.admission(&all, &ranks);
         let turned = self.take_turns(view, &all, &programs, &mut ranks);
         let wanted: Vec<(&ThreadInfo, usize)> =
             all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();

@@ -28,6 +28,7 @@ impl Hsf {
         let mut rest: Vec<(f64, usize, usize)> = all
             .iter()
             .enumerate()
+            .filter(|(_, c)| c.stuck.is_none())
             .map(|(row, c)| (c.key, c.assigned.map_or(0, |rank| rank + 1), row))
             .collect();
         let order = |a: &(f64, usize, usize), b: &(f64, usize, usize)| {
@@ -46,16 +47,18 @@ impl Hsf {
         }
     }
 
-    /// The rank of every thread.
+    /// The rank of every thread; `quota` is for those that are not stuck.
     pub(super) fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
-        let mut ranks = vec![quota.len() - 1; all.len()];
+        let last = quota.len() - 1;
+        let mut ranks: Vec<usize> = all.iter().map(|c| c.stuck.unwrap_or(last)).collect();
         let mut rest: Vec<Bid> = all
             .iter()
             .enumerate()
+            .filter(|(_, c)| c.stuck.is_none())
             .map(|(row, c)| self.bid(row, c))
             .collect();
         // Threads left over after the other types get the slowest.
-        for (rank, slots) in quota.iter().enumerate().take(quota.len() - 1) {
+        for (rank, slots) in quota.iter().enumerate().take(last) {
             let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
             let order = |a: &Bid, b: &Bid| {
                 worth(b)
@@ -106,7 +109,7 @@ impl Hsf {
                 .filter(|p| p.threads > 1)
                 .is_some_and(|p| c.sf.is_none_or(|sf| (sf / p.sf - 1.0).abs() <= self.margin));
             let own = c.info.hint.is_some_and(|hint| hint.priority != 0);
-            alike && !own && c.sent.is_none() && c.class == HintClass::Full
+            alike && !own && c.sent.is_none() && c.stuck.is_none() && c.class == HintClass::Full
         };
         let mut usage = view.metrics.usage().read_threads();
         let mut rows: Vec<(usize, f64)> = Vec::new();
