@@ -18,10 +18,11 @@ impl Linux {
     pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by_thread: bool, now: u64) -> usize {
         let prev = self.threads[t as usize].cpu as usize;
         let waker = if by_thread { self.rqs[this].curr } else { NONE };
-        self.record_wakee(waker, t, now);
+        // The kernel does not ask the class where there is no choice.
         if self.threads[t as usize].allowed_count == 1 {
             return self.fallback(t, prev, prev);
         }
+        self.record_wakee(waker, t, now);
         if self.energy.is_some()
             && !self.overutilised(now)
             && let Some(cpu) = self.place_by_energy(t, this, prev, now)
@@ -124,7 +125,6 @@ impl Linux {
     /// An idle CPU near `target`, or `target`.
     fn idle_sibling(&mut self, t: u32, prev: usize, target: usize, now: u64) -> usize {
         let thread = &mut self.threads[t as usize];
-        let recent = std::mem::replace(&mut thread.recent_cpu, prev as u32) as usize;
         let util = if self.domains.asymmetric {
             thread
                 .avg
@@ -143,6 +143,8 @@ impl Linux {
             }
             near = Some(prev);
         }
+        let thread = &mut self.threads[t as usize];
+        let recent = std::mem::replace(&mut thread.recent_cpu, prev as u32) as usize;
         let usable = recent != prev
             && recent != target
             && self.idle_nearby(recent, target, util)

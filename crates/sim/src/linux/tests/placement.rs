@@ -91,24 +91,50 @@ fn a_wakee_stays_on_its_idle_cpu_when_an_idle_neighbour_takes_the_interrupt() {
 }
 
 #[test]
-fn partners_of_long_ago_do_not_make_a_waker_a_dispatcher() {
+fn the_cpu_of_the_time_before_is_tried_where_its_own_is_busy() {
+    let mut linux = Linux::new(&symmetric(4, 1, 1, 1), seeded(2));
+    linux.fork(ThreadId(0), 0, &only("2"), None, Nanos::ZERO);
+    linux.set_affinity(ThreadId(0), &all(), ms(10));
+    linux.threads[0].recent_cpu = 1;
+    linux.block(ThreadId(0), ms(20));
+    assert_eq!(linux.wake(ThreadId(0), None, ms(30)), CpuId(2));
+    linux.block(ThreadId(0), ms(40));
+    linux.fork(ThreadId(1), 0, &only("2"), None, ms(45));
+    assert_eq!(linux.wake(ThreadId(0), None, ms(50)), CpuId(1));
+}
+
+fn wake_by_first(linux: &mut Linux, t: u32, at: Nanos) {
+    linux.block(ThreadId(t), Nanos(at.0 - MS));
+    linux.wake(ThreadId(t), Some(CpuId(0)), at);
+}
+
+/// Thread 0 woke threads 1 and 2, which may run on these CPUs, in turn.
+fn woken_in_turn(allowed: [&str; 2]) -> Linux {
     let mut linux = Linux::new(&symmetric(4, 2, 1, 1), seeded(2));
     linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
-    for t in [1, 2] {
-        linux.fork(ThreadId(t), 0, &only(&t.to_string()), None, Nanos::ZERO);
+    for (t, cpus) in (1..).zip(allowed) {
+        linux.fork(ThreadId(t), 0, &only(cpus), None, Nanos::ZERO);
     }
-    let wake = |linux: &mut Linux, t, at: Nanos| {
-        linux.block(ThreadId(t), Nanos(at.0 - MS));
-        linux.wake(ThreadId(t), Some(CpuId(0)), at);
-    };
     for i in 0..64 {
-        wake(&mut linux, 1 + i % 2, ms(10 + 10 * u64::from(i)));
+        wake_by_first(&mut linux, 1 + i % 2, ms(10 + 10 * u64::from(i)));
     }
+    linux
+}
+
+#[test]
+fn partners_of_long_ago_do_not_make_a_waker_a_dispatcher() {
+    let mut linux = woken_in_turn(["1-2", "1-2"]);
     assert!(linux.threads[0].wakee_flips >= 32);
     for i in 1..=8 {
-        wake(&mut linux, 1, ms(1_000 + 1_100 * i));
+        wake_by_first(&mut linux, 1, ms(1_000 + 1_100 * i));
     }
     assert!(linux.threads[0].wakee_flips <= 1);
+}
+
+#[test]
+fn partners_that_may_run_on_one_cpu_alone_do_not_count() {
+    assert_eq!(woken_in_turn(["1", "2"]).threads[0].wakee_flips, 0);
+    assert_eq!(woken_in_turn(["1-2", "2"]).threads[0].wakee_flips, 1);
 }
 
 #[test]
@@ -218,7 +244,7 @@ fn a_dispatcher_with_many_partners_does_not_draw_them_in() {
     linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
     linux.advance(ms(1));
     for t in 1..9 {
-        linux.fork(ThreadId(t), 0, &only("3"), None, ms(1));
+        linux.fork(ThreadId(t), 0, &only("2-3"), None, ms(1));
     }
     for round in 0..40 {
         let at = ms(40 + round * 20);
