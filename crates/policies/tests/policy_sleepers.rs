@@ -8,13 +8,15 @@ mod toy;
 use std::sync::Arc;
 
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
-use countersteer_model::engine::{Applied, Engine, Observation, Watch};
+use countersteer_model::engine::{
+    Applied, Engine, Observation, ThreadEvent, ThreadEventKind, Watch,
+};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::Placement;
+use countersteer_model::placement::{Placement, ThreadPlacement};
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::Topology;
-use countersteer_model::units::Nanos;
+use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
@@ -34,6 +36,8 @@ fn one_big_one_small() -> Arc<Topology> {
 struct Scripted<F> {
     inner: Toy,
     script: F,
+    /// The thread that wakes for a moment in a period and sleeps again.
+    stirs: fn(u64) -> Option<ThreadId>,
 }
 
 impl<F: FnMut(&mut Toy, u64)> Engine for Scripted<F> {
@@ -44,8 +48,17 @@ impl<F: FnMut(&mut Toy, u64)> Engine for Scripted<F> {
     }
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error> {
-        (self.script)(&mut self.inner, until.0 / PERIOD.0);
-        self.inner.observe(watch, until)
+        let period = until.0 / PERIOD.0;
+        (self.script)(&mut self.inner, period);
+        let mut seen = self.inner.observe(watch, until)?;
+        // So short a run has no sample.
+        seen.events
+            .extend((self.stirs)(period).map(|thread| ThreadEvent {
+                at: until,
+                thread,
+                kind: ThreadEventKind::Wake,
+            }));
+        Ok(seen)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {
@@ -53,10 +66,12 @@ impl<F: FnMut(&mut Toy, u64)> Engine for Scripted<F> {
     }
 }
 
-/// By period and thread: whether it ran, and on the big core.
 #[derive(Default)]
 struct Log {
+    /// By period and thread: whether it ran, and on the big core.
     on_big: Vec<Vec<bool>>,
+    /// Threads that were sent to be measured.
+    sent: Vec<ThreadId>,
 }
 
 impl Recorder for Log {
@@ -67,11 +82,21 @@ impl Recorder for Log {
             .push(threads.map(|t| t.runnable && big(t.cpu)).collect());
     }
 
-    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+    fn decision(&mut self, _: &Topology, _: Nanos, placement: &Placement, _: Applied) {
+        let sent = |t: &&ThreadPlacement| t.reason.rule.starts_with("sent to be measured");
+        self.sent
+            .extend(placement.threads.iter().filter(sent).map(|t| t.thread));
+    }
 }
 
 /// Threads of one program each on one big core and one small one; `runs(thread, period)`.
-fn simulate(spec: &str, threads: usize, periods: u64, runs: impl Fn(usize, u64) -> bool) -> Log {
+fn simulate(
+    spec: &str,
+    threads: usize,
+    periods: u64,
+    runs: impl Fn(usize, u64) -> bool,
+    stirs: fn(u64) -> Option<ThreadId>,
+) -> Log {
     let topology = one_big_one_small();
     let life = Life {
         threads,
@@ -84,6 +109,7 @@ fn simulate(spec: &str, threads: usize, periods: u64, runs: impl Fn(usize, u64) 
                 thread.info.runnable = runs(row, period);
             }
         },
+        stirs,
     };
     let mut policy = parse(spec, &topology).unwrap();
     let mut log = Log::default();
@@ -110,9 +136,8 @@ fn on_big(log: &Log, from: usize) -> [usize; 2] {
 #[test]
 fn a_program_that_slept_is_owed_no_more_than_a_turn_of_the_big_core() {
     // Both begin; one sleeps for 100 s while the other has the big core; then both run for 20 turns of two periods.
-    let log = simulate("rr", 2, 1_040, |thread, period| {
-        thread == 1 || !(4..1_000).contains(&period)
-    });
+    let runs = |thread, period| thread == 1 || !(4..1_000).contains(&period);
+    let log = simulate("rr", 2, 1_040, runs, |_| None);
     let [slept, ran] = on_big(&log, 1_001);
     assert!(ran >= 16 && slept >= 16, "{slept} and {ran} periods");
 }
@@ -121,14 +146,23 @@ fn a_program_that_slept_is_owed_no_more_than_a_turn_of_the_big_core() {
 fn a_program_that_starts_while_the_others_sleep_begins_where_they_are() {
     // The second program first runs while the first, which has had the big core for 100 s, sleeps.
     for spec in ["rr", "acfs:sf=oracle", "adwrr"] {
-        let log = simulate(spec, 2, 1_060, |thread, period| match thread {
+        let runs = |thread, period| match thread {
             0 => !(1_000..1_020).contains(&period),
             _ => period >= 1_010,
-        });
+        };
+        let log = simulate(spec, 2, 1_060, runs, |_| None);
         let [first, second] = on_big(&log, 1_021);
         assert!(
             first >= 8 && second >= 8,
             "{spec}: {first} and {second} of 40 periods"
         );
     }
+}
+
+#[test]
+fn a_thread_that_runs_too_shortly_to_be_measured_is_sent_less_and_less_often() {
+    let stirs = |period: u64| period.is_multiple_of(10).then_some(ThreadId(2));
+    let log = simulate("hsf:sf=sampled", 3, 600, |thread, _| thread != 2, stirs);
+    let sent = log.sent.iter().filter(|t| **t == ThreadId(2)).count();
+    assert!((1..=10).contains(&sent), "sent {sent} times");
 }

@@ -18,7 +18,7 @@ pub(super) struct Memory {
     pub doubt: u32,
     /// Moves, fading.
     pub restless: f64,
-    /// When it last had a whole interval on the fastest and on the slowest type.
+    /// When it last had a whole interval on the fastest and on the slowest type, or was sent there.
     pub been: [Option<Nanos>; 2],
     /// It has begun another phase since.
     pub changed: bool,

@@ -4,7 +4,7 @@ use countersteer_model::policy::HintClass;
 use countersteer_model::units::{Nanos, ThreadId};
 
 use super::Hsf;
-use super::candidate::{Candidate, Trip};
+use super::candidate::{Candidate, Memory, Trip};
 
 /// How many times as often those may be measured that have begun another phase.
 const SOONER: u64 = 4;
@@ -33,11 +33,8 @@ impl Hsf {
     pub(super) fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
-            let end = c
-                .assigned
-                .and_then(|rank| [0, last].iter().position(|r| *r == rank));
-            if let Some(end) = end {
-                c.memory.been[end] = Some(now);
+            if let Some(rank) = c.assigned {
+                self.note_place(&mut c.memory, rank, now);
             }
         }
         if quota[0] == 0 || quota[last] == 0 {
@@ -53,6 +50,15 @@ impl Hsf {
         }
         if all.iter().all(|c| c.sent.is_none()) {
             self.measure_again(all, now);
+        }
+    }
+
+    /// Notes that a thread is on the fastest or the slowest type. One that is sent there counts at once: it may sleep at the
+    /// next decision, and then has had its trip all the same.
+    pub(super) fn note_place(&self, memory: &mut Memory, rank: usize, now: Nanos) {
+        let last = self.slots.ranks().len() - 1;
+        if let Some(end) = [0, last].iter().position(|r| *r == rank) {
+            memory.been[end] = Some(now);
         }
     }
 

@@ -199,22 +199,31 @@ impl Hsf {
         })
     }
 
-    /// Keeps what the next decision needs; moves of threads that took turns are no sign of indecision.
-    fn remember(&mut self, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
+    /// Keeps what the next decision needs, and of threads that sleep what is known; moves of threads that took turns are no sign of
+    /// indecision.
+    fn remember(&mut self, view: &View<'_>, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
         let sent = turned || all.iter().any(|c| c.sent.is_some() || c.visits);
         let explored = std::mem::replace(&mut self.exploring, sent) || sent;
-        self.memory = all
-            .iter()
-            .zip(ranks)
-            .map(|(c, rank)| {
-                // Half is forgotten in about 23 decisions.
-                let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
-                Memory {
-                    restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
-                    ..c.memory
-                }
-            })
-            .collect();
+        let memories = all.iter().zip(ranks).map(|(c, rank)| {
+            // Half is forgotten in about 23 decisions.
+            let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
+            let mut memory = Memory {
+                restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
+                ..c.memory
+            };
+            if c.sent == Some(Trip::Measure) {
+                self.note_place(&mut memory, *rank, view.now);
+            }
+            memory
+        });
+        let memories: Vec<Memory> = memories.collect();
+        self.memory.retain(|m| {
+            let active = all.binary_search_by_key(&m.thread, |c| c.info.id);
+            let alive = || view.threads.binary_search_by_key(&m.thread, |t| t.id);
+            active.is_err() && alive().is_ok()
+        });
+        self.memory.extend(memories);
+        self.memory.sort_by_key(|m| m.thread);
     }
 
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
@@ -303,7 +312,7 @@ impl Policy for Hsf {
             }
         };
         let threads = moves.into_iter().map(place).collect();
-        self.remember(&all, &ranks, turned);
+        self.remember(view, &all, &ranks, turned);
         Placement {
             threads,
             admission,
