@@ -18,7 +18,10 @@ use crate::engine::Observation;
 use crate::evidence::{Evidence, Verdict};
 use crate::policy::PolicyRng;
 use crate::sample::Event;
-use crate::units::{Nanos, ThreadId};
+use crate::units::{Nanos, ProgramId, ThreadId};
+
+/// For so long a program's name is known after it was last heard of: counts of its last threads may come late.
+const NAME_KEPT: Nanos = Nanos::from_millis(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
@@ -62,6 +65,8 @@ pub struct Trial {
     began: Nanos,
     last: Nanos,
     program_of: BTreeMap<ThreadId, Arc<str>>,
+    /// Names of programs, and when each was last heard of: threads that are never listed are known by their programs only.
+    names: BTreeMap<ProgramId, (Arc<str>, Nanos)>,
     /// What was done in the pair so far by program and arm, and the time over which it was measured.
     done: BTreeMap<Arc<str>, [Done; 2]>,
     time_s: [f64; 2],
@@ -104,6 +109,7 @@ impl Trial {
             began: Nanos::ZERO,
             last: Nanos::ZERO,
             program_of: BTreeMap::new(),
+            names: BTreeMap::new(),
             done: BTreeMap::new(),
             time_s: [0.0; 2],
             ratios: BTreeMap::new(),
@@ -124,11 +130,7 @@ impl Trial {
 
     /// Takes in what was seen under the present arm.
     pub fn observe(&mut self, seen: &Observation) {
-        for info in &seen.threads {
-            self.program_of
-                .entry(info.id)
-                .or_insert_with(|| Arc::clone(&info.name));
-        }
+        self.meet(seen);
         let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
         let column = self.arm() as usize;
         let span = seen.at.since(self.last);
@@ -156,6 +158,34 @@ impl Trial {
                 self.program_of.remove(&event.thread);
             }
         }
+        for (thread, _) in &seen.ended {
+            self.program_of.remove(thread);
+        }
+    }
+
+    /// Learns of which programs threads are, of those too that came and ended between two observations.
+    fn meet(&mut self, seen: &Observation) {
+        let listed = seen.threads.iter().map(|t| (t.program, &t.name));
+        let programs = seen.programs.iter().map(|p| (p.id, &p.name));
+        for (program, name) in listed.chain(programs) {
+            let known = self.names.entry(program);
+            known.or_insert_with(|| (Arc::clone(name), seen.at)).1 = seen.at;
+        }
+        for info in &seen.threads {
+            self.program_of
+                .entry(info.id)
+                .or_insert_with(|| Arc::clone(&info.name));
+        }
+        for (thread, program) in &seen.ended {
+            if let Some((name, heard_of)) = self.names.get_mut(program) {
+                *heard_of = seen.at;
+                self.program_of
+                    .entry(*thread)
+                    .or_insert_with(|| Arc::clone(name));
+            }
+        }
+        self.names
+            .retain(|_, (_, heard_of)| seen.at.since(*heard_of) <= NAME_KEPT);
     }
 
     /// Lets time pass; whether another arm decides from now on.
@@ -269,6 +299,19 @@ mod tests {
         }
     }
 
+    fn thread(id: u32) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(0),
+            name: "p".into(),
+            cpu: CpuId(0),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+            hint: None,
+        }
+    }
+
     /// One program whose speed is `fast` under the policy, else 1, with noise; an after-effect of the other arm in the first
     /// tenth of a block.
     fn run(plan: TrialPlan, fast: f64, noise: f64, seconds: u64) -> Trial {
@@ -291,19 +334,9 @@ mod tests {
                 1,
                 &counts,
             );
-            let info = ThreadInfo {
-                id: ThreadId(1),
-                program: ProgramId(0),
-                name: "p".into(),
-                cpu: CpuId(0),
-                runnable: true,
-                nice: 0,
-                allowed: Arc::default(),
-                hint: None,
-            };
             let seen = Observation {
                 at,
-                threads: vec![info],
+                threads: vec![thread(1)],
                 samples: sample,
                 ..Observation::default()
             };
@@ -340,5 +373,49 @@ mod tests {
         let trial = run(plan(1000, 1000), 1.1, 0.0, 3);
         assert_eq!((trial.overall().pairs, trial.overall().interval), (1, None));
         assert_eq!(run(plan(1000, 1000), 1.1, 0.0, 1).overall().pairs, 0);
+    }
+
+    #[test]
+    fn threads_that_are_never_listed_count_for_their_program() {
+        let mut trial = Trial::new(plan(1000, 1000));
+        let mut rng = PolicyRng::seed_from_u64(3);
+        for step in 0..600 {
+            let at = Nanos(u64::from(step) * 100 * MS);
+            let instructions = if trial.arm() == Arm::Policy { 2e8 } else { 1e8 };
+            // A job that came and ended since the last observation.
+            let job = ThreadId(100 + step);
+            let tenth = Nanos::from_millis(100);
+            let head = Sample::of_thread(job, CpuId(0), CoreTypeId(0), at, tenth);
+            trial.observe(&Observation {
+                at,
+                threads: vec![thread(1)],
+                ended: vec![(job, ProgramId(0))],
+                samples: Samples::of(head, 1, &[(Event::Instructions, instructions)]),
+                ..Observation::default()
+            });
+            trial.turn(at, &mut rng);
+        }
+        let gains = trial.gains();
+        assert_eq!(gains.len(), 1, "{gains:?}");
+        assert!((gains[0].gain - 1.0).abs() < 0.01, "{gains:?}");
+        assert_eq!(trial.program_of.len(), 1, "jobs are forgotten");
+    }
+
+    #[test]
+    fn names_outlive_threads_a_little_and_are_forgotten_then() {
+        let mut trial = Trial::new(plan(1000, 1000));
+        let seen =
+            |ms: u64, threads: Vec<ThreadInfo>, ended: Vec<(ThreadId, ProgramId)>| Observation {
+                at: Nanos(ms * MS),
+                threads,
+                ended,
+                ..Observation::default()
+            };
+        trial.observe(&seen(0, vec![thread(1)], Vec::new()));
+        trial.observe(&seen(9_000, Vec::new(), vec![(ThreadId(7), ProgramId(0))]));
+        trial.observe(&seen(18_000, Vec::new(), Vec::new()));
+        assert_eq!(trial.names.len(), 1);
+        trial.observe(&seen(20_000, Vec::new(), Vec::new()));
+        assert!(trial.names.is_empty());
     }
 }
