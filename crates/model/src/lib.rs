@@ -8,6 +8,7 @@ pub mod by_id;
 pub mod counters;
 pub mod cpunumbers;
 pub mod cpuset;
+mod departed;
 pub mod driver;
 pub mod engine;
 pub mod events;

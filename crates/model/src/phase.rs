@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::departed::Departed;
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
 use crate::metric::steps::{is_away, step_models};
 use crate::models::FixedModel;
@@ -32,6 +33,7 @@ struct Present {
 pub struct Phases {
     models: Vec<FixedModel>,
     present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Present>>,
+    departed: Departed,
 }
 
 impl Phases {
@@ -40,6 +42,7 @@ impl Phases {
         Self {
             models: step_models(topology),
             present: BTreeMap::new(),
+            departed: Departed::default(),
         }
     }
 
@@ -48,11 +51,7 @@ impl Phases {
         if seen.tells_phases {
             return;
         }
-        for event in &seen.events {
-            if event.kind == ThreadEventKind::Exit {
-                self.present.remove(&event.thread);
-            }
-        }
+        self.departed.update(seen);
         let known = seen.events.len();
         for (thread, sample) in seen.samples.of_threads() {
             if self.begins(thread, &sample) {
@@ -63,6 +62,15 @@ impl Phases {
                     kind: ThreadEventKind::Phase,
                 });
             }
+        }
+        // After the samples: those of the threads' last moments are among them.
+        for event in &seen.events {
+            if event.kind == ThreadEventKind::Exit {
+                self.present.remove(&event.thread);
+            }
+        }
+        for thread in self.departed.late(seen) {
+            self.present.remove(&thread);
         }
         if seen.events.len() > known {
             seen.events.sort_by_key(|event| event.at);
@@ -177,6 +185,21 @@ mod tests {
             };
             phases.notice(&mut seen);
             assert!(seen.events.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_thread_that_ended_with_its_last_sample_or_before() {
+        let mut phases = Phases::new(&topology(SMT));
+        let mut last = period(1, 0, 1.0);
+        last.events.push(ThreadEvent {
+            at: last.at,
+            thread: ThreadId(7),
+            kind: ThreadEventKind::Exit,
+        });
+        for mut seen in [last, period(2, 0, 1.0)] {
+            phases.notice(&mut seen);
+            assert!(phases.present.is_empty(), "{:?}", seen.at);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Input: observations with samples. Output: what policies account by; it is the same on every engine and in a replay.
 
 use crate::by_id::{ById, ByThread, Reader};
+use crate::departed::Departed;
 use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::{Event, Row};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
@@ -77,6 +78,7 @@ impl Usage {
 pub struct UsageBank {
     threads: ByThread<Usage>,
     programs: ById<ProgramId, Usage>,
+    departed: Departed,
 }
 
 impl UsageBank {
@@ -96,6 +98,15 @@ impl UsageBank {
                 self.threads.remove(event.thread);
             }
         }
+        self.departed.update(observation);
+        for thread in self.departed.late(observation) {
+            self.threads.remove(thread);
+        }
+    }
+
+    /// Threads that are gone although the observation that was taken in last has samples of them.
+    pub(crate) fn late(&self, observation: &Observation) -> Vec<ThreadId> {
+        self.departed.late(observation)
     }
 
     /// A thread's usage; none before its first sample.

@@ -9,7 +9,7 @@ use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::sample::{Event, Sample, Samples};
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
 const THREAD: ThreadId = ThreadId(7);
 
@@ -150,16 +150,19 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
     let halves = |set| sample(set, 2, &both);
     let mut bank = MetricBank::new(&topology(), &["sf_steps"]);
     bank.update(&seen(halves(0)));
-    let exit = ThreadEvent {
+    let event = |kind| ThreadEvent {
         at: Nanos::from_millis(1000),
         thread: THREAD,
-        kind: ThreadEventKind::Exit,
+        kind,
     };
     bank.update(&Observation {
-        events: vec![exit],
+        events: vec![event(ThreadEventKind::Exit)],
         ..Observation::default()
     });
-    bank.update(&seen(halves(1)));
+    bank.update(&Observation {
+        events: vec![event(ThreadEventKind::New)],
+        ..seen(halves(1))
+    });
     assert_eq!(
         bank.get(THREAD, "sf_steps"),
         None,
@@ -167,4 +170,35 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
     );
     bank.update(&seen(halves(0)));
     assert!(bank.get(THREAD, "sf_steps").is_some());
+}
+
+#[test]
+fn counts_that_come_after_a_thread_ended_do_not_bring_it_back() {
+    let mut bank = MetricBank::new(&topology(), &["ipc"]);
+    let counts = [(Event::Instructions, 2e9), (Event::Cycles, 1e9)];
+    let program = ProgramId(3);
+    let late = Observation {
+        ended: vec![(THREAD, program)],
+        ..seen(sample(0, 1, &counts))
+    };
+    let event = |kind| Observation {
+        events: vec![ThreadEvent {
+            at: Nanos::ZERO,
+            thread: THREAD,
+            kind,
+        }],
+        ..Observation::default()
+    };
+    bank.update(&late);
+    assert!(bank.row(THREAD).is_some() && bank.usage().thread(THREAD).is_some());
+    bank.update(&event(ThreadEventKind::Exit));
+    bank.update(&late);
+    assert!(bank.row(THREAD).is_none() && bank.usage().thread(THREAD).is_none());
+    // The program did execute them.
+    let usage = bank.usage().program(program).unwrap();
+    assert_eq!(usage.instructions(), 4e9);
+    // Another thread of that id is known as ever.
+    bank.update(&event(ThreadEventKind::New));
+    bank.update(&late);
+    assert!(bank.row(THREAD).is_some() && bank.usage().thread(THREAD).is_some());
 }

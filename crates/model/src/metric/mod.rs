@@ -268,14 +268,19 @@ impl MetricBank {
                 }
             }
         }
-        for event in &observation.events {
-            if event.kind == ThreadEventKind::Exit {
-                self.values.remove(event.thread);
-                self.rounds.forget(event.thread);
-                let sources = self.readings.iter_mut().map(|r| &mut r.source);
-                sources.for_each(|s| s.forget(event.thread));
-            }
+        let exits = observation.events.iter();
+        let exits = exits.filter(|event| event.kind == ThreadEventKind::Exit);
+        exits.for_each(|event| self.forget(event.thread));
+        for thread in self.usage.late(observation) {
+            self.forget(thread);
         }
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        self.values.remove(thread);
+        self.rounds.forget(thread);
+        let sources = self.readings.iter_mut().map(|r| &mut r.source);
+        sources.for_each(|s| s.forget(thread));
     }
 
     /// The bank of another policy's metrics, with the usage of this one.
