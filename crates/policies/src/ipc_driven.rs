@@ -21,6 +21,7 @@ use countersteer_model::policy::{
 };
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
+use crate::interval::Interval;
 use crate::order::{Entry, Types, entries, ranks};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -46,13 +47,14 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, topology| {
         let slots = CoreSlots::new(topology);
-        let refresh = Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3);
+        let interval = Interval::of(params, "refresh_ms")?;
         Ok(Box::new(IpcDriven {
             needs: Needs {
                 metrics: vec!["ipc", "ips"],
-                period: Some(refresh),
+                period: Some(interval.every),
                 ..Needs::NOTHING
             },
+            interval,
             threshold: params.number("threshold", 0.0)?,
             inactivity: Nanos::from_secs_f64(params.number("inactivity_ms", 0.0)? * 1e-3),
             types: Types::new(topology, &slots),
@@ -88,6 +90,7 @@ impl Known {
 
 struct IpcDriven {
     needs: Needs,
+    interval: Interval,
     threshold: f64,
     inactivity: Nanos,
     slots: CoreSlots,
@@ -192,11 +195,12 @@ impl Policy for IpcDriven {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        let present = active(view);
-        let mut entries = entries(&present, &self.slots);
-        if self.types.types.is_empty() {
+        if self.types.types.is_empty() || !self.interval.is_over(view.now) {
             return Placement::default();
         }
+        self.interval.begin(view.now);
+        let present = active(view);
+        let mut entries = entries(&present, &self.slots);
         for entry in &mut entries {
             entry.held = self.threads.get(&entry.info.id).map(|k| k.home);
         }
@@ -256,6 +260,7 @@ mod tests {
         };
         IpcDriven {
             needs: Needs::NOTHING,
+            interval: Interval::new(Nanos::ZERO),
             threshold: 0.1,
             inactivity: Nanos::from_millis(1_000),
             types: Types::new(&topology, &slots),

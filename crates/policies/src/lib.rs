@@ -18,6 +18,7 @@ mod eqp;
 mod greedy_energy;
 mod hass;
 mod hsf;
+mod interval;
 mod ipc_driven;
 mod joint;
 mod linux;

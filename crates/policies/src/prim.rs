@@ -29,9 +29,10 @@ use countersteer_model::policy::{
     CoreSlots, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_model::units::ThreadId;
 use rand::RngExt;
 
+use crate::interval::Interval;
 use crate::order::{Entry, entries, free, place};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -63,6 +64,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 struct Prim {
     needs: Needs,
+    interval: Interval,
     /// None: as many as there are cores.
     pairs: Option<usize>,
     settle: u32,
@@ -112,12 +114,14 @@ impl Prim {
             let mut bounds = rules.iter().flat_map(|f| &f.rule).flat_map(|r| &r.bounds);
             bounds.any(|b| b.metric == **metric)
         };
+        let interval = Interval::of(params, "every_ms")?;
         Ok(Self {
             needs: Needs {
                 metrics: FEATURES.into_iter().filter(|m| read(m)).collect(),
-                period: Some(Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3)),
+                period: Some(interval.every),
                 ..Needs::NOTHING
             },
+            interval,
             pairs,
             settle: params.number("settle", 0.0)? as u32,
             rules,
@@ -244,6 +248,7 @@ impl Policy for Prim {
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology, self.rules.take())?;
         *self = Self {
+            interval: self.interval.as_long_as(new.interval),
             slots: std::mem::replace(&mut self.slots, CoreSlots::new(topology)),
             still: std::mem::take(&mut self.still),
             ..new
@@ -253,9 +258,10 @@ impl Policy for Prim {
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let present = active(view);
-        if self.slots.ranks().is_empty() {
+        if self.slots.ranks().is_empty() || !self.interval.is_over(view.now) {
             return Placement::default();
         }
+        self.interval.begin(view.now);
         let entries = entries(&present, &self.slots);
         let quota = self.slots.quota(entries.len());
         let mut ranks = self.start(&entries, &quota, rng);
@@ -286,7 +292,7 @@ mod tests {
     use countersteer_model::metric::MetricBank;
     use countersteer_model::models::swaps::{SCHEMA, SwapsJudged};
     use countersteer_model::sample::{Event, Sample, Samples};
-    use countersteer_model::units::{CpuId, ProgramId};
+    use countersteer_model::units::{CpuId, Nanos, ProgramId};
     use rand::SeedableRng;
 
     fn topology() -> Arc<Topology> {
@@ -322,10 +328,20 @@ mod tests {
         }
     }
 
-    /// The threads on big cores after so many decisions; thread n has IPC n / 2 + .25 wherever it is.
     fn big(seed: u64, decisions: u64, rules: Option<SwapFile>) -> (Vec<usize>, u32) {
+        big_where("", seed, decisions, rules)
+    }
+
+    /// The threads on big cores after so many decisions, and moves; thread n has IPC n / 2 + .25 wherever it is.
+    fn big_where(
+        params: &str,
+        seed: u64,
+        decisions: u64,
+        rules: Option<SwapFile>,
+    ) -> (Vec<usize>, u32) {
         let topology = topology();
-        let mut policy = Prim::new(&Params::parse(&DEF, "").unwrap(), &topology, rules).unwrap();
+        let params = Params::parse(&DEF, params).unwrap();
+        let mut policy = Prim::new(&params, &topology, rules).unwrap();
         let thread = |id: u32| ThreadInfo {
             id: ThreadId(id),
             program: ProgramId(id),
@@ -399,6 +415,18 @@ mod tests {
         assert!(starts.iter().all(|s| s.len() == 2), "{starts:?}");
         assert!(starts.iter().any(|s| *s != starts[0]), "{starts:?}");
         assert_eq!(starts[3], big(3, 1, None).0);
+    }
+
+    #[test]
+    fn nothing_is_drawn_before_the_interval_is_over() {
+        // Decisions come every 200 ms.
+        for seed in 0..20 {
+            let exchanged =
+                |decisions| big_where("every_ms=1000,settle=0", seed, decisions, Some(rules())).1;
+            assert_eq!(exchanged(5), 0, "seed {seed}");
+        }
+        let exchanged = |seed| big_where("every_ms=1000,settle=1", seed, 11, Some(rules())).1 > 0;
+        assert!((0..20).any(exchanged));
     }
 
     #[test]

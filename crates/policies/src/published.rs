@@ -18,7 +18,9 @@ use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::{GroupBy, Topology};
-use countersteer_model::units::{GroupId, Nanos, ThreadId};
+use countersteer_model::units::{GroupId, ThreadId};
+
+use crate::interval::{Interval, Mean};
 
 pub(crate) const EVERY: ParamDef = ParamDef {
     key: "every_ms",
@@ -66,10 +68,11 @@ type Spot = (usize, usize);
 
 pub(crate) struct Published {
     needs: Needs,
+    interval: Interval,
     order: Order,
     machine: Machine,
-    /// Latest metrics, kept for threads that did not run.
-    seen: BTreeMap<ThreadId, (f64, f64)>,
+    /// Occupancy and misses, kept for threads that did not run.
+    seen: BTreeMap<ThreadId, (Mean, Mean)>,
     spots: BTreeMap<ThreadId, Spot>,
     /// The classes that threads were last mapped by: poison, vulnerable.
     classes: Option<[Vec<ThreadId>; 2]>,
@@ -86,13 +89,14 @@ impl Published {
             Order::Occupancy => vec!["llc_occupancy"],
             Order::Poison { .. } => vec!["llc_occupancy", "llc_mpki"],
         };
-        let every = params.number("every_ms", 1.0)? * 1e-3;
+        let interval = Interval::of(params, EVERY.key)?;
         Ok(Box::new(Self {
             needs: Needs {
                 metrics,
-                period: Some(Nanos::from_secs_f64(every)),
+                period: Some(interval.every),
                 ..Needs::NOTHING
             },
+            interval,
             order,
             machine: Machine::new(topology),
             seen: BTreeMap::new(),
@@ -101,21 +105,31 @@ impl Published {
         }))
     }
 
-    /// Occupancy and misses of each thread; zero where nothing is known yet.
-    fn measure(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) -> Vec<(f64, f64)> {
+    /// Takes in what was measured since the last call.
+    fn note(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.seen.retain(|id, _| alive(id));
         self.spots.retain(|id, _| alive(id));
         let mut occupancy = view.column("llc_occupancy");
         let mut misses = view.column("llc_mpki");
-        let finite = |value: Option<f64>| value.filter(|v| v.is_finite());
-        let latest = |info: &&ThreadInfo| {
-            let entry = self.seen.entry(info.id).or_default();
-            entry.0 = finite(occupancy.get(info.id)).unwrap_or(entry.0);
-            entry.1 = finite(misses.get(info.id)).unwrap_or(entry.1);
-            *entry
+        for info in threads {
+            let (held, missed) = self.seen.entry(info.id).or_default();
+            held.note(occupancy.get(info.id));
+            missed.note(misses.get(info.id));
+        }
+    }
+
+    /// Ends the interval: occupancy and misses of each thread; zero where nothing is known yet.
+    fn close(&mut self, threads: &[&ThreadInfo]) -> Vec<(f64, f64)> {
+        for (held, missed) in self.seen.values_mut() {
+            held.close();
+            missed.close();
+        }
+        let of = |info: &&ThreadInfo| {
+            let known = self.seen.get(&info.id);
+            known.map_or((0.0, 0.0), |(held, missed)| (held.last, missed.last))
         };
-        threads.iter().map(latest).collect()
+        threads.iter().map(of).collect()
     }
 
     /// Threads by what they are ordered by, the most first.
@@ -293,11 +307,16 @@ impl Policy for Published {
             // All share one cache, at the same time: where threads were launched is as good as anywhere else.
             return Placement::default();
         }
-        let measured = self.measure(view, &threads);
+        self.note(view, &threads);
+        if !self.interval.is_over(view.now) {
+            return Placement::default();
+        }
+        let measured = self.close(&threads);
         if measured.iter().all(|(held, missed)| held + missed == 0.0) {
             // Nothing was measured yet: threads stay where they were launched.
             return Placement::default();
         }
+        self.interval.begin(view.now);
         let order = self.order(&measured);
         let classes = self.classify(&order, &measured);
         if self.settled(classes.as_ref(), &threads) {
@@ -326,8 +345,15 @@ impl Policy for Published {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
     use super::*;
+    use countersteer_model::engine::Observation;
+    use countersteer_model::machine::Machine as MachineFile;
+    use countersteer_model::metric::MetricBank;
+    use countersteer_model::sample::{Event, Sample, Samples};
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId};
+    use rand::SeedableRng;
 
     #[test]
     fn equal_things_keep_their_labels_where_most_stays() {
@@ -340,6 +366,7 @@ mod tests {
         let cores = |first: u32| vec![GroupId(first), GroupId(first + 1)];
         Published {
             needs: Needs::NOTHING,
+            interval: Interval::new(Nanos::ZERO),
             order,
             machine: Machine {
                 caches: vec![cores(0), cores(2)],
@@ -385,5 +412,67 @@ mod tests {
         assert_eq!(cache(6), cache(1));
         let sizes: Vec<usize> = dealt.iter().flatten().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 2, 2]);
+    }
+
+    /// When threads were placed, in ms, where decisions come every 100 ms and the order of misses changes all the time.
+    fn placed_at_ms(params: &str) -> Vec<u64> {
+        let text = include_str!("../tests/toy/two-caches.toml");
+        let topology = Arc::new(Topology::new(&MachineFile::parse("m", text).unwrap()));
+        let params = Params::parse(&crate::mpi::DEF, params).unwrap();
+        let mut policy = Published::boxed(Order::Misses, &params, &topology).unwrap();
+        let info = |id: u32| ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(id),
+            name: "p".into(),
+            cpu: CpuId(id),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+            hint: None,
+        };
+        let threads: Vec<ThreadInfo> = (0..4).map(info).collect();
+        let mut metrics = MetricBank::new(&topology, &policy.needs().metrics);
+        let mut rng = PolicyRng::seed_from_u64(1);
+        let mut placed = Vec::new();
+        for step in 0..100 {
+            let now = Nanos::from_millis(step * 100);
+            // The second and the third change places every 300 ms.
+            let few = [40.0, 30.0, 20.0, 1.0];
+            let many = [40.0, 20.0, 30.0, 1.0];
+            let mpki = if step / 3 % 2 == 0 { few } else { many };
+            let samples = threads.iter().zip(mpki).map(|(info, mpki)| {
+                let time = Nanos::from_millis(100);
+                let head = Sample::of_thread(info.id, info.cpu, CoreTypeId(0), now, time);
+                let counts = [(Event::Instructions, 1e6), (Event::LlcMisses, mpki * 1e3)];
+                Samples::of(head, 1, &counts)
+            });
+            metrics.update(&Observation {
+                samples: samples.collect(),
+                ..Observation::default()
+            });
+            let mut view = View {
+                group: None,
+                programs: &[],
+                now,
+                topology: &topology,
+                threads: &threads,
+                events: &[],
+                metrics: &metrics,
+                forecast: None,
+            };
+            if !policy.decide(&mut view, &mut rng).threads.is_empty() {
+                placed.push(step * 100);
+            }
+        }
+        placed
+    }
+
+    #[test]
+    fn threads_are_mapped_no_more_often_than_every_interval() {
+        let placed = placed_at_ms("every_ms=800");
+        assert!(placed.len() > 2, "{placed:?}");
+        let gaps = placed.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.min() >= Some(800), "{placed:?}");
+        assert!(placed_at_ms("every_ms=100").len() > 20);
     }
 }

@@ -32,6 +32,7 @@ use self::exchange::Habits;
 use self::mapping::{Caches, Spot};
 use self::settle::{Settle, Verdict};
 use self::split::{Claim, Split};
+use crate::interval::Interval;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{
@@ -79,15 +80,13 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct Contention {
     needs: Needs,
     mpki: f64,
-    every: Nanos,
+    interval: Interval,
     topology: Arc<Topology>,
     caches: Caches,
     /// By thread.
     evidence: Vec<Evidence>,
     /// By thread: the spot where it was placed, and the group.
     placed: Vec<(ThreadId, Spot, GroupId)>,
-    /// End of the last interval.
-    mapped: Nanos,
     /// Measurements count from here on.
     counted: Nanos,
     settle: Settle,
@@ -115,13 +114,12 @@ impl Contention {
         Ok(Self {
             needs: Needs::metrics(&["llc_occupancy", "llc_mpki", "ipc"]),
             mpki: params.number("mpki", 0.0)?,
-            every: Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3),
+            interval: Interval::of(params, "every_ms")?.from(Nanos::ZERO),
             topology: Arc::clone(topology),
             split: Split::of(params, &caches, topology)?,
             caches,
             evidence: Vec::new(),
             placed: Vec::new(),
-            mapped: Nanos::ZERO,
             counted: Nanos::ZERO,
             settle: Settle::default(),
         })
@@ -217,7 +215,7 @@ impl Contention {
     fn running<'a>(&self, view: &View<'a>) -> Vec<Running<'a>> {
         let lately = |row: &usize| {
             let stirred = self.evidence[*row].stirred;
-            stirred.is_some_and(|then| view.now.since(then) < self.every)
+            stirred.is_some_and(|then| view.now.since(then) < self.interval.every)
         };
         let rows = (0..view.threads.len()).filter(lately);
         let entry = |row| Running {
@@ -380,13 +378,13 @@ impl Policy for Contention {
             return Placement::default();
         }
         self.note(view);
-        if view.now.since(self.mapped) < self.every {
+        if !self.interval.is_over(view.now) {
             return Placement::default();
         }
-        self.mapped = view.now;
+        self.interval.begin(view.now);
         let threads = self.map(view);
         if !threads.is_empty() {
-            let filling = self.every.as_secs_f64() * FILLING;
+            let filling = self.interval.every.as_secs_f64() * FILLING;
             self.counted = view.now + Nanos::from_secs_f64(filling);
         }
         Placement {

@@ -9,6 +9,8 @@ use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 
+use crate::interval::Interval;
+
 use super::history::{History, METRICS};
 use super::model::{Machine, Member, Outlook, Places};
 use super::moves::{Move, Search};
@@ -28,6 +30,9 @@ struct Held {
 
 pub(super) struct Greedy {
     needs: Needs,
+    slice: Interval,
+    /// Seconds that threads ran in this slice so far.
+    ran_s: BTreeMap<ThreadId, f64>,
     k: usize,
     tolerance: f64,
     fp_high: f64,
@@ -51,16 +56,17 @@ struct Seen<'a> {
 
 impl Greedy {
     pub fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let slice = Nanos::from_secs_f64(params.number("slice_ms", 1.0)? * 1e-3);
+        let slice = Interval::of(params, "slice_ms")?;
         let k = params.number("k", 1.0)? as usize;
         let j = params.number("j", 1.0)? as usize;
         let tolerance = params.number("tolerance", 0.0)?;
         Ok(Self {
             needs: Needs {
                 metrics: METRICS.to_vec(),
-                period: Some(slice),
+                period: Some(slice.every),
                 ..Needs::NOTHING
             },
+            slice: slice.from(Nanos::ZERO),
             k,
             tolerance,
             fp_high: params.number("fp_high", 0.0)?,
@@ -70,6 +76,7 @@ impl Greedy {
             history: History::new(topology, k, j, tolerance),
             power: Power::new(topology),
             held: BTreeMap::new(),
+            ran_s: BTreeMap::new(),
             last: Nanos::ZERO,
             quiet: 0,
         })
@@ -77,6 +84,7 @@ impl Greedy {
 
     /// Keeps the last slice: what threads did, how caches missed, what it all drew.
     fn measure(&mut self, view: &View<'_>, seconds: f64) {
+        let ran_s = std::mem::take(&mut self.ran_s);
         let columns = METRICS.map(|name| view.metrics.column(name));
         let seen: Vec<Seen<'_>> = view
             .threads
@@ -85,7 +93,7 @@ impl Greedy {
             .map(|info| Seen {
                 info,
                 cpu: info.cpu.index(),
-                used: self.ran_s(view, info.id) / seconds,
+                used: ran_s.get(&info.id).copied().unwrap_or(0.0) / seconds,
             })
             .collect();
         let mut busy = vec![0.0; self.machine.core_of.len()];
@@ -105,12 +113,16 @@ impl Greedy {
         self.learn(&seen);
     }
 
-    /// Seconds that a thread ran in the last slice.
-    fn ran_s(&self, view: &View<'_>, thread: ThreadId) -> f64 {
-        let types = 0..view.topology.core_types.len();
+    /// Adds the time that threads ran since the last call.
+    fn add_ran(&mut self, view: &View<'_>) {
         let id = countersteer_model::units::CoreTypeId::from_index;
-        view.usage(thread)
-            .map_or(0.0, |usage| types.map(|t| usage.last_cpu_s(id(t))).sum())
+        for info in view.threads {
+            let types = 0..view.topology.core_types.len();
+            if let Some(usage) = view.usage(info.id) {
+                let ran_s: f64 = types.map(|t| usage.last_cpu_s(id(t))).sum();
+                *self.ran_s.entry(info.id).or_default() += ran_s;
+            }
+        }
     }
 
     /// Fits the weights of power, where all that ran was charged with energy.
@@ -243,12 +255,14 @@ impl Policy for Greedy {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        let seconds = view.now.since(self.last).as_secs_f64();
-        self.last = view.now;
+        self.add_ran(view);
         let mut placement = Placement::default();
-        if seconds <= 0.0 {
+        if !self.slice.is_over(view.now) {
             return placement;
         }
+        self.slice.begin(view.now);
+        let seconds = view.now.since(self.last).as_secs_f64();
+        self.last = view.now;
         self.measure(view, seconds);
         self.pin(view, &mut placement);
         self.quiet += 1;
