@@ -83,6 +83,16 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
+    /// Forgets the ids whose rows are not to be kept.
+    pub fn retain(&mut self, mut keep: impl FnMut(I, &mut T) -> bool) {
+        for (id, slot) in self.ids.iter().zip(&mut self.rows) {
+            if slot.as_mut().is_some_and(|row| !keep(*id, row)) {
+                *slot = None;
+                self.gone += 1;
+            }
+        }
+    }
+
     /// Every row, in the order of ids.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten()
@@ -150,6 +160,10 @@ mod tests {
             } else {
                 *table.entry(thread, || 0) += step;
                 *map.entry(thread).or_insert(0) += step;
+            }
+            if step % 4096 == 0 {
+                table.retain(|id, row| (id.0 + *row) % 7 != 0);
+                map.retain(|id, row| (id.0 + *row) % 7 != 0);
             }
         }
         assert!(map.len() > 300, "{}", map.len());

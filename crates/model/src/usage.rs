@@ -2,6 +2,8 @@
 //!
 //! Input: observations with samples. Output: what policies account by; it is the same on every engine and in a replay.
 
+use std::collections::BTreeSet;
+
 use crate::by_id::{ById, ByThread, Reader};
 use crate::departed::Departed;
 use crate::observation::{Observation, ThreadEventKind};
@@ -73,11 +75,22 @@ impl Usage {
     }
 }
 
-/// The usage of every thread that is alive and of every program.
+/// A program of which so many observations in a row know nothing has ended: a daemon meets new ones for ever.
+const MOST_UNHEARD: u32 = 16;
+
+/// What is known of a program.
+#[derive(Default)]
+struct ProgramUsage {
+    usage: Usage,
+    /// Observations since the last one that knows the program.
+    unheard: u32,
+}
+
+/// The usage of every thread that is alive, and of every program that has threads or had some lately.
 #[derive(Default)]
 pub struct UsageBank {
     threads: ByThread<Usage>,
-    programs: ById<ProgramId, Usage>,
+    programs: ById<ProgramId, ProgramUsage>,
     departed: Departed,
 }
 
@@ -85,12 +98,13 @@ impl UsageBank {
     /// Takes in an observation. Samples of threads whose program is unknown count for the thread only.
     pub fn update(&mut self, observation: &Observation) {
         self.threads.values_mut().for_each(Usage::begin_interval);
-        self.programs.values_mut().for_each(Usage::begin_interval);
+        self.begin_interval_of_programs(observation);
         let mut near = 0;
         for (thread, sample) in observation.samples.of_threads() {
             self.threads.entry(thread, Usage::default).add(&sample);
             if let Some(program) = program_of(observation, thread, &mut near) {
-                self.programs.entry(program, Usage::default).add(&sample);
+                let program = self.programs.entry(program, ProgramUsage::default);
+                program.usage.add(&sample);
             }
         }
         for event in &observation.events {
@@ -102,6 +116,24 @@ impl UsageBank {
         for thread in self.departed.late(observation) {
             self.threads.remove(thread);
         }
+    }
+
+    /// Forgets programs that have ended, too, where observations tell programs.
+    fn begin_interval_of_programs(&mut self, observation: &Observation) {
+        let programs = &observation.programs;
+        let ended: BTreeSet<ProgramId> = observation.ended.iter().map(|row| row.1).collect();
+        let is_known = |id: &ProgramId| {
+            programs.binary_search_by_key(id, |p| p.id).is_ok() || ended.contains(id)
+        };
+        self.programs.retain(|id, row| {
+            row.usage.begin_interval();
+            row.unheard = if programs.is_empty() || is_known(&id) {
+                0
+            } else {
+                row.unheard + 1
+            };
+            row.unheard <= MOST_UNHEARD
+        });
     }
 
     /// Threads that are gone although the observation that was taken in last has samples of them.
@@ -121,10 +153,10 @@ impl UsageBank {
         self.threads.reader()
     }
 
-    /// A program's usage, threads that have exited included.
+    /// A program's usage, threads that have exited included; none once it has ended, counts that come late taken in.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&Usage> {
-        self.programs.get(program)
+        self.programs.get(program).map(|row| &row.usage)
     }
 }
 

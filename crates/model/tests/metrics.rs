@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use countersteer_model::engine::{Observation, ThreadEvent, ThreadEventKind};
+use countersteer_model::engine::{Observation, ProgramInfo, ThreadEvent, ThreadEventKind};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::sample::{Event, Sample, Samples};
@@ -201,4 +201,38 @@ fn counts_that_come_after_a_thread_ended_do_not_bring_it_back() {
     bank.update(&event(ThreadEventKind::New));
     bank.update(&late);
     assert!(bank.row(THREAD).is_some() && bank.usage().thread(THREAD).is_some());
+}
+
+#[test]
+fn usage_of_programs_that_ended_is_forgotten_after_a_while() {
+    let mut bank = MetricBank::new(&topology(), &["ipc"]);
+    let counts = [(Event::Instructions, 2e9), (Event::Cycles, 1e9)];
+    let info = |program| ProgramInfo {
+        id: program,
+        name: "p".into(),
+        path: None,
+    };
+    let lasting = ProgramId(0);
+    let mut before = ProgramId(1);
+    for nth in 1..10_000 {
+        let program = ProgramId(nth);
+        let exit = ThreadEvent {
+            at: Nanos::ZERO,
+            thread: THREAD,
+            kind: ThreadEventKind::Exit,
+        };
+        bank.update(&Observation {
+            at: Nanos::from_millis(u64::from(nth) * 100),
+            events: vec![exit],
+            programs: vec![info(lasting)],
+            ended: vec![(THREAD, program)],
+            ..seen(sample(0, 1, &counts))
+        });
+        let usage = bank.usage();
+        assert!(usage.program(program).is_some());
+        assert!(usage.program(before).is_some(), "counts may come late");
+        before = program;
+    }
+    let kept = (0..10_000).filter(|p| bank.usage().program(ProgramId(*p)).is_some());
+    assert!(kept.count() < 200);
 }

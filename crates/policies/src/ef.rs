@@ -177,6 +177,7 @@ impl Ef {
                 if let Some(known) = self.known.get(&info.program) {
                     return *known;
                 }
+                self.known.retain(|program, _| view.may_return(*program));
                 let given = self.given.get(&*info.name).copied();
                 let factors = given.unwrap_or_else(|| self.foreseen(view, info.id));
                 self.known.insert(info.program, factors);

@@ -158,6 +158,8 @@ impl RoundRobin {
                 .insert(*program, known.unwrap_or(0.0).max(start));
             self.last_active.insert(*program, nice);
         }
+        self.head_start_s
+            .retain(|program, _| view.may_return(*program));
     }
 }
 

@@ -151,6 +151,15 @@ impl View<'_> {
         row.ok().map(|row| &self.programs[row])
     }
 
+    /// Whether a program has threads or had some lately; what a policy remembers of others can be forgotten. Where no
+    /// programs are listed, none has ended.
+    #[must_use]
+    pub fn may_return(&self, program: ProgramId) -> bool {
+        self.programs.is_empty()
+            || self.program(program).is_some()
+            || self.program_usage(program).is_some()
+    }
+
     /// What a thread has used; none before its first sample.
     #[must_use]
     pub fn usage(&self, thread: ThreadId) -> Option<&Usage> {

@@ -144,8 +144,11 @@ impl History {
         }
     }
 
-    pub fn forget_all_but(&mut self, alive: impl Fn(ThreadId) -> bool) {
-        self.threads.retain(|id, _| alive(*id));
+    /// Forgets threads and programs that have ended.
+    pub fn forget_ended(&mut self, view: &View<'_>) {
+        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.threads.retain(|id, _| alive(id));
+        self.programs.retain(|id, _| view.may_return(*id));
     }
 
     /// The last slice of a thread.

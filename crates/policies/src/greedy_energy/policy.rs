@@ -104,7 +104,7 @@ impl Greedy {
             self.history.push(view, s.info.id, &columns, s.used, wanted);
         }
         let alive = |id: ThreadId| view.threads.binary_search_by_key(&id, |t| t.id).is_ok();
-        self.history.forget_all_but(alive);
+        self.history.forget_ended(view);
         self.held.retain(|id, _| alive(*id));
         let ran = seen.iter().filter(|s| s.used > 0.0);
         let places: Vec<(ThreadId, ProgramId, usize)> =
