@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
-use crate::engine::ThreadInfo;
 use crate::topology::Topology;
 use crate::units::{GroupId, ProgramId, ThreadId};
 
@@ -148,10 +147,9 @@ impl PlacementState {
         }
     }
 
-    /// Forgets threads that are not among these, which are in ascending order.
-    pub fn retain(&mut self, threads: &[ThreadInfo]) {
-        let lives = |id: &ThreadId| threads.binary_search_by_key(id, |t| t.id).is_ok();
-        self.threads.retain(|id, _| lives(id));
+    /// Forgets threads but those that live.
+    pub fn retain(&mut self, lives: impl Fn(ThreadId) -> bool) {
+        self.threads.retain(|id, _| lives(*id));
     }
 
     /// All of it as one placement, threads in ascending order.
@@ -321,7 +319,7 @@ mod tests {
             caches: Some(Vec::new()),
         };
         assert_eq!(state.placement(), expected);
-        state.retain(&[]);
+        state.retain(|_| false);
         assert!(state.placement().threads.is_empty());
     }
 }

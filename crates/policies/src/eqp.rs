@@ -122,7 +122,7 @@ impl Eqp {
         // An SF needs both: while threads are too few to get to the slowest type, nobody can be sent there.
         let reachable =
             [quota.first(), quota.last()].map(|q| q.is_some_and(|q| *q > 0)) == [true; 2];
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.visits.retain(|id, _| alive(id));
         let mut measuring = 0;
         for entry in entries.iter_mut().filter(|e| e.stuck.is_none()) {

@@ -100,7 +100,7 @@ struct IpcDriven {
 
 impl IpcDriven {
     fn admit(&mut self, view: &View<'_>, entries: &[Entry<'_>], homes: &[usize]) {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         let types = self.types.types.len();
         for (entry, home) in entries.iter().zip(homes) {

@@ -107,7 +107,7 @@ impl Published {
 
     /// Takes in what was measured since the last call.
     fn note(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.seen.retain(|id, _| alive(id));
         self.spots.retain(|id, _| alive(id));
         let mut occupancy = view.column("llc_occupancy");

@@ -39,7 +39,7 @@ impl Policy for RandomStatic {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.cores.retain(|id, _| alive(id));
         let cores = view.topology.groups_by(GroupBy::Core);
         let mut placement = Placement::default();

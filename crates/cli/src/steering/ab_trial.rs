@@ -159,7 +159,7 @@ impl Policy for AlternatingPolicies {
             Arm::Baseline => decide(self.baseline.as_mut(), view, rng),
         };
         let said = &mut self.said[usize::from(arm == Arm::Baseline)];
-        said.retain(view.threads);
+        said.retain(|id| view.lives(id));
         said.add(&placement);
         if changed {
             placement = said.placement();

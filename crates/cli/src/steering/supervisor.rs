@@ -293,7 +293,7 @@ impl Policy for Supervisor {
         let mut placement = Placement::default();
         if !self.paused {
             placement = self.ask(view, rng);
-            self.said.retain(view.threads);
+            self.said.retain(|id| view.lives(id));
             self.said.add(&placement);
             if was_paused {
                 placement = self.said.placement();

@@ -41,7 +41,8 @@ impl Fallback {
 
     /// Forgets threads that have ended.
     pub(super) fn observed(&mut self, threads: &[ThreadInfo]) {
-        self.placed.retain(threads);
+        self.placed
+            .retain(|id| threads.binary_search_by_key(&id, |t| t.id).is_ok());
     }
 
     /// Has the affinity engine steer these threads.

@@ -144,6 +144,12 @@ impl View<'_> {
         self.metrics.read_column(name)
     }
 
+    /// Whether a thread is among those that are decided about.
+    #[must_use]
+    pub fn lives(&self, thread: ThreadId) -> bool {
+        self.threads.binary_search_by_key(&thread, |t| t.id).is_ok()
+    }
+
     /// What is known of a program.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&ProgramInfo> {

@@ -146,7 +146,7 @@ impl History {
 
     /// Forgets threads and programs that have ended.
     pub fn forget_ended(&mut self, view: &View<'_>) {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         self.programs.retain(|id, _| view.may_return(*id));
     }

@@ -103,7 +103,7 @@ impl Greedy {
             let wanted = if waits { 1.0 } else { s.used.min(1.0) };
             self.history.push(view, s.info.id, &columns, s.used, wanted);
         }
-        let alive = |id: ThreadId| view.threads.binary_search_by_key(&id, |t| t.id).is_ok();
+        let alive = |id: ThreadId| view.lives(id);
         self.history.forget_ended(view);
         self.held.retain(|id, _| alive(*id));
         let ran = seen.iter().filter(|s| s.used > 0.0);

@@ -349,7 +349,7 @@ impl Hass {
 
     /// Takes in who is here: exits, sleepers, newcomers, other signatures.
     fn admit(&mut self, view: &mut View<'_>, present: &[&ThreadInfo]) {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.members.retain(|id, _| alive(id));
         self.members.values_mut().for_each(|m| m.active = false);
         self.rooms.iter_mut().for_each(Vec::clear);

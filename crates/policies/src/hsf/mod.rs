@@ -219,8 +219,7 @@ impl Hsf {
         let memories: Vec<Memory> = memories.collect();
         self.memory.retain(|m| {
             let active = all.binary_search_by_key(&m.thread, |c| c.info.id);
-            let alive = || view.threads.binary_search_by_key(&m.thread, |t| t.id);
-            active.is_err() && alive().is_ok()
+            active.is_err() && view.lives(m.thread)
         });
         self.memory.extend(memories);
         self.memory.sort_by_key(|m| m.thread);

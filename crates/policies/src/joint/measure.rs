@@ -70,7 +70,7 @@ impl Joint {
 
     /// Takes in the last interval.
     pub(super) fn note(&mut self, view: &View<'_>, stirred: &[&ThreadInfo]) {
-        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         self.placed.retain(|id, _| alive(id));
         self.light.retain(|id, _| alive(id));
