@@ -112,14 +112,14 @@ impl LiveThread {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::UnixListener;
 
     use countersteer_cache::private::Access;
-    use countersteer_cache::wire::{Decoder, ENDS, ENTERS_KERNEL, HEAD_WORDS, Head, What, words};
+    use countersteer_cache::wire::{Decoder, ENDS, ENTERS_KERNEL, Head, What};
 
     use super::*;
+    use crate::stream::testing::{Sent, received};
 
     /// An instruction that is repeated, once.
     fn repeat() -> &'static Block {
@@ -141,19 +141,8 @@ mod tests {
     }
 
     /// Heads and words of what arrives.
-    fn blocks(listener: &UnixListener) -> Vec<(Head, Vec<u32>)> {
-        let mut bytes = Vec::new();
-        let mut stream = listener.accept().unwrap().0;
-        stream.read_to_end(&mut bytes).unwrap();
-        let all = words(&bytes);
-        let (mut rest, mut found) = (&all[..], Vec::new());
-        while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
-            let head = Head::unpack(head).unwrap();
-            let (block, behind) = behind.split_at(head.words as usize);
-            found.push((head, block.to_vec()));
-            rest = behind;
-        }
-        found
+    fn blocks(listener: &UnixListener) -> Vec<Sent> {
+        received(listener.accept().unwrap().0)
     }
 
     #[test]

@@ -126,3 +126,31 @@ fn send_all(socket: &OwnedFd, words: &[u32]) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Reads what was sent.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use countersteer_cache::wire::{HEAD_WORDS, Head, words};
+
+    /// Head and words of a block that was sent.
+    pub type Sent = (Head, Vec<u32>);
+
+    /// All blocks that arrive until the other end closes.
+    pub fn received(mut stream: UnixStream) -> Vec<Sent> {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let all = words(&bytes);
+        let mut rest = &all[..];
+        let mut found = Vec::new();
+        while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
+            let head = Head::unpack(head).unwrap();
+            let (block, behind) = behind.split_at(head.words as usize);
+            found.push((head, block.to_vec()));
+            rest = behind;
+        }
+        found
+    }
+}

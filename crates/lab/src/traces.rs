@@ -190,7 +190,7 @@ impl Source {
             let words = Arc::clone(words);
             return Block { head, words };
         }
-        // A block that is damaged has nothing to say; who runs the simulation asks for the failure.
+        // A damaged block counts as empty here; the experiment asks for the failure at its end.
         let words = self.file.words(entry).unwrap_or_else(|error| {
             let failure = self.failure.lock();
             let mut failure = failure.unwrap_or_else(PoisonError::into_inner);

@@ -119,7 +119,7 @@ impl Eqp {
             return;
         };
         let ends = [*fast, *slow];
-        // An SF needs both: while threads are too few to get to the slowest type, nobody can be sent there.
+        // An SF needs both: while threads are too few to get to the slowest type, no thread can be sent there.
         let reachable =
             [quota.first(), quota.last()].map(|q| q.is_some_and(|q| *q > 0)) == [true; 2];
         let alive = |id: &ThreadId| view.lives(*id);

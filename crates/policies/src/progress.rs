@@ -34,7 +34,7 @@ impl Progress {
                 .map(|(_, c)| c.value)
                 .reduce(f64::min)
         };
-        // Where nobody stayed, those who just left say how far the others are behind.
+        // Where no thread stayed, those who just left say how far the others are behind.
         let reached = least_of_those_who_ran(true).or_else(|| least_of_those_who_ran(false));
         self.floor = self.floor.max(reached.unwrap_or(0.0));
         let least = self.floor;

@@ -15,7 +15,7 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
 
 /// Runs `policy` on four threads on two big and two small cores; `sf` gives their speed-up factors at a decision. `own` are
-/// the CPUs beyond which a thread lets nobody place it, as the kernel has it. Calls `seen` after each decision.
+/// the CPUs that a thread is allowed, as the kernel has them. Calls `seen` after each decision.
 fn run(
     policy: &str,
     decisions: u32,

@@ -1,13 +1,13 @@
 //! Counts of a thread against programs whose counts are known.
 
-use std::io::Read;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use countersteer_cache::wire::{Decoder, HEAD_WORDS, Head, What, words};
+use countersteer_cache::wire::{Decoder, What};
 
 use super::*;
+use crate::stream::testing::{Sent, received};
 
 const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
 
@@ -122,27 +122,11 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Head and words of a block that was sent.
-type Sent = (Head, Vec<u32>);
-
 /// A thread with a receiver of its stream, which gives heads and words of all blocks in the end.
 fn streamed(name: &str) -> (Vcpu, PathBuf, JoinHandle<Vec<Sent>>) {
     let (mut vcpu, directory) = vcpu(name);
     let listener = UnixListener::bind(directory.join(crate::layout::STREAM_SOCKET)).unwrap();
-    let receiver = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let mut stream = listener.accept().unwrap().0;
-        stream.read_to_end(&mut bytes).unwrap();
-        let all = words(&bytes);
-        let (mut rest, mut found) = (&all[..], Vec::new());
-        while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
-            let head = Head::unpack(head).unwrap();
-            let (block, behind) = behind.split_at(head.words as usize);
-            found.push((head, block.to_vec()));
-            rest = behind;
-        }
-        found
-    });
+    let receiver = std::thread::spawn(move || received(listener.accept().unwrap().0));
     vcpu.connect(&directory, 8).unwrap();
     (vcpu, directory, receiver)
 }

@@ -32,7 +32,8 @@ impl Placer for Ended {
         _: Nanos,
         _: &mut Journal,
     ) -> Result<Observation, EngineError> {
-        let (why, at) = ("on purpose".into(), Nanos::ZERO);
+        let why = "on purpose".into();
+        let at = Nanos::ZERO;
         Err(EngineError::Ended { why, at })
     }
 

@@ -190,11 +190,13 @@ fn in_each_block_of_a_trial_all_is_said_again() {
         confidence: 0.95,
         margin: 0.01,
     };
-    let (trial, control) = (AbTrial::new(plan), Control::default());
+    let trial = AbTrial::new(plan);
+    let control = Control::default();
     let linux = countersteer_policies::parse("linux", &topology()).unwrap();
     let policy = Box::new(SaysOnce(false));
     let mut both = AlternatingPolicies::new(&trial, policy, linux, None, &control);
-    let (mut side, mut begun) = (None, [0, 0]);
+    let mut side = None;
+    let mut begun = [0, 0];
     for ms in 0..200 {
         let placed = decide_at(&mut both, Nanos::from_millis(ms));
         if side.replace(trial.side()) == Some(trial.side()) {

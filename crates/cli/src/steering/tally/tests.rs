@@ -81,7 +81,8 @@ fn what_programs_have_done_that_are_forgotten_is_in_the_sum() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
     let mut tally = Tally::new(&topology, None, None, &Control::default()).forgetful();
-    let (thread, time) = (ThreadId(5), Nanos::from_millis(250));
+    let thread = ThreadId(5);
+    let time = Nanos::from_millis(250);
     let head = Sample::of_thread(thread, CpuId(0), CoreTypeId(0), time, time);
     let seen = [
         Observation {
