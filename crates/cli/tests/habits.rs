@@ -234,7 +234,7 @@ fn try_says_what_to_do_with_three_programs() {
     for word in [
         "aarr",
         "hsf",
-        "best-static (bound)",
+        "best-static (simulator only)",
         "throughput",
         "worst loser",
     ] {
@@ -248,7 +248,10 @@ fn try_says_what_to_do_with_three_programs() {
     );
     assert!(!dir.path().join("gzip.profile.json").exists());
     let json: serde_json::Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
-    assert_eq!(json["rankings"][0]["bounds"][0]["policy"], "best-static");
+    assert_eq!(
+        json["rankings"][0]["simulator_only"][0]["policy"],
+        "best-static"
+    );
     let output = steer(&["try", "true", "--"], dir.path());
     assert_eq!(output.status.code(), Some(2));
 }

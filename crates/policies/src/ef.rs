@@ -7,7 +7,7 @@
 //! Source: "EF-Driven" in PMCTrack, section 4.2.2. `ef=static` is the paper's experiment: overall EFs of programs measured alone,
 //! a mapping that changes only as programs come and go. `ef=model` is what the paper leaves for future work: EFs predicted
 //! from counters of the core type where the thread runs; there is no published result for it. `ef=oracle` knows the EF of
-//! the present phase and is a bound.
+//! the present phase (simulator only).
 //!
 //! Decided here:
 //! - Where static EFs come from: `factors=`, measured by the user; of other programs the engine's forecast of the program alone

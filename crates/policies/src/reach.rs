@@ -16,14 +16,14 @@ struct Reach {
     policy: &'static str,
     apart: Apart,
     /// It reads what only a simulator can know.
-    foresees: bool,
+    simulator_only: bool,
 }
 
-const fn row(policy: &'static str, apart: Apart, foresees: bool) -> Reach {
+const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach {
     Reach {
         policy,
         apart,
-        foresees,
+        simulator_only,
     }
 }
 
@@ -63,10 +63,10 @@ fn pairs(params: &str) -> impl Iterator<Item = (&str, &str)> {
     pairs.map(|(key, value)| (key.trim(), value.trim()))
 }
 
-/// Whether a policy reads what only a simulator knows: the future, or true speed-up factors. It is a bound for others, and none
-/// to use.
+/// Says that a policy reads what only a simulator knows, such as true speed-up factors or forecasts of whole runs. It shows what
+/// that knowledge is worth, cannot run on a machine, and is no upper bound of what others reach.
 #[must_use]
-pub fn is_bound(spec: &str) -> bool {
+pub fn simulator_only(spec: &str) -> bool {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
     let pairs: Vec<(&str, &str)> = pairs(params).collect();
     let has = |wanted: (&str, &str)| pairs.contains(&wanted);
@@ -77,7 +77,7 @@ pub fn is_bound(spec: &str) -> bool {
             .any(|(key, value)| *key == "factors" && !value.is_empty());
     unmeasured
         || pairs.iter().any(|(_, value)| *value == "oracle")
-        || reach(spec).is_some_and(|r| r.foresees)
+        || reach(spec).is_some_and(|r| r.simulator_only)
 }
 
 /// What a policy reads that only a simulator offers, as far as it says so by its parameters, and what a real machine lacks for it.
@@ -124,13 +124,16 @@ mod tests {
     fn who_asks_thread_director_asks_in_vain() {
         for spec in ["hsf:sf=td", "hsf:sf=history, history=td"] {
             assert!(lacking(spec).is_some_and(|why| why.contains("intel_hfi")));
-            assert!(!is_bound(spec), "{spec} knows no more than hardware would");
+            assert!(
+                !simulator_only(spec),
+                "{spec} knows no more than hardware would"
+            );
         }
         assert_eq!(lacking("hsf:sf=history"), None);
     }
 
     #[test]
-    fn oracles_are_bounds_whatever_the_policy() {
+    fn oracles_run_in_simulators_only_whatever_the_policy() {
         for spec in [
             "best-static",
             "ef:ef=oracle",
@@ -142,7 +145,7 @@ mod tests {
             "hsf:sf=oracle",
             "acfs:margin=1,sf=oracle",
         ] {
-            assert!(is_bound(spec), "{spec}");
+            assert!(simulator_only(spec), "{spec}");
         }
         for spec in [
             "linux",
@@ -153,7 +156,7 @@ mod tests {
             "of-another-package",
             "contention:ways=split",
         ] {
-            assert!(!is_bound(spec), "{spec}");
+            assert!(!simulator_only(spec), "{spec}");
         }
     }
 }

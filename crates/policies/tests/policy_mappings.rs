@@ -138,7 +138,7 @@ fn best_static_finds_the_best_aggregate_speed_up() {
     // Four threads are tried in all ways, sixteen by hill climbing; on this engine the answer is to sort by speed-up factor.
     for (name, threads, big) in [("two-big-two-small", 4, 2), ("i9-12900k-8p8e", 16, 8)] {
         let topology = machine(name);
-        let (placement, engine) = first("best-static", &topology, threads, true);
+        let (placement, engine) = first("best-static:objective=asp", &topology, threads, true);
         let mut sfs: Vec<f64> = engine.threads.iter().map(|t| t.sf).collect();
         sfs.sort_by(|a, b| b.total_cmp(a));
         let ideal: f64 = sfs[..big].iter().map(|sf| sf - 1.0).sum();
@@ -162,8 +162,8 @@ fn best_static_finds_the_best_aggregate_speed_up() {
 
 #[test]
 fn best_static_shares_cpus_evenly_when_it_must() {
-    let topology = machine("two-caches");
-    let (_, engine) = first("best-static:objective=ipc", &topology, 8, true);
+    let topology = machine("two-big-two-small");
+    let (_, engine) = first("best-static", &topology, 8, true);
     for cpu in 0..4 {
         assert_eq!(
             engine
@@ -173,6 +173,21 @@ fn best_static_shares_cpus_evenly_when_it_must() {
                 .count(),
             2
         );
+    }
+}
+
+#[test]
+fn best_static_leaves_alone_what_it_predicts_no_gain_for() {
+    // All mappings of one thread per CPU are alike where all cores are.
+    let topology = machine("two-caches");
+    for objective in ["stp", "asp", "ipc"] {
+        let spec = format!("best-static:objective={objective}");
+        let (placement, _) = first(&spec, &topology, 4, true);
+        assert_eq!(targets(&placement, &topology), ["anywhere"; 4], "{spec}");
+        let reason = &placement.threads[0].reason;
+        assert!(reason.rule.contains("Linux decides"), "{reason:?}");
+        let (best, left) = (reason.seen[0].1, reason.seen[1].1);
+        assert!(best < 1.02 * left.max(0.0) + 1e-9, "{reason:?}");
     }
 }
 

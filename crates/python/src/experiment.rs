@@ -252,7 +252,7 @@ impl Comparison {
     /// Policies ranked against `linux`, as `steer compare` prints them.
     fn __str__(&self) -> String {
         let rankings = Ranking::of(&self.runs);
-        let is_ranked = |r: &Ranking| !r.deployable.is_empty() || !r.bounds.is_empty();
+        let is_ranked = |r: &Ranking| !r.deployable.is_empty() || !r.simulator_only.is_empty();
         if rankings.iter().any(is_ranked) {
             return table::ranking(&rankings);
         }

@@ -136,7 +136,7 @@ fn tables(runs: &[CompareRun], verbose: bool) -> String {
     let rankings = Ranking::of(runs);
     let mut places = rankings
         .iter()
-        .flat_map(|r| r.deployable.iter().chain(&r.bounds));
+        .flat_map(|r| r.deployable.iter().chain(&r.simulator_only));
     let ranked = places.next().is_some();
     let mut text = String::new();
     if verbose || !ranked {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use countersteer_model::policy::{Needs, PolicyDef};
-use countersteer_policies::reach::is_bound;
+use countersteer_policies::reach::simulator_only;
 use countersteer_report::table::prose;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ struct Row {
     /// Idea, decisions, when it loses; none for policies of other packages.
     head: Option<String>,
     /// It knows what only a simulator can know.
-    bound: bool,
+    simulator_only: bool,
     params: Vec<Param>,
     needs: Option<NeedsRow>,
 }
@@ -85,7 +85,7 @@ impl From<&PolicyDef> for Row {
             summary: def.summary,
             source: def.source,
             head: countersteer_policies::head(def.name),
-            bound: is_bound(def.name),
+            simulator_only: simulator_only(def.name),
             params: params.collect(),
             needs: needs(def.name),
         }
@@ -166,7 +166,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-const BOUND: &str = "It knows what only a simulator can know: a bound for others, and none to use.";
+const SIMULATOR_ONLY: &str = "It reads what only a simulator can know: it shows what that is worth, and no machine can run it.";
 
 fn describe(row: &Row) -> String {
     let rows = row
@@ -180,8 +180,8 @@ fn describe(row: &Row) -> String {
     };
     let mut text = prose(&format!("{}: {}\n", row.name, row.summary));
     text += &prose(&format!("source: {}\n", row.source));
-    if row.bound {
-        text += &prose(BOUND);
+    if row.simulator_only {
+        text += &prose(SIMULATOR_ONLY);
         text.push('\n');
     }
     if let Some(head) = &row.head {
@@ -212,10 +212,9 @@ fn manual() -> String {
         .collect();
     let mut text = MANUAL.to_owned();
     for row in &rows {
-        let bound = if row.bound { " (bound)" } else { "" };
         let _ = writeln!(
             text,
-            "| `{}`{bound} | {} | {} |",
+            "| `{}` | {} | {} |",
             row.name, row.summary, row.source
         );
     }
@@ -227,8 +226,8 @@ fn manual() -> String {
 
 fn section(text: &mut String, row: &Row) {
     let _ = writeln!(text, "\n## `{}`", row.name);
-    if row.bound {
-        let _ = writeln!(text, "\n**Bound.** {BOUND}");
+    if row.simulator_only {
+        let _ = writeln!(text, "\n**Simulator only.** {SIMULATOR_ONLY}");
     }
     if let Some(head) = &row.head {
         let _ = writeln!(text, "\n{head}");

@@ -149,9 +149,9 @@ fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
         args.policies.clone()
     };
     let useful = |p: &String| p != "linux" && reach::idle_on(p, &machine.topology).is_none();
-    // A bound alone tells of gains that nobody can have.
+    // Policies for simulators alone show gains that no machine can have.
     let mut found: Vec<String> = asked.into_iter().filter(useful).collect();
-    if found.iter().all(|p| reach::is_bound(p)) {
+    if found.iter().all(|p| reach::simulator_only(p)) {
         found.clear();
     }
     found.insert(0, "linux".into());

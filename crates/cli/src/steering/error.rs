@@ -19,7 +19,7 @@ pub enum SteeringError {
         online: CpuSet,
     },
     #[error(
-        "`{policy}` reads what only a simulator knows: use it with `steer sim` or `steer compare`, as a bound"
+        "`{policy}` reads what only a simulator knows: use it with `steer sim` or `steer compare`"
     )]
     BoundPolicy { policy: String },
     #[error(

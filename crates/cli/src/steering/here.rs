@@ -70,7 +70,7 @@ impl Here {
     pub fn policy(&self, spec: &str) -> anyhow::Result<Box<dyn Policy>> {
         let policy = countersteer_policies::parse(spec, &self.topology)?;
         let named = || spec.to_owned();
-        if reach::is_bound(spec) {
+        if reach::simulator_only(spec) {
             return Err(SteeringError::BoundPolicy { policy: named() }.into());
         }
         if let Some(what) = reach::lacking(spec) {

@@ -43,7 +43,7 @@ static KEYS: &[Key] = &[
         get: |shared| json!(shared.policy),
         set: |shared, topology, spec| {
             countersteer_policies::parse(spec, topology).map_err(|e| e.to_string())?;
-            if countersteer_policies::reach::is_bound(spec) {
+            if countersteer_policies::reach::simulator_only(spec) {
                 return Err(format!("only a simulator can run `{spec}`"));
             }
             if let Some(what) = countersteer_policies::reach::lacking(spec) {

@@ -1,12 +1,18 @@
-//! `best-static`: the best mapping of threads to CPUs that a forecast can find, kept as long as the threads stay.
+//! `best-static`: the best fixed mapping (forecast): of the mappings of threads to CPUs that the engine's forecast predicts, the
+//! best, kept as long as the threads stay.
 //!
-//! Idea: an upper bound for what any policy without migrations can reach. Source: the exhaustive static mappings that
-//! CMPSched$im (section 4) and HASS (section 5) compare with.
+//! Idea: what a policy without migrations reaches that knows all programs in advance, as far as the forecast is right. It is no
+//! upper bound: policies that migrate beat it, and so does any whose guess is better than the forecast. Source: the exhaustive
+//! static mappings that CMPSched$im (section 4) and HASS (section 5) compare with.
 //!
 //! Every balanced mapping is predicted, once per class of mappings that differ only in which of several equivalent CPUs,
 //! cores or caches they use. Balanced: no CPU holds two threads more than another that they are allowed on, and no core
 //! holds two while an equal core under the same caches is free. Beyond ten threads, or where there are more mappings than
 //! the budget, hill climbing by moves and swaps from several starts replaces the exhaustive search, and the reason says so.
+//!
+//! Threads are left to Linux unless the mapping is predicted to gain 2 % over that. Linux is predicted by the better of two
+//! forecasts: of the CPUs that it has the threads on now (not of CPUs that this policy chose), and the mean of eight balanced
+//! mappings drawn at random. Where nothing is predicted, the reason says so.
 //!
 //! Assumes: programs behave as their whole-run average, which the engine's forecast predicts; only a simulator forecasts.
 //! Loses: to policies that follow phases or share cores in turns (fairness on unequal cores needs that), and where leaving
@@ -15,7 +21,7 @@
 mod search;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::search::{EXACT, Found, Search, Subject, kinds};
@@ -28,14 +34,14 @@ use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "best-static",
-    summary: "the best fixed mapping that the engine's forecast predicts (simulator only)",
+    summary: "best fixed mapping by the engine's forecast (simulator only)",
     source: "the best static mapping of CMPSched$im, section 4, and HASS, section 5",
     params: &[
         ParamDef {
             key: "objective",
-            default: "asp",
-            prose: "what the mapping is best in: asp (aggregate speed-up), ipc (mean), unfairness (largest over smallest \
-                    slowdown) or edp",
+            default: "stp",
+            prose: "what the mapping is best in: stp (system throughput), asp (aggregate speed-up), ipc (mean), unfairness \
+                    (largest over smallest slowdown) or edp",
         },
         ParamDef {
             key: "budget",
@@ -45,6 +51,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, _| {
         let choices = [
+            ("stp", Objective::Stp),
             ("asp", Objective::Asp),
             ("ipc", Objective::Ipc),
             ("unfairness", Objective::Unfairness),
@@ -55,13 +62,18 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             budget: params.number("budget", 1.0)?,
             allowed: BTreeMap::new(),
             done: false,
+            placed: false,
         }))
     },
 };
 
+/// Predicted gain below which threads are left to Linux: forecasts are not exact.
+const MARGIN: f64 = 0.02;
+
 /// What a mapping is judged by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Objective {
+    Stp,
     Asp,
     Ipc,
     Unfairness,
@@ -71,6 +83,7 @@ enum Objective {
 impl Objective {
     const fn unit(self) -> &'static str {
         match self {
+            Self::Stp => "system throughput of the best mapping with the thread here",
             Self::Asp => "aggregate speed-up of the best mapping with the thread here",
             Self::Ipc => "mean IPC of the best mapping with the thread here",
             Self::Unfairness => "unfairness of the best mapping with the thread here",
@@ -81,7 +94,7 @@ impl Objective {
     /// The value as it is reported.
     fn shown(self, value: f64) -> f64 {
         match self {
-            Self::Asp | Self::Ipc => value,
+            Self::Stp | Self::Asp | Self::Ipc => value,
             Self::Unfairness | Self::Edp => -value,
         }
     }
@@ -102,6 +115,7 @@ impl Objective {
         }
         let programs = || by_program.values();
         let value = match self {
+            Self::Stp => programs().map(|p| 1.0 / p.slowdown).sum(),
             Self::Asp => programs().map(|p| p.over_slow - 1.0).sum(),
             Self::Ipc => {
                 programs().map(|p| p.ipc / p.threads).sum::<f64>()
@@ -120,6 +134,15 @@ impl Objective {
             }
         };
         if value.is_finite() { value } else { f64::MIN }
+    }
+
+    /// Gain of a value over another, as a part of that. Aggregate speed-up counts from -1 for each program.
+    fn gain(self, value: f64, over: f64, programs: usize) -> f64 {
+        let zero = match self {
+            Self::Asp => -(programs as f64),
+            _ => 0.0,
+        };
+        (value - over) / (over - zero).abs()
     }
 }
 
@@ -154,7 +177,7 @@ impl Program {
 
 /// Power of the machine apart from its threads: the package's, and that of cores without thread.
 fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
-    let used: std::collections::BTreeSet<u32> = mapping
+    let used: BTreeSet<u32> = mapping
         .iter()
         .map(|c| topology.cpus[c.index()].core)
         .collect();
@@ -175,6 +198,8 @@ struct BestStatic {
     allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
     /// Every thread was placed.
     done: bool,
+    /// Threads are where this policy put them.
+    placed: bool,
 }
 
 impl BestStatic {
@@ -230,6 +255,10 @@ impl BestStatic {
         Reason::rule(rule)
             .saw("predicted", Some(shown(found.best)))
             .saw("predicted of the worst mapping", Some(shown(found.worst)))
+            .saw(
+                "predicted of leaving threads to Linux",
+                Some(shown(found.left)),
+            )
             .saw("mappings predicted", Some(found.predictions as f64))
             .against(
                 self.objective.unit(),
@@ -238,8 +267,7 @@ impl BestStatic {
     }
 }
 
-fn anywhere(subjects: &[Subject]) -> Placement {
-    let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
+fn anywhere(subjects: &[Subject], reason: &Reason) -> Placement {
     let place = |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
     Placement {
         threads: subjects.iter().map(place).collect(),
@@ -260,13 +288,30 @@ impl Policy for BestStatic {
         let topology = Arc::clone(view.topology);
         let subjects = self.subjects(&topology);
         let Some(forecast) = view.forecast.as_deref_mut().filter(|f| f.predicts()) else {
-            return anywhere(&subjects);
+            self.placed = false;
+            let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
+            return anywhere(&subjects, &reason);
         };
         let budget =
             (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
         let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
-        let found =
-            Search::new(&topology, &subjects, self.objective, budget, forecast).run(&present, rng);
+        let chosen_by_linux = (!self.placed).then_some(present.as_slice());
+        let found = Search::new(&topology, &subjects, self.objective, budget, forecast).run(
+            &present,
+            chosen_by_linux,
+            rng,
+        );
+        let programs: BTreeSet<ProgramId> = subjects.iter().map(|s| s.program).collect();
+        let gain = self.objective.gain(found.best, found.left, programs.len());
+        // What is no number is no gain.
+        self.placed = gain >= MARGIN;
+        if !self.placed {
+            let shown = |value: f64| Some(self.objective.shown(value));
+            let reason = Reason::rule("no mapping is predicted to gain 2 %: Linux decides")
+                .saw("predicted", shown(found.best))
+                .saw("predicted of leaving threads to Linux", shown(found.left));
+            return anywhere(&subjects, &reason);
+        }
         let place = |(row, subject): (usize, &Subject)| {
             let group = topology.group_of(*found.mapping.get(row)?, GroupBy::Cpu)?;
             let reason = self.reason(&found, row, &topology);
@@ -309,5 +354,6 @@ mod tests {
         assert_eq!(value(Objective::Asp, [1.0, 1.0, 2.0]), 1.0);
         assert_eq!(value(Objective::Asp, [2.0, 1.0, 1.0]), 0.0);
         assert_eq!(value(Objective::Unfairness, [2.0, 1.0, 2.0]), -2.0);
+        assert_eq!(value(Objective::Stp, [2.0, 1.0, 2.0]), 1.5);
     }
 }

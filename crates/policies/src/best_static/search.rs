@@ -22,6 +22,8 @@ use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 pub(super) const EXACT: usize = 10;
 /// Starts of the hill climbing.
 const STARTS: usize = 5;
+/// Random balanced mappings that stand for what Linux makes of the threads.
+const SAMPLES: usize = 8;
 /// Up to so many threads all swaps are tried before a climb counts as finished; beyond, a random choice of them.
 const ALL_SWAPS: usize = 64;
 
@@ -39,6 +41,8 @@ pub(super) struct Found {
     pub mapping: Vec<CpuId>,
     pub best: f64,
     pub worst: f64,
+    /// Value of leaving threads to Linux.
+    pub left: f64,
     pub predictions: usize,
     pub exact: bool,
     /// By thread, then by row of [`kinds`]: the best value of a mapping with the thread in that group.
@@ -109,6 +113,7 @@ impl<'a> Search<'a> {
                 mapping: Vec::new(),
                 best: f64::NEG_INFINITY,
                 worst: f64::INFINITY,
+                left: f64::NEG_INFINITY,
                 predictions: 0,
                 exact: false,
                 by_group: vec![vec![f64::NEG_INFINITY; groups.len()]; subjects.len()],
@@ -116,8 +121,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches; `present` says where threads are, so that among equivalent mappings the nearest is taken.
-    pub fn run(mut self, present: &[CpuId], rng: &mut PolicyRng) -> Found {
+    /// Searches; `present` says where threads are, so that among equivalent mappings the nearest is taken. `chosen_by_linux` has
+    /// the same if Linux chose these CPUs.
+    pub fn run(
+        mut self,
+        present: &[CpuId],
+        chosen_by_linux: Option<&[CpuId]>,
+        rng: &mut PolicyRng,
+    ) -> Found {
         match self.exact_bounds() {
             Some((least, most)) => {
                 self.found.exact = true;
@@ -127,8 +138,30 @@ impl<'a> Search<'a> {
             }
             None => self.climb_from_several(rng),
         }
+        self.found.left = self.left_to_linux(chosen_by_linux, rng);
         self.found.mapping = self.tree.nearest(&self.found.mapping, present);
         self.found
+    }
+
+    /// Value of leaving threads to Linux: on the CPUs that it chose if it need not balance them, or on average of balanced
+    /// mappings, whichever is better.
+    fn left_to_linux(&mut self, chosen: Option<&[CpuId]>, rng: &mut PolicyRng) -> f64 {
+        let mut order: Vec<usize> = (0..self.subjects.len()).collect();
+        let mut mean = 0.0;
+        for _ in 0..SAMPLES {
+            shuffle(&mut order, rng);
+            let mapping = self.assign(&order);
+            mean += self.value(&mapping) / SAMPLES as f64;
+        }
+        let most = self.subjects.len().div_ceil(self.topology.cpus.len());
+        let even = |mapping: &&[CpuId]| {
+            let on = |cpu: &CpuId| mapping.iter().filter(|c| *c == cpu).count();
+            mapping.iter().all(|cpu| on(cpu) <= most)
+        };
+        match chosen.filter(even) {
+            Some(chosen) => mean.max(self.value(chosen)),
+            None => mean,
+        }
     }
 
     /// Least and most threads per CPU such that there are mappings, and few enough to predict each.
@@ -196,12 +229,15 @@ impl<'a> Search<'a> {
         ControlFlow::Continue(())
     }
 
+    fn value(&mut self, mapping: &[CpuId]) -> f64 {
+        let predicted = self.forecast.steady_state(&self.ids, mapping);
+        self.objective
+            .value(&predicted, &self.programs, mapping, self.topology)
+    }
+
     /// Predicts a mapping and notes the result.
     fn predict(&mut self, mapping: &[CpuId]) -> f64 {
-        let predicted = self.forecast.steady_state(&self.ids, mapping);
-        let value = self
-            .objective
-            .value(&predicted, &self.programs, mapping, self.topology);
+        let value = self.value(mapping);
         let found = &mut self.found;
         found.predictions += 1;
         if value > found.best || found.mapping.is_empty() {

@@ -1,7 +1,7 @@
 //! The first screen: the best policy, its gain, the programs that lose, and how certain that is.
 //!
 //! Input: rankings of experiments, records. Output: per experiment a sentence, the policies that can be used in per cent of `linux`,
-//! the best bound as a line; then what the words mean.
+//! those that only a simulator can run; then what the words mean.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn unbroken(text: &str) -> String {
 /// Whether there is anything to rank.
 pub(super) fn is_ranked(ranking: &Ranking) -> bool {
     ranking.verdict != Verdict::NoBaseline
-        && !(ranking.deployable.is_empty() && ranking.bounds.is_empty())
+        && !(ranking.deployable.is_empty() && ranking.simulator_only.is_empty())
 }
 
 /// The answer of one experiment.
@@ -47,7 +47,8 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                         th scope="col" { "worst loser" } th.rest scope="col" { "seeds better" } th.rest scope="col" { "energy" }
                     } }
                     tbody {
-                        @for (i, p) in r.deployable.iter().enumerate().filter(|(_, p)| !is_linux(p)) { (row(p, i == 0 && r.verdict == Verdict::Use)) }
+                        @for (i, p) in r.deployable.iter().enumerate().filter(|(_, p)| !is_linux(p)) { (row(p, "", i == 0 && r.verdict == Verdict::Use)) }
+                        @for p in &r.simulator_only { (row(p, " (simulator only)", false)) }
                         tr.zero { th scope="row" { "linux" } td { "0 %" } td { "0 %" } td { "" } td.rest { "" } td.rest { "0 %" } }
                     }
                 }
@@ -56,7 +57,6 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                 "Change against plain linux: " (seeds) "."
                 @if !same.is_empty() { " Exactly as linux here, having nothing to choose: " (same.join(", ")) "." }
                 @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less." }
-                @if let Some(bound) = r.bound_sentence() { " " (unbroken(&bound)) }
             }
         }
     }
@@ -69,7 +69,7 @@ fn is_linux(p: &Ranked) -> bool {
     throughput && zero(p.slowdown) && zero(p.energy) && p.loser.as_ref().is_none_or(|l| l.1 == 0.0)
 }
 
-fn row(p: &Ranked, best: bool) -> Markup {
+fn row(p: &Ranked, note: &str, best: bool) -> Markup {
     let spread = p.throughput.max - p.throughput.min > 0.001;
     let (better, of) = p.better_seeds;
     let loser = match &p.loser {
@@ -78,7 +78,7 @@ fn row(p: &Ranked, best: bool) -> Markup {
     };
     let change = |value: Option<f64>| value.map_or_else(|| "–".into(), percent);
     html! { tr {
-        th scope="row" { (p.policy) }
+        th scope="row" { (p.policy) (note) }
         td class=[best.then_some("best")] { (percent(p.throughput.median)) @if spread { small { (percent(p.throughput.min)) " to " (percent(p.throughput.max)) } } }
         td { (change(p.slowdown)) } td { (loser) } td.rest { (better) " of " (of) } td.rest { (change(p.energy)) }
     } }
@@ -88,7 +88,7 @@ fn row(p: &Ranked, best: bool) -> Markup {
 pub(super) fn meanings(rankings: &[Ranking]) -> Markup {
     let policies: BTreeSet<&str> = rankings
         .iter()
-        .flat_map(|r| r.deployable.iter().chain(&r.bounds))
+        .flat_map(|r| r.deployable.iter().chain(&r.simulator_only))
         .map(|p| p.policy.split(':').next().unwrap_or(&p.policy))
         .collect();
     let summary = |name: &str| countersteer_policies::by_name(name).map(|d| d.summary);

@@ -47,7 +47,11 @@ fn metric(key: &str) -> &'static Metric {
 fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
     let mut best: Option<&Summary<'_>> = None;
     // Bounds need what no real machine has.
-    for s in e.summaries.iter().filter(|s| !reach::is_bound(s.policy)) {
+    for s in e
+        .summaries
+        .iter()
+        .filter(|s| !reach::simulator_only(s.policy))
+    {
         // Of equals, the first stays: an order of the user's own.
         if best.is_none_or(|b| metric.beats(s.spread(metric).median, b.spread(metric).median)) {
             best = Some(s);

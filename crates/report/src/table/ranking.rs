@@ -1,8 +1,8 @@
 //! Policies ranked against Linux: gain, the programs that lose, and how certain that is.
 //!
 //! Input: runs of a comparison. Output: per machine and workload a [`Ranking`] in per cent of `linux`. Each seed is compared with
-//! the same seed of `linux`, so that what chance gives to both falls out. Policies that only a simulator can run are bounds, and
-//! never win.
+//! the same seed of `linux`, so that what chance gives to both falls out. Policies that only a simulator can run are listed
+//! apart, and never win.
 
 use countersteer_policies::reach;
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub struct Ranking {
     /// Policies that can be used, by throughput.
     pub deployable: Vec<Ranked>,
     /// Policies that only a simulator can run, likewise.
-    pub bounds: Vec<Ranked>,
+    pub simulator_only: Vec<Ranked>,
     pub verdict: Verdict,
 }
 
@@ -102,9 +102,10 @@ impl Ranking {
         let ranked: Vec<Ranked> = linux
             .map(|linux| others.filter_map(|s| Ranked::of(s, linux)).collect())
             .unwrap_or_default();
-        let (mut bounds, mut deployable): (Vec<_>, Vec<_>) =
-            ranked.into_iter().partition(|r| reach::is_bound(&r.policy));
-        for list in [&mut bounds, &mut deployable] {
+        let (mut simulator_only, mut deployable): (Vec<_>, Vec<_>) = ranked
+            .into_iter()
+            .partition(|r| reach::simulator_only(&r.policy));
+        for list in [&mut simulator_only, &mut deployable] {
             // Stable: of equals the user's order stays.
             list.sort_by(|a, b| b.throughput.median.total_cmp(&a.throughput.median));
         }
@@ -121,7 +122,7 @@ impl Ranking {
             workload: rivals.first().map_or("", |s| s.workload).into(),
             seeds: linux.map_or(0, |s| s.runs.len()),
             deployable,
-            bounds,
+            simulator_only,
             verdict,
         }
     }
@@ -200,17 +201,6 @@ impl Ranking {
             1 => "; one other does as well".into(),
             n => format!("; {n} others do as well"),
         }
-    }
-
-    /// How far the best bound gets, as a sentence; none without bounds.
-    #[must_use]
-    pub fn bound_sentence(&self) -> Option<String> {
-        let bound = self.bounds.first()?;
-        Some(format!(
-            "Bound: {}, which foresees what no real machine can, reaches {} throughput.",
-            bound.policy,
-            percent(bound.throughput.median)
-        ))
     }
 }
 
@@ -407,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_never_wins() {
+    fn what_only_a_simulator_can_run_never_wins() {
         let r = ranking(&[
             LINUX,
             ("best-static", [[1.0, 1.0], [1.0, 1.0]]),
@@ -422,7 +412,7 @@ mod tests {
             "{}",
             r.sentence()
         );
-        assert!(r.bound_sentence().unwrap().contains("best-static"));
+        assert_eq!(r.simulator_only[0].policy, "best-static");
     }
 
     #[test]

@@ -47,11 +47,8 @@ pub fn ranking(rankings: &[Ranking]) -> String {
             "{} on {}: change against linux, {} {seeds}\n",
             r.workload, r.machine, r.seeds
         );
-        if !r.deployable.is_empty() || !r.bounds.is_empty() {
+        if !r.deployable.is_empty() || !r.simulator_only.is_empty() {
             text += &ranked(r);
-        }
-        if let Some(bound) = r.bound_sentence() {
-            text += &(prose(&bound) + "\n");
         }
         text += &(prose(&r.sentence()) + "\n");
     }
@@ -70,14 +67,14 @@ fn ranked(r: &Ranking) -> String {
     ];
     table.set_header(head.map(bold));
     let change = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
-    let row = |p: &Ranked, bound: &str| {
+    let row = |p: &Ranked, note: &str| {
         let (better, of) = p.better_seeds;
         let loser = match &p.loser {
             Some((name, lost)) if *lost < 0.0 => format!("{name} {}", percent(*lost)),
             _ => "none".into(),
         };
         [
-            format!("{}{bound}", p.policy),
+            format!("{}{note}", p.policy),
             percent(p.throughput.median),
             change(p.slowdown),
             loser,
@@ -88,8 +85,8 @@ fn ranked(r: &Ranking) -> String {
     for p in &r.deployable {
         table.add_row(row(p, ""));
     }
-    for p in &r.bounds {
-        table.add_row(row(p, " (bound)"));
+    for p in &r.simulator_only {
+        table.add_row(row(p, " (simulator only)"));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

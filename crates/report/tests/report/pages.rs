@@ -299,7 +299,7 @@ fn equal_cores_are_led_by_throughput() {
 }
 
 #[test]
-fn the_first_screen_ranks_what_can_be_used_and_bounds_never_win() {
+fn the_first_screen_ranks_what_can_be_used_and_simulator_only_policies_never_win() {
     let named = ["linux", "aarr", "best-static"];
     let mut all = Vec::new();
     for (record, policy) in records(Detail::Scores).into_iter().zip(named) {
@@ -313,7 +313,7 @@ fn the_first_screen_ranks_what_can_be_used_and_bounds_never_win() {
     for word in [
         "mean slowdown",
         "worst loser",
-        "Bound: best-static",
+        "best-static (simulator only)",
         "equal shares of every core type",
     ] {
         assert!(front.contains(word), "{word}: {front}");

@@ -28,7 +28,7 @@ const BEST: &str = "best-static";
 pub fn run() -> Result<(), Box<dyn Error>> {
     println!(
         "\n### Random mixes of recorded programs: STP over that of `linux`\n\n\
-         Part is the gain over that of `best-static` (a bound: it knows programs in advance), medians.\n\n\
+         Part is the gain over that of `best-static` (the best fixed mapping by the simulator's own forecast), medians.\n\n\
          | machine | programs | mixes | policy | worst | median | mean | best | above linux | part |\n\
          |---|---|---|---|---|---|---|---|---|---|"
     );
@@ -70,7 +70,7 @@ fn one(name: &str, programs: usize, mixes: u64) -> Result<(), Box<dyn Error>> {
             .map(|(stp, linux)| stp / linux - 1.0)
             .collect())
     };
-    let bound = median(&gains(BEST)?);
+    let best = median(&gains(BEST)?);
     for policy in POLICIES {
         let mut values = gains(policy)?;
         values.sort_by(f64::total_cmp);
@@ -88,7 +88,7 @@ fn one(name: &str, programs: usize, mixes: u64) -> Result<(), Box<dyn Error>> {
         println!(
             "| {name} | {programs} | {mixes} | `{policy}` | {shown} | {:.0} % | {:.2} |",
             above * 100.0,
-            median(&values) / bound
+            median(&values) / best
         );
     }
     Ok(())
