@@ -33,6 +33,9 @@ pub struct ProgramOutcome {
     pub alone_slow_s: f64,
     /// Instructions retired, unfinished runs included.
     pub instructions: f64,
+    /// Instructions of one whole run; 0 where they are unknown, and finished runs alone are counted as work.
+    #[serde(default)]
+    pub run_instructions: f64,
     /// Cycles while not halted.
     pub cycles: f64,
     /// Where the run was sampled.
@@ -99,8 +102,13 @@ pub struct Score {
     pub jain: f64,
     /// Mean over programs of instructions per cycle.
     pub ipc: f64,
-    /// Energy of the whole machine over the experiment.
+    /// Energy of the whole machine over the experiment, whose work differs between policies.
     pub energy_j: f64,
+    /// Energy of the whole machine per instruction of all programs; 0 where either is unknown.
+    pub energy_per_instruction_nj: f64,
+    /// Energy of the whole machine per completed run: over the number of programs times the geometric mean of their runs, so that
+    /// a mix shifted to programs with cheap instructions gains nothing. 0 where energy or a program's runs are unknown.
+    pub energy_per_run_j: f64,
     /// Energy per 1e9 instructions times time per 1e9 instructions: it does not depend on how much work the experiment held.
     pub edp_js: f64,
     /// Moves of threads between CPUs.
@@ -138,15 +146,33 @@ impl Score {
             },
             ipc: sum(|p| p.ipc) / n,
             energy_j: outcome.energy_j,
-            edp_js: if giga > 0.0 {
-                outcome.energy_j / giga * (outcome.elapsed_s / giga)
-            } else {
-                0.0
-            },
+            energy_per_instruction_nj: per(outcome.energy_j, giga),
+            energy_per_run_j: per(outcome.energy_j, runs(outcome)),
+            edp_js: per(outcome.energy_j, giga) * per(outcome.elapsed_s, giga),
             migrations: outcome.migrations,
             programs,
         }
     }
+}
+
+/// A quantity per unit of work; 0 without work.
+fn per(quantity: f64, work: f64) -> f64 {
+    if work > 0.0 { quantity / work } else { 0.0 }
+}
+
+/// Runs of all programs: their number times the geometric mean of the programs' runs, unfinished ones in part where their length is
+/// known.
+fn runs(outcome: &Outcome) -> f64 {
+    let runs = |p: &ProgramOutcome| {
+        if p.run_instructions > 0.0 {
+            p.instructions / p.run_instructions
+        } else {
+            p.completions_s.len() as f64
+        }
+    };
+    let n = outcome.programs.len() as f64;
+    let logs: f64 = outcome.programs.iter().map(|p| runs(p).ln()).sum();
+    n * (logs / n.max(1.0)).exp()
 }
 
 /// The weight of a nice value over that of 0: a quarter more per step, as in the kernel's table.
@@ -207,6 +233,7 @@ mod tests {
             alone_fast_s: 1.0,
             alone_slow_s: 4.0,
             instructions: 1e9,
+            run_instructions: 0.0,
             cycles: 5e8,
             sampled: None,
         }
@@ -235,7 +262,30 @@ mod tests {
         assert_eq!(score.unfairness, score.weighted_unfairness);
         assert!((score.jain - 0.5625 / (2.0 * 0.3125)).abs() < 1e-12);
         assert!((score.ipc - 2.0).abs() < 1e-12);
+        assert!((score.energy_per_instruction_nj - 5.0).abs() < 1e-12);
         assert!((score.edp_js - 5.0 * 2.5).abs() < 1e-12);
+        let runs = 2.0 * 2.0f64.sqrt();
+        assert!((score.energy_per_run_j - 10.0 / runs).abs() < 1e-12);
+    }
+
+    #[test]
+    fn energy_per_run_counts_unfinished_runs_in_part_and_no_program_more_than_another() {
+        let energy_j = |runs: [f64; 2]| {
+            let program = |runs| ProgramOutcome {
+                instructions: runs * 4e9,
+                run_instructions: 4e9,
+                ..program(&[])
+            };
+            let outcome = Outcome {
+                programs: runs.map(program).into(),
+                energy_j: 12.0,
+                ..Outcome::default()
+            };
+            Score::of(&outcome).energy_per_run_j
+        };
+        assert!((energy_j([1.5, 1.5]) - 4.0).abs() < 1e-12);
+        assert!((energy_j([0.5, 4.5]) - 4.0).abs() < 1e-12);
+        assert_eq!(energy_j([0.0, 4.5]), 0.0);
     }
 
     #[test]

@@ -158,6 +158,7 @@ impl Tally {
             alone_fast_s: 0.0,
             alone_slow_s: 0.0,
             instructions: p.instructions,
+            run_instructions: 0.0,
             cycles: p.cycles,
             sampled: None,
         });

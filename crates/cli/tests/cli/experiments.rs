@@ -88,6 +88,8 @@ fn the_same_comparison_gives_the_same_bytes_on_one_and_two_workers() {
         "jain",
         "ipc",
         "energy_j",
+        "energy_per_instruction_nj",
+        "energy_per_run_j",
     ] {
         assert!(!value["runs"][0][key].is_null(), "{key}");
     }

@@ -238,7 +238,7 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
         ("asp", score.asp),
         ("stp", score.stp),
         ("unfairness", score.unfairness),
-        ("energy_j", score.energy_j),
+        ("energy_per_instruction_nj", score.energy_per_instruction_nj),
         ("power_w", score.energy_j / finished.elapsed_s),
         ("time_s", finished.elapsed_s),
         ("edp", score.edp_js),

@@ -54,7 +54,10 @@ pub const MEASURES: &[Measure] = &[
         "system throughput: sum over programs of time alone over time in the mix",
     ),
     measure("unfairness", "largest over smallest slow-down"),
-    measure("energy_j", "energy of the machine"),
+    measure(
+        "energy_per_instruction_nj",
+        "energy of the machine over the instructions of all programs",
+    ),
     measure("power_w", "energy over time"),
     measure(
         "time_s",

@@ -44,12 +44,12 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                 table.ranks {
                     thead { tr {
                         th.text scope="col" { "policy" } th scope="col" { "throughput" } th scope="col" { "mean slowdown" }
-                        th scope="col" { "worst loser" } th.rest scope="col" { "seeds better" } th.rest scope="col" { "energy" }
+                        th scope="col" { "worst loser" } th.rest scope="col" { "seeds better" } th.rest scope="col" { "energy per instruction" } th.rest scope="col" { "per run" }
                     } }
                     tbody {
                         @for (i, p) in r.deployable.iter().enumerate().filter(|(_, p)| !is_linux(p)) { (row(p, "", i == 0 && r.verdict == Verdict::Use)) }
                         @for p in &r.simulator_only { (row(p, " (simulator only)", false)) }
-                        tr.zero { th scope="row" { "linux" } td { "0 %" } td { "0 %" } td { "" } td.rest { "" } td.rest { "0 %" } }
+                        tr.zero { th scope="row" { "linux" } td { "0 %" } td { "0 %" } td { "" } td.rest { "" } td.rest { "0 %" } td.rest { "0 %" } }
                     }
                 }
             }
@@ -66,7 +66,10 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
 fn is_linux(p: &Ranked) -> bool {
     let zero = |value: Option<f64>| value.is_none_or(|v| v == 0.0);
     let throughput = (p.throughput.min, p.throughput.max) == (0.0, 0.0);
-    throughput && zero(p.slowdown) && zero(p.energy) && p.loser.as_ref().is_none_or(|l| l.1 == 0.0)
+    throughput
+        && zero(p.slowdown)
+        && zero(p.energy_per_run)
+        && p.loser.as_ref().is_none_or(|l| l.1 == 0.0)
 }
 
 fn row(p: &Ranked, note: &str, best: bool) -> Markup {
@@ -80,7 +83,7 @@ fn row(p: &Ranked, note: &str, best: bool) -> Markup {
     html! { tr {
         th scope="row" { (p.policy) (note) }
         td class=[best.then_some("best")] { (percent(p.throughput.median)) @if spread { small { (percent(p.throughput.min)) " to " (percent(p.throughput.max)) } } }
-        td { (change(p.slowdown)) } td { (loser) } td.rest { (better) " of " (of) } td.rest { (change(p.energy)) }
+        td { (change(p.slowdown)) } td { (loser) } td.rest { (better) " of " (of) } td.rest { (change(p.energy_per_instruction)) } td.rest { (change(p.energy_per_run)) }
     } }
 }
 
@@ -96,6 +99,7 @@ pub(super) fn meanings(rankings: &[Ranking]) -> Markup {
         dl.meanings {
             dt { "throughput" } dd { "work done per second, each program weighed by its speed alone (STP); more is better" }
             dt { "mean slowdown" } dd { "how many times as long programs take as alone (ANTT); less is better" }
+            dt { "energy per instruction, per run" } dd { "energy of the whole machine over the work done; the total is no measure, since runs of different policies hold different work; less is better" }
             dt { "worst loser" } dd { "the program whose speed falls most" }
             @for name in policies { @if let Some(words) = summary(name) { dt { (name) } dd { (words) } } }
         }

@@ -250,7 +250,7 @@ pub(super) fn words() -> Markup {
         "how many times as fast a program is on the fastest core type as on the slowest; simulated ones of recorded programs are to be multiplied by {} to {} (nine programs in ten, {})",
         sf.low, sf.high, sf.on
     );
-    let words: [(&str, &str); 7] = [
+    let words: [(&str, &str); 9] = [
         ("speed-up factor", &sf),
         (
             "slowdown",
@@ -268,6 +268,14 @@ pub(super) fn words() -> Markup {
         (
             "unfairness",
             "largest slowdown over the smallest; 1 is fair",
+        ),
+        (
+            "nJ/instruction",
+            "energy of the whole machine over the instructions of all programs",
+        ),
+        (
+            "J/run",
+            "energy of the whole machine over completed runs (number of programs times the geometric mean of their runs)",
         ),
         (
             "EDP",

@@ -175,7 +175,12 @@ fn others(e: &Experiment<'_>) -> Markup {
     };
     let list = [
         (said("unfairness", "Fairest"), "unfairness ", ""),
-        (said("energy_j", "Least energy"), "", " J"),
+        (
+            said("energy_per_instruction_nj", "Least energy per instruction"),
+            "",
+            " nJ",
+        ),
+        (said("energy_per_run_j", "Least energy per run"), "", " J"),
         (said("edp_js", "Best energy-delay product"), "", " Js"),
     ];
     html! {

@@ -19,7 +19,7 @@ type Figure<T> = (&'static str, fn(&T) -> f64);
 /// None that is known: all columns have as many rows as there are runs.
 pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let mut columns = names(runs);
-    let scores: [Figure<CompareRun>; 9] = [
+    let scores: [Figure<CompareRun>; 11] = [
         ("asp", |r| r.asp),
         ("stp", |r| r.stp),
         ("antt", |r| r.antt),
@@ -28,6 +28,8 @@ pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
         ("jain", |r| r.jain),
         ("ipc", |r| r.ipc),
         ("energy_j", |r| r.energy_j),
+        ("energy_per_instruction_nj", |r| r.energy_per_instruction_nj),
+        ("energy_per_run_j", |r| r.energy_per_run_j),
         ("edp_js", |r| r.edp_js),
     ];
     columns.extend(scores.map(|(name, score)| (name, floats(runs.iter().map(score)))));

@@ -41,7 +41,14 @@ pub struct CompareRun {
     pub jain: f64,
     /// Mean instructions per cycle.
     pub ipc: f64,
+    /// Energy of the whole machine over the experiment, whose work differs between policies: no measure of thrift.
     pub energy_j: f64,
+    /// Energy of the whole machine per instruction.
+    #[serde(default)]
+    pub energy_per_instruction_nj: f64,
+    /// Energy of the whole machine per completed run, of which each program has the same weight.
+    #[serde(default)]
+    pub energy_per_run_j: f64,
     /// Energy-delay product per 1e18 instructions squared.
     pub edp_js: f64,
     /// Moves of threads between CPUs.
@@ -113,6 +120,8 @@ impl CompareRun {
             jain: score.jain,
             ipc: score.ipc,
             energy_j: score.energy_j,
+            energy_per_instruction_nj: score.energy_per_instruction_nj,
+            energy_per_run_j: score.energy_per_run_j,
             edp_js: score.edp_js,
             migrations: score.migrations,
             programs: (score.programs.iter())

@@ -41,8 +41,10 @@ pub struct Ranked {
     pub loser: Option<(String, f64)>,
     /// The program that gained most.
     pub winner: Option<(String, f64)>,
-    /// Of the machine's energy over the run.
-    pub energy: Option<f64>,
+    /// Of the machine's energy per instruction.
+    pub energy_per_instruction: Option<f64>,
+    /// Of the machine's energy per completed run, each program with the same weight.
+    pub energy_per_run: Option<f64>,
     /// Seeds in which throughput was above that of `linux`, of so many.
     pub better_seeds: (usize, usize),
 }
@@ -235,13 +237,8 @@ impl Ranked {
             slowdown: median(ratio(|r| r.antt)),
             loser: programs.iter().min_by(by_speed).cloned(),
             winner: programs.iter().max_by(by_speed).cloned(),
-            energy: median(ratio(|r| {
-                if r.energy_j > 0.0 {
-                    r.energy_j
-                } else {
-                    f64::NAN
-                }
-            })),
+            energy_per_instruction: median(ratio(|r| measured(r.energy_per_instruction_nj))),
+            energy_per_run: median(ratio(|r| measured(r.energy_per_run_j))),
         })
     }
 
@@ -268,6 +265,11 @@ impl Ranked {
             _ => "no program loses".into(),
         }
     }
+}
+
+/// A figure that is never 0 where it was measured.
+fn measured(value: f64) -> f64 {
+    if value > 0.0 { value } else { f64::NAN }
 }
 
 /// The policy with the lowest mean slowdown among those that cost hardly any throughput, if that is worth it.
@@ -362,6 +364,8 @@ mod tests {
             jain: 1.0,
             ipc: 1.0,
             energy_j: 10.0,
+            energy_per_instruction_nj: 1.0,
+            energy_per_run_j: 5.0,
             edp_js: 1.0,
             migrations: 0,
             programs,

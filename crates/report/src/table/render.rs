@@ -63,7 +63,7 @@ fn ranked(r: &Ranking) -> String {
         "mean slowdown",
         "worst loser",
         "seeds better",
-        "energy",
+        "energy/instruction",
     ];
     table.set_header(head.map(bold));
     let change = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
@@ -79,7 +79,7 @@ fn ranked(r: &Ranking) -> String {
             change(p.slowdown),
             loser,
             format!("{better} of {of}"),
-            change(p.energy),
+            change(p.energy_per_instruction),
         ]
     };
     for p in &r.deployable {
@@ -186,7 +186,7 @@ pub fn markdown(runs: &[CompareRun]) -> String {
 #[must_use]
 pub fn csv(runs: &[CompareRun]) -> String {
     let mut text = String::from(
-        "machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations,weighted_unfairness\n",
+        "machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations,weighted_unfairness,energy_per_instruction_nj,energy_per_run_j\n",
     );
     for r in runs {
         let names = [&r.machine, &r.workload, &r.policy]
@@ -195,7 +195,7 @@ pub fn csv(runs: &[CompareRun]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{names},{},{},{},{},{},{},{},{},{},{},{}",
+            "{names},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             r.seed,
             r.asp,
             r.stp,
@@ -206,7 +206,9 @@ pub fn csv(runs: &[CompareRun]) -> String {
             r.energy_j,
             r.edp_js,
             r.migrations,
-            r.weighted_unfairness
+            r.weighted_unfairness,
+            r.energy_per_instruction_nj,
+            r.energy_per_run_j
         );
     }
     text

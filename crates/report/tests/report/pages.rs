@@ -140,7 +140,7 @@ fn a_run_on_a_real_machine_is_shown_by_what_is_known() {
         "NaN",
         "id=\"e0-slowdowns\"",
         "<h4>ASP</h4>",
-        "<h4>energy (J)</h4>",
+        "<h4>nJ/instruction</h4>",
         "The same inputs",
     ] {
         assert!(!html.contains(part), "{part}");

@@ -242,6 +242,7 @@ impl Room {
                 alone_fast_s: t.kind.4 / t.kind.1,
                 alone_slow_s: t.kind.4 / t.kind.2,
                 instructions: t.instructions,
+                run_instructions: t.kind.4 * 1e9,
                 cycles: t.cycles,
                 sampled: None,
             });

@@ -80,6 +80,7 @@ impl Simulation {
             alone_fast_s,
             alone_slow_s,
             instructions,
+            run_instructions: program.instructions(),
             cycles,
             sampled,
         }

@@ -102,6 +102,11 @@ impl Program {
         }
     }
 
+    /// Instructions of a whole run by all threads.
+    pub fn instructions(&self) -> f64 {
+        self.instructions
+    }
+
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> + use<> {
         let first = self.first.0;
         (first..first + self.work.len() as u32).map(ThreadId)
