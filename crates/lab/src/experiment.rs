@@ -21,6 +21,7 @@ use countersteer_sim::progress::ProgressConfig;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::alone;
 use crate::error::{Kind, failure};
 pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
@@ -277,7 +278,10 @@ impl Experiment {
         if let Some(why) = self.workload.traces.failure() {
             return Err(failure(Kind::BadInput, why));
         }
-        let outcome = simulation.outcome();
+        let mut outcome = simulation.outcome();
+        if self.options.fidelity != Fidelity::Analytic {
+            alone::simulate(self, &plan, &mut outcome)?;
+        }
         let score = Score::of(&outcome);
         let record = collector.map(|c| c.finish(&outcome));
         Ok(Finished {
@@ -289,7 +293,11 @@ impl Experiment {
     }
 
     /// The simulation, before its first step.
-    fn simulation(&self, plan: &Plan, onlooker: &Onlooker<'_>) -> anyhow::Result<Simulation> {
+    pub(crate) fn simulation(
+        &self,
+        plan: &Plan,
+        onlooker: &Onlooker<'_>,
+    ) -> anyhow::Result<Simulation> {
         let options = &self.options;
         let spans = onlooker.spans || self.detail == Some(Detail::Everything);
         let config = options.config(self.seed, spans);
@@ -330,7 +338,7 @@ impl Experiment {
         )
     }
 
-    fn period(&self) -> Nanos {
+    pub(crate) fn period(&self) -> Nanos {
         Nanos::from_secs_f64(self.options.period_ms * 1e-3)
     }
 

@@ -272,6 +272,7 @@ impl Grid {
             programs: (1..=mixes.programs).map(draw).collect(),
             profiles: BTreeMap::new(),
             traces: Traces::default(),
+            alone: Arc::default(),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+mod alone;
 pub mod blame;
 pub mod company;
 pub mod error;

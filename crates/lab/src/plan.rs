@@ -15,6 +15,7 @@ use countersteer_sim::engine::{Plan, PlannedProgram};
 use countersteer_sim::progress::Traces;
 use serde::{Deserialize, Serialize};
 
+use crate::alone::TimesAlone;
 use crate::error::{Kind, failure};
 use crate::library::{self, Text};
 use crate::traces;
@@ -31,6 +32,8 @@ pub struct Loaded {
     pub profiles: BTreeMap<String, String>,
     /// Of the programs that have one.
     pub traces: Traces,
+    /// Of programs that were simulated alone, shared by clones.
+    pub alone: Arc<TimesAlone>,
 }
 
 impl Loaded {
@@ -171,6 +174,7 @@ fn load_text(
         programs: Vec::new(),
         profiles: BTreeMap::new(),
         traces: Traces::default(),
+        alone: Arc::default(),
     };
     for program in workload.program {
         let source = source(&loaded.text, &program)?;

@@ -74,3 +74,27 @@ fn a_damaged_trace_is_an_error_of_the_simulation() {
     let failure = error.downcast_ref::<Failure>().unwrap();
     assert_eq!(failure.kind, Kind::BadInput);
 }
+
+#[test]
+fn a_traced_program_is_no_faster_beside_others_than_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    record(&directory.path().join("p.trace"));
+    let workload = directory.path().join("three.toml");
+    let program = "[[program]]\nprofile = \"p.trace\"\n";
+    for (copies, rounds) in [(1, 1), (1, 6), (3, 3)] {
+        let text = format!("title = \"copies\"\n{program}copies = {copies}\n");
+        std::fs::write(&workload, text).unwrap();
+        let workload = workload.display().to_string();
+        let mut experiment = Experiment::named("core2-quad", &workload, "linux").unwrap();
+        experiment.options.rounds = rounds;
+        experiment.options.fidelity = Fidelity::Traced;
+        for program in experiment.run().unwrap().score.programs {
+            let slowdown = program.slowdown;
+            assert!(
+                slowdown > 0.99,
+                "{copies} copies, {rounds} rounds: {slowdown}"
+            );
+            assert!(copies > 1 || slowdown < 1.01, "{rounds} rounds: {slowdown}");
+        }
+    }
+}

@@ -14,6 +14,25 @@ use crate::progress::{ModelId, ProgressModel};
 /// Shares of a thread's work below which it is done: sums of parts are rounded.
 const DONE_SHARE: f64 = 1e-9;
 
+/// CPUs, of one core type or of all, in the order in which threads of a program alone get them: a core each before SMT siblings, fast
+/// types before slow ones, and caches in turn.
+#[must_use]
+pub fn cpus_alone(topology: &Topology, only: Option<CoreTypeId>) -> Vec<CpuId> {
+    let mut seen = vec![0u32; topology.caches.len()];
+    let mut cpus: Vec<_> = topology
+        .cpus
+        .iter()
+        .filter(|cpu| only.is_none_or(|wanted| cpu.core_type == wanted))
+        .map(|cpu| {
+            let llc = &mut seen[topology.llc_of(cpu.id).index()];
+            *llc += 1;
+            (cpu.thread, cpu.core_type, *llc, cpu.id)
+        })
+        .collect();
+    cpus.sort_unstable();
+    cpus.into_iter().map(|(.., cpu)| cpu).collect()
+}
+
 /// What a program's time alone is made of.
 pub(super) struct Alone<'a> {
     topology: &'a Topology,
@@ -27,32 +46,13 @@ impl<'a> Alone<'a> {
 
     /// Seconds of one run on the whole machine, fast cores first.
     pub fn fast_s(&self, program: &Program) -> f64 {
-        self.seconds(program, &self.cpus(None))
+        self.seconds(program, &cpus_alone(self.topology, None))
     }
 
     /// Seconds of one run on the cores of the slowest type only.
     pub fn slow_s(&self, program: &Program) -> f64 {
         let (_, slow) = self.topology.extremes();
-        self.seconds(program, &self.cpus(Some(slow)))
-    }
-
-    /// CPUs in the order in which threads get them: a core each before SMT siblings, fast types before slow ones, and caches
-    /// in turn.
-    fn cpus(&self, only: Option<CoreTypeId>) -> Vec<CpuId> {
-        let mut seen = vec![0u32; self.topology.caches.len()];
-        let mut cpus: Vec<_> = self
-            .topology
-            .cpus
-            .iter()
-            .filter(|cpu| only.is_none_or(|wanted| cpu.core_type == wanted))
-            .map(|cpu| {
-                let llc = &mut seen[self.topology.llc_of(cpu.id).index()];
-                *llc += 1;
-                (cpu.thread, cpu.core_type, *llc, cpu.id)
-            })
-            .collect();
-        cpus.sort_unstable();
-        cpus.into_iter().map(|(.., cpu)| cpu).collect()
+        self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
 
     fn seconds(&self, program: &Program, cpus: &[CpuId]) -> f64 {

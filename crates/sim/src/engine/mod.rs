@@ -30,6 +30,7 @@ use countersteer_model::profile::Profile;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
+pub use self::alone::cpus_alone;
 use self::frequency::Clocks;
 pub use self::outcome::ProgramUsage;
 use self::pmu::Pmu;
