@@ -15,6 +15,7 @@
 
 mod alone;
 pub mod blame;
+pub mod bound;
 pub mod company;
 pub mod error;
 pub mod experiment;

@@ -26,6 +26,9 @@ pub struct ProgramOutcome {
     pub nice: i8,
     /// Length of each finished run.
     pub completions_s: Vec<f64>,
+    /// Runs done, the unfinished one by the part of its time alone that is behind it; absent where nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<f64>,
     /// One run alone with all its threads on the whole machine, fast cores first; 0 where nobody knows, and scores that need
     /// it are no numbers.
     pub alone_fast_s: f64,
@@ -91,6 +94,11 @@ pub struct Score {
     pub asp: f64,
     /// System throughput: sum of `1 / slowdown`.
     pub stp: f64,
+    /// System throughput sustained over the whole experiment: sum of runs done per second times the time alone. Unlike `stp`,
+    /// which goes by geometric means of finished runs, it does not grow where runs differ in length; an upper bound holds for
+    /// it. Absent where nothing tells how far unfinished runs are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sustained_stp: Option<f64>,
     /// Average normalised turnaround time: mean slowdown.
     pub antt: f64,
     /// Largest over smallest slowdown; 1 is fair.
@@ -132,10 +140,18 @@ impl Score {
         let squares = sum(|p| p.slowdown.powi(-2));
         let weighted = programs.iter().zip(&outcome.programs);
         let weighted = weighted.map(|(score, p)| score.slowdown * nice_weight(p.nice));
+        let done = outcome
+            .programs
+            .iter()
+            .map(|p| Some(p.runs? * p.alone_fast_s));
+        let done = done.sum::<Option<f64>>();
         let giga = outcome.programs.iter().map(|p| p.instructions).sum::<f64>() * 1e-9;
         Self {
             asp: sum(|p| p.alone_slow_s / p.completion_s - 1.0),
             stp: speeds,
+            sustained_stp: done
+                .map(|seconds| seconds / outcome.elapsed_s)
+                .filter(|stp| stp.is_finite()),
             antt: sum(|p| p.slowdown) / n,
             unfairness: most_over_least(programs.iter().map(|p| p.slowdown)),
             weighted_unfairness: most_over_least(weighted),
@@ -230,6 +246,7 @@ mod tests {
             name: "p".into(),
             nice: 0,
             completions_s: completions_s.to_vec(),
+            runs: Some(completions_s.len() as f64 + 0.5),
             alone_fast_s: 1.0,
             alone_slow_s: 4.0,
             instructions: 1e9,
@@ -257,6 +274,8 @@ mod tests {
         );
         assert!((score.asp - 1.0).abs() < 1e-12);
         assert!((score.stp - 0.75).abs() < 1e-12);
+        // 2.5 and 1.5 runs of a second each in five.
+        assert!((score.sustained_stp.unwrap() - 0.8).abs() < 1e-12);
         assert!((score.antt - 3.0).abs() < 1e-12);
         assert!((score.unfairness - 2.0).abs() < 1e-12);
         assert_eq!(score.unfairness, score.weighted_unfairness);

@@ -158,6 +158,12 @@ impl Workload {
 
 #[pymethods]
 impl Experiment {
+    /// An upper bound: the system throughput (`sustained_stp` of a comparison's JSON) that no policy sustains more of on this machine with
+    /// this workload; None where nothing bounds it.
+    fn bound(&self) -> PyResult<Option<f64>> {
+        lab::bound::sustained_stp(&self.experiment).map_err(raised)
+    }
+
     /// `options` are those of the simulation: `period_ms`, `rounds`, `max_seconds`, `kernel`, `counter_noise`, ...
     #[new]
     #[pyo3(signature = (machine, workload, policy, seed = 1, *, record = false, **options))]

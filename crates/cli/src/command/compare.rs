@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment};
+use countersteer_lab::{Experiment, Finished, Loaded, Sweep, bound, experiment};
 use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::record::Detail;
@@ -54,6 +54,9 @@ pub struct Args {
     /// Worker threads; as many as CPUs when 0. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
+    /// Also an upper bound that no policy exceeds, and how near the best one comes to it
+    #[arg(long)]
+    bound: bool,
     /// Every score with its range over seeds, instead of changes against linux
     #[arg(long, short_alias = 'v')]
     verbose: bool,
@@ -94,11 +97,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let finished = finished?;
     warn_of_cut(&finished);
-    let runs: Vec<CompareRun> = experiments
+    let mut runs: Vec<CompareRun> = experiments
         .iter()
         .zip(&finished)
         .map(|(e, f)| e.scored(f))
         .collect();
+    if args.bound {
+        pool.install(|| bound::attach(&experiments, &finished, &mut runs))?;
+        warn_of_unbounded(&runs);
+    }
     if let Some(path) = &args.report {
         report(path, &sweep, &runs, &finished)?;
     }
@@ -110,6 +117,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return print(&table::csv(&runs));
     }
     print(&tables(&runs, args.verbose))
+}
+
+/// Says for which runs no bound holds.
+fn warn_of_unbounded(runs: &[CompareRun]) {
+    let without = runs.iter().filter(|run| run.bound_stp.is_none()).count();
+    if without > 0 {
+        eprintln!(
+            "steer: no bound for {without} runs: it holds for analytic simulations in which every program finishes all its rounds"
+        );
+    }
 }
 
 /// A report of the scores of all seeds, with timelines of the first.

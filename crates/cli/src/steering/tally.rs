@@ -155,6 +155,7 @@ impl Tally {
             name: p.name.clone(),
             nice: 0,
             completions_s: p.elapsed_s.into_iter().collect(),
+            runs: None,
             alone_fast_s: 0.0,
             alone_slow_s: 0.0,
             instructions: p.instructions,

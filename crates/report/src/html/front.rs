@@ -57,6 +57,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                 "Change against plain linux: " (seeds) "."
                 @if !same.is_empty() { " Exactly as linux here, having nothing to choose: " (same.join(", ")) "." }
                 @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less." }
+                @if let Some(bound) = &r.bound { " " (unbroken(&bound.sentence())) }
             }
         }
     }

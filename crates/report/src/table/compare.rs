@@ -33,6 +33,13 @@ pub struct CompareRun {
     /// Aggregate speed-up over the slowest cores.
     pub asp: f64,
     pub stp: f64,
+    /// System throughput by runs done per second of the whole experiment, unfinished ones by their part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sustained_stp: Option<f64>,
+    /// What no policy can make of `sustained_stp`, the same for all runs of a machine and a workload; absent where it was not asked for
+    /// or does not hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_stp: Option<f64>,
     pub antt: f64,
     pub unfairness: f64,
     /// Of slowdowns times the weights of the programs' nice values.
@@ -114,6 +121,8 @@ impl CompareRun {
             seed,
             asp: score.asp,
             stp: score.stp,
+            sustained_stp: score.sustained_stp,
+            bound_stp: None,
             antt: score.antt,
             unfairness: score.unfairness,
             weighted_unfairness: score.weighted_unfairness,

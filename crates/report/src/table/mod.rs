@@ -3,6 +3,7 @@
 //! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload
 //! and policy: the median over seeds and the range they span.
 
+mod bounded;
 mod columns;
 mod compare;
 mod headline;
@@ -11,6 +12,7 @@ mod ranking;
 mod render;
 mod summary;
 
+pub use bounded::Bounded;
 pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
 pub use headline::{lead, mean_speedup, meaning};

@@ -7,7 +7,7 @@
 use countersteer_policies::reach;
 use serde::Serialize;
 
-use super::{CompareRun, Spread, Summary, summarise};
+use super::{Bounded, CompareRun, Spread, Summary, summarise};
 
 /// Gains below this are none that anybody would notice.
 pub const WORTH: f64 = 0.02;
@@ -25,6 +25,9 @@ pub struct Ranking {
     pub deployable: Vec<Ranked>,
     /// Policies that only a simulator can run, likewise.
     pub simulator_only: Vec<Ranked>,
+    /// An upper bound, where runs have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bounded>,
     pub verdict: Verdict,
 }
 
@@ -123,6 +126,7 @@ impl Ranking {
             machine: rivals.first().map_or("", |s| s.machine).into(),
             workload: rivals.first().map_or("", |s| s.workload).into(),
             seeds: linux.map_or(0, |s| s.runs.len()),
+            bound: linux.and_then(|linux| Bounded::of(linux, &deployable, rivals)),
             deployable,
             simulator_only,
             verdict,
@@ -358,6 +362,8 @@ mod tests {
             seed,
             asp: 0.0,
             stp: times.iter().map(|t| 1.0 / t).sum(),
+            sustained_stp: None,
+            bound_stp: None,
             antt: times.iter().sum::<f64>() / 2.0,
             unfairness: 1.0,
             weighted_unfairness: 1.0,

@@ -50,6 +50,9 @@ pub fn ranking(rankings: &[Ranking]) -> String {
         if !r.deployable.is_empty() || !r.simulator_only.is_empty() {
             text += &ranked(r);
         }
+        if let Some(bound) = &r.bound {
+            text += &(prose(&bound.sentence()) + "\n");
+        }
         text += &(prose(&r.sentence()) + "\n");
     }
     text

@@ -260,6 +260,8 @@ mod tests {
             seed: 1,
             asp: known - 1.0,
             stp: known,
+            sustained_stp: None,
+            bound_stp: None,
             antt: known,
             unfairness: known,
             weighted_unfairness: known,

@@ -239,6 +239,7 @@ impl Room {
                 name: self.name(i),
                 nice: 0,
                 completions_s: t.completions_s.clone(),
+                runs: None,
                 alone_fast_s: t.kind.4 / t.kind.1,
                 alone_slow_s: t.kind.4 / t.kind.2,
                 instructions: t.instructions,

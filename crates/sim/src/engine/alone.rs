@@ -55,6 +55,12 @@ impl<'a> Alone<'a> {
         self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
 
+    /// Type of the core that a single thread gets.
+    pub fn fastest(&self) -> CoreTypeId {
+        let first = cpus_alone(self.topology, None)[0];
+        self.topology.core_type_of(first)
+    }
+
     fn seconds(&self, program: &Program, cpus: &[CpuId]) -> f64 {
         let parts = program.parts();
         let fastest = self.topology.core_type_of(cpus[0]);

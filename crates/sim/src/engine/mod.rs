@@ -5,6 +5,7 @@
 //! (start, serial and parallel part, bursts and sleeps, restart) and shows the outside what counters would show.
 
 mod alone;
+mod ceiling;
 mod forecast;
 mod frequency;
 mod hints;
@@ -31,6 +32,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 pub use self::alone::cpus_alone;
+pub use self::ceiling::{Limits, ProgramLimits, WorkRow};
 use self::frequency::Clocks;
 pub use self::outcome::ProgramUsage;
 use self::pmu::Pmu;

@@ -77,6 +77,7 @@ impl Simulation {
             name: program.name.to_string(),
             nice: program.nice,
             completions_s: program.completions_s.clone(),
+            runs: Some(self.runs_done(program, alone_fast_s, instructions)),
             alone_fast_s,
             alone_slow_s,
             instructions,

@@ -6,6 +6,7 @@
 //! simulated caches.
 
 pub mod analytic;
+mod ceiling;
 mod counters;
 pub mod traced;
 
@@ -16,6 +17,7 @@ use countersteer_model::score::Sampled;
 use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
+pub use ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, SHARED_PARTS, Way};
 pub use counters::{Counters, Detail, Evictions};
 pub use traced::{Traced, Traces};
 
@@ -155,6 +157,11 @@ pub trait ProgressModel {
     /// A model that does not tell phases apart goes by the whole run.
     fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
         (to - from) / self.alone_ips(model, core_type)
+    }
+
+    /// Speeds that no thread exceeds; none of a model that does not know them.
+    fn ceilings(&self) -> Option<Ceilings> {
+        None
     }
 
     /// Long-run rates of a static mapping: (program, CPU, its share of the CPU).

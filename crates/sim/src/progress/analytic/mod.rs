@@ -13,6 +13,7 @@
 //! - [`steady`] forecasts static mappings.
 
 mod agenda;
+mod ceiling;
 mod class;
 mod core_bounds;
 mod cores;
@@ -60,12 +61,13 @@ use thread::Thread;
 pub(super) use class::Cpu;
 pub(super) use interval::{Cycles, Measured, Timing};
 pub(super) use siblings::Beside;
+pub use siblings::SHARED_PARTS;
 pub use signature::signature;
 pub use spent::Energy;
 use spent::Spent;
 pub(super) use table::MAX_LEVELS;
 
-use super::{Counters, ModelError, ModelId, ProgressModel, Rates};
+use super::{Ceilings, Counters, ModelError, ModelId, ProgressModel, Rates};
 
 /// What the model takes into account.
 #[derive(Clone, Debug, PartialEq)]
@@ -444,6 +446,10 @@ impl ProgressModel for Analytic {
 
     fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
         self.models[model.0 as usize].alone_part_s(core_type.index(), from, to)
+    }
+
+    fn ceilings(&self) -> Option<Ceilings> {
+        Some(ceiling::of(self))
     }
 
     fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {

@@ -132,6 +132,12 @@ impl Model {
             .sum()
     }
 
+    /// Where each segment of the timeline ends, and its behaviour.
+    pub fn segments(&self) -> impl Iterator<Item = (f64, usize)> + '_ {
+        let behaviours = self.behaviours.iter().map(|b| *b as usize);
+        self.ends.iter().copied().zip(behaviours)
+    }
+
     pub fn total(&self) -> f64 {
         self.ends.last().copied().unwrap_or(1.0)
     }

@@ -68,6 +68,14 @@ pub struct Beside {
 }
 
 impl Beside {
+    /// Siblings that run and use nothing.
+    pub fn modest(threads: f64) -> Self {
+        Self {
+            threads,
+            ..Self::default()
+        }
+    }
+
     /// One more of them, at `ipc` instructions per cycle for a part `share` of the time.
     pub fn add(&mut self, shares: &Shares, ipc: f64, share: f64) {
         let dispatched = share * ipc * (1.0 + shares.wrong_path);

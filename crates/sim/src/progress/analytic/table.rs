@@ -161,6 +161,12 @@ impl LevelTable {
         });
     }
 
+    /// The corners of the lattice, up to the whole cache.
+    pub fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
+        let corners = (0..self.points.len()).map(|i| self.lattice(i));
+        corners.map(|lines| lines.min(self.last.max(self.first)))
+    }
+
     fn lattice(&self, i: usize) -> f64 {
         f64::from_bits((self.base + i as u64) << CELL_BITS)
     }

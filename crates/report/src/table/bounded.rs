@@ -1,0 +1,105 @@
+//! How near policies come to an upper bound.
+//!
+//! Input: runs with a bound and the throughput that they sustained. Output: a sentence.
+
+use serde::Serialize;
+
+use super::ranking::percent;
+use super::{CompareRun, Ranked, Spread, Summary};
+
+/// What no policy exceeds, and how near one comes to it. Changes are of sustained throughput against that of `linux`, medians over
+/// seeds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bounded {
+    /// System throughput that no policy sustains more of.
+    pub stp: f64,
+    /// The change that no policy exceeds.
+    pub most: f64,
+    /// The policy that can be used and sustains most, and its change.
+    pub nearest: Option<(String, f64)>,
+}
+
+impl Bounded {
+    pub(super) fn of(
+        linux: &Summary<'_>,
+        deployable: &[Ranked],
+        rivals: &[&Summary<'_>],
+    ) -> Option<Self> {
+        let stp = linux.runs.iter().find_map(|run| run.bound_stp)?;
+        let median = |changes: Vec<f64>| {
+            let known = !changes.is_empty() && changes.iter().all(|c| c.is_finite());
+            known.then(|| Spread::of(changes).median)
+        };
+        let over = |base: &CompareRun, stp: Option<f64>| Some(stp? / base.sustained_stp? - 1.0);
+        let change = |policy: &str| {
+            let runs = &rivals.iter().find(|s| s.policy == policy)?.runs;
+            let of = |run: &&CompareRun| {
+                let base = linux.runs.iter().find(|base| base.seed == run.seed)?;
+                over(base, run.sustained_stp)
+            };
+            median(runs.iter().filter_map(of).collect())
+        };
+        let most = linux.runs.iter().filter_map(|base| over(base, Some(stp)));
+        let changes = deployable
+            .iter()
+            .filter_map(|p| Some((p.policy.clone(), change(&p.policy)?)));
+        Some(Self {
+            stp,
+            most: median(most.collect())?,
+            nearest: changes.max_by(|a, b| a.1.total_cmp(&b.1)),
+        })
+    }
+
+    /// The bound and the policy that is nearest to it, as a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let bound = format!(
+            "Upper bound: no policy sustains more than {} throughput against linux",
+            percent(self.most)
+        );
+        match &self.nearest {
+            Some((policy, change)) if *change > 0.0 => format!(
+                "{bound}; {policy} sustains {}, {:.0} % of that.",
+                percent(*change),
+                100.0 * change / self.most
+            ),
+            Some(_) => format!("{bound}; none of these sustains more than linux."),
+            None => format!("{bound}."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_model::score::{Outcome, Score};
+
+    use super::*;
+    use crate::table::Ranking;
+
+    #[test]
+    fn the_distance_to_the_bound_is_in_sustained_throughput_over_linux() {
+        let sustained = |policy: &str, seed, stp| CompareRun {
+            sustained_stp: Some(stp),
+            bound_stp: Some(1.5),
+            ..CompareRun::new("m", "w", policy, seed, &Score::of(&Outcome::default()))
+        };
+        let of = |hsf: [f64; 2]| {
+            let runs = [
+                sustained("linux", 1, 1.0),
+                sustained("linux", 2, 1.0),
+                sustained("hsf", 1, hsf[0]),
+                sustained("hsf", 2, hsf[1]),
+                sustained("best-static", 1, 1.45),
+            ];
+            Ranking::of(&runs).remove(0).bound.unwrap()
+        };
+        let bound = of([1.1, 1.3]);
+        assert!((bound.most - 0.5).abs() < 1e-12, "{bound:?}");
+        let said = bound.sentence();
+        assert!(
+            said.contains("+50 %") && said.contains("hsf sustains +20 %, 40 % of that"),
+            "{said}"
+        );
+        assert!(of([0.9, 0.9]).sentence().contains("none of these"));
+    }
+}

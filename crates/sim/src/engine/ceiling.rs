@@ -1,0 +1,175 @@
+//! Ceilings of a plan: what each program's work is, and how much of it was done.
+//!
+//! A run of a program is worth its time alone. An unfinished run is worth a part of that: a single thread and a serial part pass
+//! the timeline from its start, so the part is the time alone of what they passed; how far each thread of a parallel part is on
+//! the timeline is not counted, so there the part goes by instructions.
+
+use super::alone::Alone;
+use super::program::Program;
+use super::{Simulation, Timer};
+use crate::progress::Ceilings;
+
+/// What a machine offers, and what programs ask of it.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    pub ceilings: Ceilings,
+    /// In the workload's order.
+    pub programs: Vec<ProgramLimits>,
+    /// Finished runs of each program that end the experiment.
+    pub rounds: f64,
+}
+
+/// A program's work.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProgramLimits {
+    /// Row of [`Ceilings::models`].
+    pub model: usize,
+    pub start_s: f64,
+    /// One run alone on the whole machine, fast cores first.
+    pub alone_fast_s: f64,
+    /// Time of each run in which no thread works.
+    pub asleep_s: f64,
+    pub rows: Vec<WorkRow>,
+}
+
+/// Work of one behaviour in one part of a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkRow {
+    pub behaviour: usize,
+    /// Instructions of a run, of all threads.
+    pub instructions: f64,
+    /// Part of a run's worth.
+    pub worth: f64,
+    /// Threads that work at the same time.
+    pub threads: f64,
+}
+
+/// Seconds alone of the parts of a run.
+struct Worths {
+    /// Instructions of the part that one thread executes.
+    serial: f64,
+    serial_s: f64,
+    /// Instructions of the part of all threads, if there are several.
+    parallel: f64,
+    parallel_s: f64,
+}
+
+impl Simulation {
+    /// The limits of this simulation's machine and programs; none where its progress model knows none.
+    #[must_use]
+    pub fn limits(&self) -> Option<Limits> {
+        let ceilings = self.progress.ceilings()?;
+        let program = |(row, program): (usize, &Program)| {
+            let start = self.timers.iter().find_map(|timer| match timer.0 {
+                (at, Timer::Start { program }) if program == row => Some(at.as_secs_f64()),
+                _ => None,
+            });
+            self.program_limits(program, start.unwrap_or(0.0), &ceilings)
+        };
+        Some(Limits {
+            programs: self.programs.iter().enumerate().map(program).collect(),
+            rounds: f64::from(self.config.rounds),
+            ceilings,
+        })
+    }
+
+    fn worths(&self, program: &Program, alone_fast_s: f64) -> Worths {
+        let parts = program.parts();
+        let single = parts.threads == 1;
+        let serial = if single { 1.0 } else { parts.serial_share } * parts.instructions;
+        let serial_s = self.serial_s(program, serial);
+        Worths {
+            serial,
+            serial_s,
+            parallel: parts.instructions - serial,
+            parallel_s: if single {
+                0.0
+            } else {
+                (alone_fast_s - parts.asleep_s - serial_s).max(0.0)
+            },
+        }
+    }
+
+    /// Seconds alone of the first instructions of a run, by one thread.
+    fn serial_s(&self, program: &Program, instructions: f64) -> f64 {
+        let parts = program.parts();
+        let per_timeline = parts.instructions / parts.timeline;
+        let fastest = Alone::new(&self.topology, &*self.progress).fastest();
+        let passed = instructions / per_timeline;
+        self.progress
+            .alone_part_s(program.model, fastest, 0.0, passed)
+            * per_timeline
+    }
+
+    /// Runs that a program has done, the unfinished one by its part, when it has retired so many instructions.
+    pub(super) fn runs_done(&self, program: &Program, alone_fast_s: f64, instructions: f64) -> f64 {
+        let finished = program.completions_s.len() as f64;
+        let worths = self.worths(program, alone_fast_s);
+        let run = worths.serial + worths.parallel;
+        let begun = (instructions - finished * run).clamp(0.0, run);
+        let serial_s = self.serial_s(program, begun.min(worths.serial));
+        let parallel_s = if worths.parallel > 0.0 {
+            worths.parallel_s * (begun - worths.serial).max(0.0) / worths.parallel
+        } else {
+            0.0
+        };
+        finished + (serial_s + parallel_s) / (worths.serial_s + worths.parallel_s)
+    }
+
+    fn program_limits(
+        &self,
+        program: &Program,
+        start_s: f64,
+        ceilings: &Ceilings,
+    ) -> ProgramLimits {
+        let parts = program.parts();
+        let alone_fast_s = Alone::new(&self.topology, &*self.progress).fast_s(program);
+        let worths = self.worths(program, alone_fast_s);
+        let whole_s = worths.serial_s + worths.parallel_s;
+        let per_timeline = parts.instructions / parts.timeline;
+        let border = worths.serial / per_timeline;
+        let model = &ceilings.models[program.model.0 as usize];
+        let mut rows: Vec<WorkRow> = Vec::new();
+        let mut add = |behaviour, from: f64, to: f64, threads, worth: f64| {
+            let instructions = (to - from) * per_timeline;
+            if instructions <= 0.0 {
+                return;
+            }
+            let known = rows
+                .iter_mut()
+                .find(|r| (r.behaviour, r.threads) == (behaviour, threads));
+            if let Some(row) = known {
+                row.instructions += instructions;
+                row.worth += worth;
+            } else {
+                rows.push(WorkRow {
+                    behaviour,
+                    instructions,
+                    worth,
+                    threads,
+                });
+            }
+        };
+        let fastest = Alone::new(&self.topology, &*self.progress).fastest();
+        let mut start = 0.0;
+        for (end, behaviour) in &model.timeline {
+            let serial_end = end.min(border).max(start);
+            let serial_s = per_timeline
+                * self
+                    .progress
+                    .alone_part_s(program.model, fastest, start, serial_end);
+            add(*behaviour, start, serial_end, 1.0, serial_s / whole_s);
+            let share = (end - serial_end) * per_timeline / worths.parallel.max(1.0);
+            let parallel = worths.parallel_s * share / whole_s;
+            add(*behaviour, serial_end, *end, parts.threads as f64, parallel);
+            start = *end;
+        }
+        ProgramLimits {
+            model: program.model.0 as usize,
+            start_s,
+            alone_fast_s,
+            asleep_s: parts.asleep_s,
+            rows,
+        }
+    }
+}
