@@ -14,7 +14,7 @@
 //! forecasts: of the CPUs that it has the threads on now (not of CPUs that this policy chose), and the mean of eight balanced
 //! mappings drawn at random. Where nothing is predicted, the reason says so.
 //!
-//! Assumes: programs behave as their whole-run average, which the engine's forecast predicts; only a simulator forecasts.
+//! Assumes: long runs, whose mean speeds the engine's forecast predicts; only a simulator forecasts.
 //! Loses: to policies that follow phases or share cores in turns (fairness on unequal cores needs that), and where leaving
 //! cores idle or loading them unevenly would pay.
 
@@ -46,7 +46,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "budget",
             default: "20000",
-            prose: "most mappings to predict per decision, for 10 threads; in proportion fewer for more",
+            prose: "most mappings to predict per decision, for 10 threads; in proportion fewer for more, and a tenth of it \
+                    with more threads than CPUs",
         },
     ],
     make: |params, _| {
@@ -292,8 +293,10 @@ impl Policy for BestStatic {
             let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
             return anywhere(&subjects, &reason);
         };
-        let budget =
-            (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
+        let crowded = subjects.len() > topology.cpus.len();
+        let part =
+            (EXACT as f64 / subjects.len() as f64).min(1.0) * if crowded { 0.1 } else { 1.0 };
+        let budget = (self.budget * part).max(1.0) as usize;
         let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
         let chosen_by_linux = (!self.placed).then_some(present.as_slice());
         let found = Search::new(&topology, &subjects, self.objective, budget, forecast).run(

@@ -12,7 +12,8 @@
 //! Nothing happens while nothing can happen: a CPU with one thread has no tick, balancing sleeps until some CPU is
 //! overloaded or some count changed, and a slice that ends between two ticks costs one event, not two.
 //!
-//! Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
+//! Kernel threads and daemons exist as the moments at which they make a CPU look at its queue anew
+//! ([`DISTURBED_EVERY_NS`]). Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
 //! autogroups, hotplug and NUMA balancing do not exist; a wake-up, a context switch and a migration take no time of their own
 //! (the engine charges for them); CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each
 //! module says what else it leaves out.
@@ -47,7 +48,7 @@ use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-pub use config::{FairClass, KERNELS, KernelDef, LinuxConfig, Switch, kernel};
+pub use config::{DISTURBED_EVERY_NS, FairClass, KERNELS, KernelDef, LinuxConfig, Switch, kernel};
 use domains::{Domains, Level};
 use energy::EnergyModel;
 use entity::{State, Thread};
@@ -101,6 +102,8 @@ pub struct Linux {
     last_forced: usize,
     now: u64,
     rng: Pcg64,
+    /// Of disturbances, which draw nothing from the other.
+    disturbances: Pcg64,
 }
 
 impl Linux {
@@ -150,6 +153,7 @@ impl Linux {
             last_forced: rng.random_range(0..n.max(1)),
             now: 0,
             domains,
+            disturbances: Pcg64::seed_from_u64(!config.seed),
             config,
             rng,
         }

@@ -64,6 +64,9 @@ pub(super) struct RunQueue {
     pub need_resched: bool,
     /// A wake-up wants to preempt at the next tick (lazy preemption).
     pub lazy_resched: bool,
+    /// When something else takes the CPU for a moment, and that it just did.
+    pub disturbed_at: u64,
+    pub disturbed: bool,
     /// When it last became idle, until the next wake-up.
     pub idle_since: Option<u64>,
     /// When it last ran dry, for the choice among idle CPUs.
@@ -104,6 +107,8 @@ impl RunQueue {
             idle: true,
             need_resched: false,
             lazy_resched: false,
+            disturbed_at: 0,
+            disturbed: false,
             idle_since: Some(0),
             idle_stamp: 0,
             average_idle: 1_000_000,

@@ -338,11 +338,13 @@ impl Linux {
 
     fn pick(&mut self, cpu: usize, now: u64) -> u32 {
         let was_idle = self.rqs[cpu].idle;
+        // What took the CPU put the running thread back among those that wait.
+        let protect = !std::mem::take(&mut self.rqs[cpu].disturbed);
         self.update_curr(cpu, now);
         let mut looked = was_idle;
         loop {
             let next = if self.eevdf() {
-                self.eevdf_pick(cpu, true)
+                self.eevdf_pick(cpu, protect)
             } else {
                 self.cfs_pick(cpu)
             };

@@ -11,6 +11,7 @@ use super::pelt::time_to_reach;
 use super::timers::NEVER;
 use super::weights::real_time;
 use countersteer_model::units::Nanos;
+use rand::RngExt;
 
 /// High-resolution ticks come no closer together.
 const HRTICK_MIN_NS: u64 = 10_000;
@@ -82,6 +83,7 @@ impl Linux {
             return;
         }
         let over = self.update_curr(cpu, now);
+        self.disturb(cpu, now);
         if !self.rqs[cpu].waiting.is_empty()
             && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t))
         {
@@ -91,6 +93,28 @@ impl Linux {
         if self.rqs[cpu].balancing {
             self.tick_balance(cpu, now);
         }
+    }
+
+    /// Has the queue looked at anew if something took the CPU for a moment.
+    fn disturb(&mut self, cpu: usize, now: u64) {
+        let rq = &mut self.rqs[cpu];
+        if self.config.disturbed_every_ns.is_some() && rq.disturbed_at == now {
+            rq.disturbed = true;
+            self.resched(cpu);
+        }
+    }
+
+    /// When something takes the CPU next; drawn anew once it is past, which is all the same as nothing is remembered.
+    fn next_disturbance(&mut self, cpu: usize, now: u64) -> u64 {
+        let Some(mean) = self.config.disturbed_every_ns else {
+            return NEVER;
+        };
+        if self.rqs[cpu].disturbed_at <= now {
+            let part: f64 = self.disturbances.random();
+            let wait = -(1.0 - part).ln() * mean as f64;
+            self.rqs[cpu].disturbed_at = now.saturating_add(wait as u64 + 1);
+        }
+        self.rqs[cpu].disturbed_at
     }
 
     fn slice_is_over(&self, cpu: usize, t: u32) -> bool {
@@ -129,7 +153,9 @@ impl Linux {
             } else {
                 self.next_tick(cpu, over.max(soon))
             };
+            at = at.min(self.next_disturbance(cpu, now));
         }
+        let rq = &self.rqs[cpu];
         if rq.balancing {
             at = at.min(self.next_tick(cpu, rq.balance_at.max(soon)));
         }

@@ -52,6 +52,55 @@ fn nice_weights_divide_a_cpu_exactly() {
     }
 }
 
+/// Part of the time that thread 0 of CPU 0 runs in which thread 2 of CPU 1 does, too; each CPU has two threads.
+fn meets(config: LinuxConfig) -> f64 {
+    let mut linux = Linux::new(&symmetric(2, 1, 1, 1), config);
+    for t in 0..4 {
+        let own = only(if t < 2 { "0" } else { "1" });
+        linux.fork(ThreadId(t), 0, &own, None, Nanos::ZERO);
+    }
+    let mut on = [None; 2];
+    let (mut since, mut alone, mut both) = (Nanos::ZERO, 0.0, 0.0);
+    while linux.next_event() < ms(60_000) {
+        linux.advance(linux.next_event());
+        for switch in linux.take_switches() {
+            if on[0] == Some(ThreadId(0)) {
+                let passed = switch.at.since(since).as_secs_f64();
+                alone += passed;
+                both += passed * f64::from(u8::from(on[1] == Some(ThreadId(2))));
+            }
+            since = switch.at;
+            on[switch.cpu.index()] = switch.next;
+        }
+    }
+    both / alone
+}
+
+#[test]
+fn threads_of_two_cpus_meet_half_of_the_time_unless_nothing_ever_disturbs_them() {
+    let quiet = meets(seeded(1));
+    assert!((quiet - 0.5).abs() > 0.48, "{quiet}");
+    for seed in 1..4 {
+        let installed = LinuxConfig::installed();
+        let disturbed = meets(LinuxConfig { seed, ..installed });
+        assert!((disturbed - 0.5).abs() < 0.08, "{disturbed}");
+    }
+}
+
+#[test]
+fn disturbances_take_nothing_from_anybody() {
+    for scheduler in [FairClass::Eevdf, FairClass::Cfs] {
+        let config = LinuxConfig {
+            scheduler,
+            ..LinuxConfig::installed()
+        };
+        let mut linux = one_cpu(&[0, 0, 0], config);
+        let got = shares(&mut linux, 3, ms(30_000));
+        let fair = |g: &f64| (g / 10_000.0 - 1.0).abs() < 0.005;
+        assert!(got.iter().all(fair), "{got:?}");
+    }
+}
+
 #[test]
 fn a_change_of_weight_takes_effect_at_once() {
     let mut linux = one_cpu(&[0, 0], seeded(3));

@@ -10,7 +10,7 @@
 //!   [`cores`] remembers what private caches still hold.
 //! - [`running`] puts rates in force; rates hold until something changes them, so threads are integrated lazily and finish
 //!   times are exact.
-//! - [`steady`] forecasts static mappings.
+//! - [`steady`] forecasts static mappings, [`slices`] those with several threads on a CPU.
 
 mod agenda;
 mod ceiling;
@@ -30,6 +30,7 @@ mod running;
 mod shared;
 mod siblings;
 mod signature;
+mod slices;
 mod spent;
 mod steady;
 mod switching;
@@ -104,7 +105,8 @@ pub struct Analytic {
     best: Vec<u32>,
     cpus: Vec<Cpu>,
     models: Vec<Model>,
-    tables: Vec<Table>,
+    /// Forecasts read them beside the model.
+    tables: Arc<Vec<Table>>,
     threads: Vec<Thread>,
     /// Thread on each CPU, and the last one that was there.
     on_cpu: Vec<u32>,
@@ -130,6 +132,24 @@ impl Analytic {
     pub fn new(topology: Arc<Topology>, config: ProgressConfig) -> Self {
         let (classes, cpus) = class::classify(&topology);
         let best = class::best_classes(&topology, &classes);
+        Self::with(topology, config, (classes, best), cpus)
+    }
+
+    /// The same machine without threads, at other frequencies; programs have to be added as models of their own.
+    fn empty(&self, cpus: Vec<Cpu>) -> Self {
+        let (topology, config) = (Arc::clone(&self.topology), self.config.clone());
+        Self {
+            tables: Arc::clone(&self.tables),
+            ..Self::with(topology, config, (Vec::new(), Vec::new()), cpus)
+        }
+    }
+
+    fn with(
+        topology: Arc<Topology>,
+        config: ProgressConfig,
+        (classes, best): (Vec<Class>, Vec<u32>),
+        cpus: Vec<Cpu>,
+    ) -> Self {
         let mut pools = pool::pools(&cpus, topology.caches.len());
         if !config.contention {
             pools.iter_mut().for_each(|p| p.caches.clear());
@@ -171,7 +191,7 @@ impl Analytic {
                 memory_nj: 0.0,
             },
             models: Vec::new(),
-            tables: Vec::new(),
+            tables: Arc::default(),
             threads: Vec::new(),
             clock: 0,
             topology,
@@ -254,7 +274,7 @@ impl ProgressModel for Analytic {
             &self.topology,
             &self.classes,
             &self.best,
-            &mut self.tables,
+            Arc::make_mut(&mut self.tables),
         )?;
         self.models.push(model);
         Ok(ModelId(self.models.len() as u32 - 1))

@@ -12,6 +12,7 @@ use super::siblings::Beside;
 use super::table::{MAX_LEVELS, Table};
 use super::{ModelError, interval, measured};
 
+#[derive(Clone)]
 pub struct Model {
     /// Row of its first table; a behaviour has one per class, the program's average comes last.
     first: u32,

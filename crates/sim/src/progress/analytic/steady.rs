@@ -12,12 +12,11 @@ use super::class::{Cpu, NONE};
 use super::memory::MemoryDomain;
 use super::shared::{Resident, SharedCache};
 use super::siblings::Beside;
+use super::slices;
 use super::table::{MAX_LEVELS, Rate};
 use super::{Analytic, ModelId, Rates};
 
 const ROUNDS: usize = 200;
-/// Turns that threads on one CPU take, Linux's slice on eight CPUs and more (ns).
-const TURN_NS: f64 = 2.8e6;
 /// Slices in which a thread's warming up is summed.
 const WARMING_SLICES: u32 = 6;
 /// Rounds in which only memory latency adapts.
@@ -51,6 +50,7 @@ struct Search<'a> {
     rows: Vec<Row>,
     caches: Vec<SharedCache>,
     factors: Vec<f64>,
+    slice_ns: f64,
     /// By CPU: part of the time it runs something, and what that takes of the core meanwhile.
     busy: Vec<(f64, Beside)>,
 }
@@ -61,7 +61,19 @@ pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Ve
     if progress.config.contention {
         search.run();
     }
+    if slices::are_shared(assignment, progress.cpus.len()) {
+        let start: Vec<Start> = search.rows.iter().map(|row| search.start(row)).collect();
+        return slices::run(progress, search.cpus.into_owned(), assignment, &start);
+    }
     search.rows.iter().map(|row| search.report(row)).collect()
+}
+
+/// What a program holds while it runs, and how fast it is.
+pub(super) struct Start {
+    pub table: u32,
+    pub share: f64,
+    pub speed: f64,
+    pub lines: [f64; MAX_LEVELS],
 }
 
 /// The CPUs, each at the fastest frequency that its type may have while the cores of the assignment are active.
@@ -96,6 +108,7 @@ impl<'a> Search<'a> {
             rows: Vec::with_capacity(assignment.len()),
             caches: Vec::new(),
             factors: vec![1.0; progress.memories.len()],
+            slice_ns: slices::length_ns(&progress.topology) as f64,
             busy: vec![(0.0, Beside::default()); cpus.len()],
         };
         let mut local = vec![NONE; progress.caches.len()];
@@ -140,7 +153,8 @@ impl<'a> Search<'a> {
             row.local[k] = local[cache];
             let residents = &mut self.caches[local[cache] as usize].residents;
             row.resident[k] = residents.len() as u32;
-            let [on, off] = Resident::lasting(self.rows.len() as u32, k as u8, row.share, TURN_NS);
+            let [on, off] =
+                Resident::lasting(self.rows.len() as u32, k as u8, row.share, self.slice_ns);
             residents.push(on);
             if row.share < 1.0 {
                 residents.push(off);
@@ -286,7 +300,7 @@ impl<'a> Search<'a> {
         (speed, rate)
     }
 
-    /// Mean speed over a turn, as a part of the speed at its end: a thread first fills up what others took meanwhile.
+    /// Mean speed over a time slice, as a part of the speed at its end: a thread first fills up what others took meanwhile.
     fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
         let place = &self.cpus[row.cpu];
         let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {
@@ -310,11 +324,20 @@ impl<'a> Search<'a> {
                 (row.lines[k] - left[k]) / f64::from(WARMING_SLICES) / rate.miss[k].max(1e-9)
             };
             let instructions = (0..place.levels).map(needs).fold(0.0, f64::max);
-            let takes = (instructions / speed).min(TURN_NS - ns);
+            let takes = (instructions / speed).min(self.slice_ns - ns);
             ns += takes;
             work += takes * speed;
         }
-        (work + (TURN_NS - ns) * full) / (TURN_NS * full)
+        (work + (self.slice_ns - ns) * full) / (self.slice_ns * full)
+    }
+
+    fn start(&self, row: &Row) -> Start {
+        Start {
+            table: row.table,
+            share: row.share,
+            speed: row.speed,
+            lines: row.lines,
+        }
     }
 
     fn report(&self, row: &Row) -> Rates {

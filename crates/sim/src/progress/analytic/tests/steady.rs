@@ -3,6 +3,7 @@
 use super::*;
 use crate::progress::analytic::pool::Stepping;
 use crate::progress::synthetic::{chase, compute, streaming, vulnerable};
+use rand::{RngExt, SeedableRng};
 
 fn mix() -> Vec<Kind> {
     vec![
@@ -136,6 +137,58 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
             forecast[t]
         );
     }
+}
+
+/// Speeds of four threads on two CPUs of one cache, in slices whose order changes by chance every 24 ms, and as forecast.
+fn in_slices(kinds: &[(Kind, u32); 4]) -> (Vec<f64>, Vec<f64>) {
+    let length = super::slices::length_ns(&machine("core2-quad"));
+    let mut progress = start("core2-quad", ProgressConfig::default(), kinds);
+    let mut queues = [Vec::new(), Vec::new()];
+    for (thread, (_, cpu)) in kinds.iter().enumerate() {
+        queues[*cpu as usize].push(thread as u32);
+    }
+    let mut rng = rand_pcg::Pcg64::seed_from_u64(1);
+    let mut first = 0;
+    for slice in 0..3_000 {
+        if slice % 6 == 0 {
+            first = rng.random_range(0..4usize);
+        }
+        for (cpu, queue) in queues.iter().enumerate() {
+            let next = queue[(slice + (first >> cpu)) % 2];
+            let now = Nanos(slice as u64 * length);
+            progress.set_running(CpuId(cpu as u32), Some(ThreadId(next)), now);
+        }
+        run(&mut progress, Nanos((slice as u64 + 1) * length));
+    }
+    let end = Nanos(3_000 * length);
+    let seen = (0..4).map(|t| progress.counters(ThreadId(t), end).instructions);
+    let seen = seen.map(|n| n / end.as_secs_f64()).collect();
+    let rows: Vec<_> = (0..4)
+        .map(|t| (ModelId(t), CpuId(kinds[t as usize].1), 0.5))
+        .collect();
+    let forecast = progress.steady_state(&rows);
+    (seen, forecast.iter().map(|r| r.ips).collect())
+}
+
+#[test]
+fn forecasts_know_that_threads_of_one_cpu_never_meet() {
+    let mix = |second, others: [u32; 2]| {
+        [
+            (streaming(), 0),
+            (streaming(), second),
+            (compute(), others[0]),
+            (compute(), others[1]),
+        ]
+    };
+    let (apart, forecast_apart) = in_slices(&mix(0, [1, 1]));
+    let (meeting, forecast_meeting) = in_slices(&mix(1, [0, 1]));
+    for (seen, forecast) in [(&apart, &forecast_apart), (&meeting, &forecast_meeting)] {
+        for (s, f) in seen.iter().zip(forecast) {
+            assert!((f / s - 1.0).abs() < 0.05, "{seen:?} {forecast:?}");
+        }
+    }
+    // Two streams that meet half of the time share the memory's bandwidth then.
+    assert!(apart[0] > 1.1 * meeting[0], "{apart:?} {meeting:?}");
 }
 
 #[test]

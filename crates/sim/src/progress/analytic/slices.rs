@@ -1,0 +1,240 @@
+//! Forecast of a mapping with several threads on a CPU: the time-stepped model runs their time slices for a while.
+//!
+//! Input: programs on CPUs, some of which have several, and the fixed point of [`super::steady`] to begin with. Output: mean
+//! rates. Means over each program's share of its CPU do not do: two programs on one CPU never run at once, two on different
+//! CPUs do half of the time, and what they lose to each other then is not what they lose to each other's mean. For the same
+//! reason programs go through their phases here, each through the whole of its timeline, faster if need be.
+//!
+//! Each CPU goes round among its threads at the same moments, as ticks have it. Rounds of slices differ in where each CPU begins,
+//! such that threads of any two CPUs with equally many meet equally often; a machine that is never quite quiet gets there, too,
+//! in the course of a run ([`crate::linux::DISTURBED_EVERY_NS`]).
+
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CacheId, CpuId, Nanos, ThreadId};
+
+use super::class::Cpu;
+use super::shared::SharedCache;
+use super::steady::Start;
+use super::{Analytic, ModelId, ProgressModel};
+use crate::progress::{Counters, Rates};
+
+/// Unscaled slice of EEVDF (ns); see [`crate::linux::LinuxConfig::base_slice_ns`].
+const SLICE_NS: u64 = 700_000;
+/// Slices of each thread per round.
+const SLICES: usize = 3;
+/// Rounds in which each pair of CPUs meets in every way, at most: CPUs that are further apart than that begin alike.
+const MOST_ROUNDS: usize = 16;
+/// How often these rounds are gone through, at most, and switches of all CPUs beyond which that is once.
+const REPEATS: usize = 8;
+const SWITCHES: usize = 3072;
+/// Timeline that a thread is to see, over what it would see in the time at its own pace; the phases of programs meet in more ways.
+const PACE: f64 = 2.0;
+/// Part of the timeline by which each thread begins further than the one before: the golden section, so that copies are apart.
+const APART: f64 = 0.618_033_988_749_895;
+/// Instructions that no thread gets to the end of.
+const ENDLESS: f64 = 1e18;
+
+/// A thread with its CPU, and what was seen of it.
+struct Tenant {
+    cpu: usize,
+    before: Counters,
+    lines: f64,
+    looks: f64,
+}
+
+/// Whether threads share CPUs in an assignment, in equal slices.
+pub(super) fn are_shared(assignment: &[(ModelId, CpuId, f64)], cpus: usize) -> bool {
+    let mut load = vec![0usize; cpus];
+    assignment
+        .iter()
+        .for_each(|(_, cpu, _)| load[cpu.index()] += 1);
+    let equal = |(_, cpu, share): &(ModelId, CpuId, f64)| {
+        (share * load[cpu.index()] as f64 - 1.0).abs() < 1e-6
+    };
+    load.iter().any(|n| *n > 1) && assignment.iter().all(equal)
+}
+
+/// Length of a slice, up to the tick that ends it.
+pub(super) fn length_ns(topology: &Topology) -> u64 {
+    let cpus = topology.cpus.len().clamp(1, 8) as u32;
+    let slice = SLICE_NS * u64::from(1 + cpus.ilog2());
+    slice.next_multiple_of(1_000_000_000 / u64::from(topology.hz.max(1)))
+}
+
+/// How long threads run.
+struct Length {
+    /// Rounds that count.
+    rounds: usize,
+    /// Slices of a round, on each CPU.
+    slices: usize,
+    slice: Nanos,
+}
+
+impl Length {
+    fn of(queues: &[Vec<u32>], topology: &Topology) -> Self {
+        let most = queues.iter().map(Vec::len).max().unwrap_or(1);
+        let crowded = queues.iter().filter(|q| q.len() > 1).count();
+        let slices = SLICES * most;
+        let mut rounds = most;
+        while rounds < crowded.min(MOST_ROUNDS) {
+            rounds *= most;
+        }
+        let switches = rounds * slices * crowded;
+        Self {
+            rounds: rounds * (SWITCHES / switches.max(1)).clamp(1, REPEATS),
+            slices,
+            slice: Nanos(length_ns(topology)),
+        }
+    }
+
+    fn counted_ns(&self) -> f64 {
+        (self.slice.0 * (self.rounds * self.slices) as u64) as f64
+    }
+}
+
+/// Mean rates of the assignment; `start` says what each thread holds of each of its caches at the start.
+pub(super) fn run(
+    progress: &Analytic,
+    cpus: Vec<Cpu>,
+    assignment: &[(ModelId, CpuId, f64)],
+    start: &[Start],
+) -> Vec<Rates> {
+    let mut stage = progress.empty(cpus);
+    let mut queues: Vec<Vec<u32>> = vec![Vec::new(); stage.cpus.len()];
+    for (row, (_, cpu, _)) in assignment.iter().enumerate() {
+        queues[cpu.index()].push(row as u32);
+    }
+    let length = Length::of(&queues, &progress.topology);
+    for (row, (model, cpu, _)) in assignment.iter().enumerate() {
+        let model = progress.models[model.0 as usize].clone();
+        let offset = (row as f64 * APART).fract() * model.total();
+        let stride = stride(&start[row], model.total(), length.counted_ns());
+        let thread = ThreadId(row as u32);
+        stage.models.push(model);
+        stage.add_thread(thread, ModelId(row as u32));
+        stage.set_work(thread, offset, ENDLESS, stride, Nanos::ZERO);
+        stage.settle_in(thread.0, cpu.0, &start[row]);
+    }
+    stage.caches.iter_mut().for_each(SharedCache::fit);
+    let mut now = Nanos::ZERO;
+    let mut tenants: Vec<Tenant> = Vec::new();
+    // The round before the first is not counted: memory and caches find to each other.
+    for round in 0..=length.rounds {
+        if round == 1 {
+            let of = |(row, at): (usize, &(ModelId, CpuId, f64))| Tenant {
+                cpu: at.1.index(),
+                before: stage.counters(ThreadId(row as u32), now),
+                lines: 0.0,
+                looks: 0.0,
+            };
+            tenants = assignment.iter().enumerate().map(of).collect();
+        }
+        for nth in 0..length.slices {
+            stage.switch_all(&queues, round, nth, now);
+            now += length.slice;
+            stage.advance(now);
+            stage.look(&mut tenants);
+        }
+    }
+    let rates = tenants.iter().enumerate();
+    rates
+        .map(|(row, tenant)| stage.report(row as u32, tenant, now, length.counted_ns()))
+        .collect()
+}
+
+/// Pace at which a thread goes along its timeline so that it sees all of it a whole number of times.
+fn stride(start: &Start, timeline: f64, ns: f64) -> f64 {
+    let instructions = start.speed * start.share * ns;
+    let laps = (PACE * instructions / timeline).round().max(1.0);
+    laps * timeline / instructions
+}
+
+/// Where the queue of a CPU begins in a round: sums of products of digits, so that any two CPUs of one base are apart by each
+/// distance in equally many of base^n rounds.
+fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
+    let mut sum = 0;
+    while cpu > 0 && round > 0 {
+        sum += (cpu % base) * (round % base);
+        (cpu, round) = (cpu / base, round / base);
+    }
+    sum % base
+}
+
+impl Analytic {
+    /// A thread that is not there yet holds what a forecast gives it.
+    fn settle_in(&mut self, thread: u32, cpu: u32, start: &Start) {
+        if !self.config.contention {
+            return;
+        }
+        let place = &self.cpus[cpu as usize];
+        for k in 0..place.levels {
+            let cache = &mut self.caches[place.chain[k] as usize];
+            let row = cache.enter(thread, 0);
+            let resident = &mut cache.residents[row];
+            (resident.table, resident.level) = (start.table, k as u8);
+            (resident.lines, resident.speed) = (start.lines[k], start.speed);
+            resident.duty = start.share;
+        }
+    }
+
+    fn switch_all(&mut self, queues: &[Vec<u32>], round: usize, nth: usize, now: Nanos) {
+        let mut crowded = 0;
+        for (cpu, queue) in queues.iter().enumerate() {
+            let first = match queue.len() {
+                0 => continue,
+                1 => 0,
+                base => {
+                    crowded += 1;
+                    begins(crowded - 1, round, base)
+                }
+            };
+            let next = queue[(first + nth) % queue.len()];
+            self.set_running(CpuId(cpu as u32), Some(ThreadId(next)), now);
+        }
+    }
+
+    /// Notes what running threads hold of their last-level caches.
+    fn look(&self, tenants: &mut [Tenant]) {
+        for (row, tenant) in tenants.iter_mut().enumerate() {
+            if self.on_cpu[tenant.cpu] == row as u32 {
+                let llc = self.cpus[tenant.cpu].pool;
+                tenant.lines += self.occupancy_lines(ThreadId(row as u32), CacheId(llc));
+                tenant.looks += 1.0;
+            }
+        }
+    }
+
+    fn report(&mut self, thread: u32, tenant: &Tenant, now: Nanos, passed_ns: f64) -> Rates {
+        let after = self.counters(ThreadId(thread), now);
+        let since = |of: fn(&Counters) -> f64| of(&after) - of(&tenant.before);
+        let instructions = since(|c| c.instructions).max(1e-9);
+        Rates {
+            ips: instructions / passed_ns * 1e9,
+            ipc: instructions / since(|c| c.cycles).max(1e-9),
+            llc_mpki: since(|c| c.llc_misses) / instructions * 1000.0,
+            llc_lines: tenant.lines / f64::max(tenant.looks, 1.0),
+            power_w: since(|c| c.energy_nj) / passed_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begins;
+
+    #[test]
+    fn any_two_cpus_are_apart_by_each_distance_equally_often() {
+        for (base, rounds, cpus) in [(2, 16, 16), (3, 9, 9)] {
+            for a in 0..cpus {
+                for b in 0..a {
+                    let mut seen = vec![0; base];
+                    for round in 0..rounds {
+                        let apart = begins(a, round, base) + base - begins(b, round, base);
+                        seen[apart % base] += 1;
+                    }
+                    assert_eq!(seen, vec![rounds / base; base], "{a} and {b}");
+                }
+            }
+        }
+    }
+}
