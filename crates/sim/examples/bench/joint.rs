@@ -3,11 +3,9 @@
 
 use std::error::Error;
 
-use countersteer_sim::engine::Plan;
-use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
-use super::runner::{self, Setup, machine, profiles, program, quantile};
+use super::runner::{self, Setup, machine, profiles, quantile};
 
 /// Machines, how many programs mixes have there, and how many mixes are drawn.
 const MACHINES: [(&str, usize, u64); 5] = [
@@ -41,14 +39,7 @@ fn one(name: &str, programs: usize, mixes: u64) -> Result<(), Box<dyn Error>> {
     let topology = machine(name)?;
     let recorded = profiles("recorded")?;
     let stp = |policy: &str, mix: u64| {
-        let mut rng = rand_pcg::Pcg64::seed_from_u64(mix);
-        let mut plan = Plan::default();
-        for i in 0..programs {
-            let profile = &recorded[rng.random_range(0..recorded.len())];
-            let mut p = program(&format!("p{i}-{}", profile.name()), profile);
-            p.scale = SCALE;
-            plan.programs.push(p);
-        }
+        let plan = runner::mix(&recorded, programs, mix, SCALE);
         let setup = Setup {
             seed: mix,
             ..Setup::default()

@@ -11,7 +11,7 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::linux::{Linux, kernel};
+use countersteer_sim::linux::{Linux, LinuxConfig, kernel};
 
 use super::runner;
 
@@ -124,10 +124,12 @@ fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>>
 /// Lets tasks work and sleep under the model.
 fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
     let topology = one_cpu()?;
-    let mut linux = Linux::new(
-        &topology,
-        (kernel(KERNEL).ok_or("no such kernel")?.config)(),
-    );
+    // The virtual machine runs little beside the tasks.
+    let config = LinuxConfig {
+        disturbed_every_ns: None,
+        ..(kernel(KERNEL).ok_or("no such kernel")?.config)()
+    };
+    let mut linux = Linux::new(&topology, config);
     let cpu = CpuId(0);
     let mut threads: Vec<(u64, Option<u64>)> = Vec::new();
     for (row, task) in tasks.iter().enumerate() {

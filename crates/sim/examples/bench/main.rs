@@ -2,9 +2,11 @@
 //!
 //! Each module prints one Markdown section; without names all run. Times are CPU times of this process.
 
+mod brute_force;
 mod closed_forms;
 mod contention;
 mod evidence;
+mod forecast;
 mod joint;
 mod kernel;
 mod mixes;
@@ -20,12 +22,14 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 13] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
     ("contention", contention::run),
     ("joint", joint::run),
+    ("forecast", forecast::run),
+    ("brute-force", brute_force::run),
     ("signatures", signatures::run),
     ("silicon", silicon::run),
     ("yardstick", yardstick::run),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::machine::Machine;
-use countersteer_model::policy::PolicyRng;
+use countersteer_model::policy::{Policy, PolicyRng};
 use countersteer_model::profile::Profile;
 use countersteer_model::score::{Outcome, Score};
 use countersteer_model::topology::Topology;
@@ -14,7 +14,7 @@ use countersteer_model::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -64,10 +64,51 @@ pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
     }
 }
 
+/// Programs drawn at random from these profiles, each run `scale` times as long as recorded.
+pub fn mix(profiles: &[Arc<Profile>], programs: usize, seed: u64, scale: f64) -> Plan {
+    let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
+    let mut plan = Plan::default();
+    for i in 0..programs {
+        let profile = &profiles[rng.random_range(0..profiles.len())];
+        let mut p = program(&format!("p{i}-{}", profile.name()), profile);
+        p.scale = scale;
+        plan.programs.push(p);
+    }
+    plan
+}
+
+/// Configuration of an experiment.
+pub fn config(setup: Setup) -> SimConfig {
+    let free = setup.ideal || setup.free;
+    SimConfig {
+        seed: setup.seed,
+        linux: LinuxConfig {
+            seed: setup.seed,
+            ..LinuxConfig::installed()
+        },
+        progress: ProgressConfig {
+            contention: !setup.ideal,
+            costs: !free,
+            ..ProgressConfig::default()
+        },
+        counter_noise: if free { 0.0 } else { 0.01 },
+        sample_cost: if free {
+            Nanos::ZERO
+        } else {
+            Nanos::from_micros(2)
+        },
+        rounds: setup.rounds,
+        trace: false,
+        governor: None,
+    }
+}
+
 /// How an experiment is run.
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub ideal: bool,
+    /// Counters without noise that cost nothing to read, and switches and moves that cost nothing.
+    pub free: bool,
     pub rounds: u32,
     pub until: Nanos,
     pub seed: u64,
@@ -78,6 +119,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             ideal: false,
+            free: false,
             rounds: 3,
             until: Nanos::NEVER,
             seed: 1,
@@ -93,38 +135,50 @@ pub fn run(
     spec: &str,
     setup: Setup,
 ) -> Result<(Outcome, Score), Box<dyn Error>> {
-    let config = SimConfig {
-        seed: setup.seed,
-        linux: LinuxConfig {
-            seed: setup.seed,
-            ..LinuxConfig::default()
-        },
-        progress: ProgressConfig {
-            contention: !setup.ideal,
-            costs: !setup.ideal,
-            ..ProgressConfig::default()
-        },
-        counter_noise: if setup.ideal { 0.0 } else { 0.01 },
-        sample_cost: if setup.ideal {
-            Nanos::ZERO
-        } else {
-            Nanos::from_micros(2)
-        },
-        rounds: setup.rounds,
-        trace: false,
-        governor: None,
-    };
     let mut policy = countersteer_policies::parse(spec, topology)?;
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
+    run_policy(topology, plan, policy.as_mut(), setup)
+}
+
+/// One experiment with a policy of the caller's.
+pub fn run_policy(
+    topology: &Arc<Topology>,
+    plan: &Plan,
+    policy: &mut dyn Policy,
+    setup: Setup,
+) -> Result<(Outcome, Score), Box<dyn Error>> {
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config(setup))?;
     let mut rng = PolicyRng::seed_from_u64(setup.seed);
     let driver = DriverConfig {
         period: setup.period,
         until: setup.until,
     };
-    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng)?;
+    drive(&mut simulation, policy, &mut [], driver, &mut rng)?;
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     Ok((outcome, score))
+}
+
+/// Rank correlation (Spearman); ties take the order of their rows.
+pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |of: fn(&(f64, f64)) -> f64| {
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by(|a, b| of(&pairs[*a]).total_cmp(&of(&pairs[*b])));
+        let mut ranks = vec![0.0; pairs.len()];
+        for (rank, row) in order.into_iter().enumerate() {
+            ranks[row] = rank as f64;
+        }
+        ranks
+    };
+    let n = pairs.len() as f64;
+    let apart = ranks(|p| p.0).into_iter().zip(ranks(|p| p.1));
+    let squares: f64 = apart.map(|(a, b)| (a - b).powi(2)).sum();
+    1.0 - 6.0 * squares / (n * (n * n - 1.0))
+}
+
+/// A number from the environment: how many mixes to draw, say, in place of so many.
+pub fn count(name: &str, default: u64) -> u64 {
+    let given = std::env::var(name).ok().and_then(|n| n.parse().ok());
+    given.unwrap_or(default)
 }
 
 /// CPU time of this process so far, in seconds, and its largest resident size so far, in MiB.
