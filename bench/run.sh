@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures everything that docs/benchmarks.md quotes, and writes it. Takes about ten minutes on two idle cores.
+# Measures everything that docs/benchmarks.md quotes, and writes it. Takes about forty minutes on two idle cores, most of it for advice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh valgrind
@@ -17,6 +17,7 @@ fi
 {
     cat bench/head.md
     cargo run --release --quiet -p countersteer-sim --example bench
+    cargo run --release --quiet -p countersteer-lab --example advice -- 200
     printf '\n### Recording speed, side by side with cachegrind\n\n'
     cargo run --release --quiet -p countersteer-profiler --example profile_speed
     cat bench/live.md

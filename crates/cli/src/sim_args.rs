@@ -52,6 +52,12 @@ pub struct SimArgs {
     /// as the machine file says when left out.
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<Governor>,
+    /// The policy decides for this long only; Linux goes on from where programs are then
+    #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
+    steer_for: Option<Nanos>,
+    /// Programs start where Linux puts them, whatever `launch_on` in the workload says
+    #[arg(long)]
+    ignore_launch: bool,
     /// Count these events too, as far as the model can tell them: names of `steer events`
     #[arg(long, value_name = "EVENT,...", value_delimiter = ',', value_parser = event)]
     count: Vec<String>,
@@ -71,6 +77,8 @@ impl SimArgs {
             fidelity: self.fidelity,
             governor: self.governor,
             count: self.count.clone(),
+            steer_ms: self.steer_for.map(|time| time.0 as f64 * 1e-6),
+            ignore_launch: self.ignore_launch,
         }
     }
 }

@@ -241,9 +241,14 @@ fn try_says_what_to_do_with_three_programs() {
         assert!(out.contains(word), "{out}");
     }
     assert!(!out.contains("Use best-static"), "{out}");
-    let last = out.lines().last().unwrap();
+    // Programs of some milliseconds end before a policy has acted on them.
     assert!(
-        last.contains("Linux") || last.contains("steer run -P"),
+        out.contains("Left out") || out.contains("Not compared"),
+        "{out}"
+    );
+    assert!(out.contains("must run for at least 1 s"), "{out}");
+    assert!(
+        out.lines().last().unwrap().starts_with("No advice"),
         "{out}"
     );
     assert!(!dir.path().join("gzip.profile.json").exists());

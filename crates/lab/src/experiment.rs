@@ -10,8 +10,9 @@ use anyhow::Context;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
-use countersteer_model::policy::policy_rng;
+use countersteer_model::policy::{Policy, PolicyError, policy_rng};
 use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
@@ -25,6 +26,7 @@ use crate::alone;
 use crate::error::{Kind, failure};
 pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
+use crate::probe::Until;
 
 /// How experiments are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +54,10 @@ pub struct SimOptions {
     pub governor: Option<Governor>,
     /// Events that are counted besides what the policy reads, by name.
     pub count: Vec<String>,
+    /// The policy decides for this long; Linux goes on from where the threads are then. Always when absent.
+    pub steer_ms: Option<f64>,
+    /// Programs start where Linux puts them, whatever the workload's `launch_on` says.
+    pub ignore_launch: bool,
 }
 
 /// Where the misses of a simulation come from.
@@ -97,6 +103,8 @@ impl Default for SimOptions {
             fidelity: Fidelity::Analytic,
             governor: None,
             count: Vec::new(),
+            steer_ms: None,
+            ignore_launch: false,
         }
     }
 }
@@ -185,7 +193,25 @@ impl SimOptions {
             count: text("count").map_or_else(Vec::new, |names| {
                 names.split(',').map(str::to_owned).collect()
             }),
+            steer_ms: text("steer_ms").and_then(|t| t.parse().ok()),
+            ignore_launch: text("ignore_launch") == Some("true"),
         }
+    }
+
+    /// A policy by its specification, for as long as it may decide.
+    ///
+    /// # Errors
+    /// A policy or a parameter that does not exist.
+    pub fn policy(
+        &self,
+        spec: &str,
+        topology: &Arc<Topology>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
+        let policy = countersteer_policies::parse(spec, topology)?;
+        Ok(match self.steer_ms {
+            Some(ms) => Box::new(Until::new(policy, Nanos::from_secs_f64(ms * 1e-3))),
+            None => policy,
+        })
     }
 
     /// The events that are counted besides what the policy reads; unknown names are left out.
@@ -217,6 +243,12 @@ impl SimOptions {
         }
         if !self.count.is_empty() {
             listed.push(("count".into(), self.count.join(",")));
+        }
+        if let Some(ms) = self.steer_ms {
+            listed.push(("steer_ms".into(), ms.to_string()));
+        }
+        if self.ignore_launch {
+            listed.push(("ignore_launch".into(), "true".into()));
         }
         listed
     }
@@ -254,8 +286,11 @@ impl Experiment {
     /// # Errors
     /// As [`Self::run`].
     pub fn run_watched(&self, onlooker: Onlooker<'_>) -> anyhow::Result<Finished> {
-        let plan = plan::plan(&self.workload, &self.machine.topology)?;
-        let mut policy = countersteer_policies::parse(&self.policy, &self.machine.topology)?;
+        let mut plan = plan::plan(&self.workload, &self.machine.topology)?;
+        if self.options.ignore_launch {
+            plan.programs.iter_mut().for_each(|p| p.launch_on = None);
+        }
+        let mut policy = self.options.policy(&self.policy, &self.machine.topology)?;
         let mut simulation = self.simulation(&plan, &onlooker)?;
         let mut collector = self.detail.map(|d| Collector::new(self.manifest(), d));
         let mut recorders: Vec<&mut dyn Recorder> = Vec::new();

@@ -25,6 +25,7 @@ pub mod library;
 mod loaded;
 pub mod models;
 pub mod plan;
+pub mod probe;
 pub mod replay;
 pub mod reproduce;
 pub mod sweep;

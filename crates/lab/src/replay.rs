@@ -58,7 +58,7 @@ fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Re
 pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
     let manifest = &record.manifest;
     let topology = record.topology()?;
-    let mut policy = countersteer_policies::parse(policy, &topology)?;
+    let mut policy = SimOptions::of_record(manifest).policy(policy, &topology)?;
     let model = (manifest.engine == "sim")
         .then(|| model(manifest, &topology, seed))
         .transpose()?;

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use arrow_array::Float64Array;
 use countersteer_lab::{Experiment, Finished};
+use countersteer_report::judge::{Facts, Ranked, judge};
 use countersteer_report::record::{Detail, Record};
-use countersteer_report::table::{CompareRun, Ranked, Ranking};
+use countersteer_report::table::CompareRun;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const MACHINE: &str = "i9-12900k-8p8e";
@@ -26,7 +27,7 @@ fn run(experiment: &Experiment) -> (CompareRun, Finished) {
 
 /// A policy's row of the ranking against `linux`.
 fn ranked(linux: &CompareRun, policy: &CompareRun) -> Ranked {
-    let ranking = Ranking::of(&[linux.clone(), policy.clone()]).remove(0);
+    let ranking = judge(&[linux.clone(), policy.clone()], &Facts::default()).remove(0);
     ranking.best().unwrap().clone()
 }
 
@@ -58,7 +59,7 @@ fn the_energy_column_is_that_of_the_records_alone() {
     let (linux, base) = recorded("linux");
     for (policy, least, most) in [("aarr", -0.05, -0.02), ("hsf", -0.05, -0.02)] {
         let (run, own) = recorded(policy);
-        let printed = ranked(&linux, &run).energy_per_instruction.unwrap();
+        let printed = ranked(&linux, &run).energy_per_instruction.unwrap().median;
         assert!((printed - (own / base - 1.0)).abs() < 1e-9, "{printed}");
         assert!(least < printed && printed < most, "{policy}: {printed}");
         let total = run.energy_j / linux.energy_j - 1.0;
@@ -80,7 +81,8 @@ fn letting_all_but_the_slowest_program_idle_saves_nothing() {
     let total = idle.energy_j / linux.energy_j - 1.0;
     assert!(total < -0.3, "totals would praise it: {total}");
     let ranked = ranked(&linux, &idle);
-    let [instruction, per_run] = [ranked.energy_per_instruction, ranked.energy_per_run];
+    let [instruction, per_run] =
+        [ranked.energy_per_instruction, ranked.energy_per_run].map(|f| f.map(|f| f.median));
     assert!(instruction.unwrap() > 0.1, "{instruction:?}");
     assert!(per_run.unwrap() > 0.1, "{per_run:?}");
 }
@@ -93,10 +95,11 @@ fn twice_the_rounds_moves_no_column_by_more_than_a_hundredth() {
             ranked(&of("linux"), &of(policy))
         })
     };
-    let energy = |r: &Ranked| [r.energy_per_instruction, r.energy_per_run].map(Option::unwrap);
+    let energy =
+        |r: &Ranked| [r.energy_per_instruction, r.energy_per_run].map(|f| f.unwrap().median);
     let others = |r: &Ranked| {
-        let loser = r.loser.as_ref().unwrap().1;
-        [r.throughput.median, r.slowdown.unwrap(), loser]
+        let loser = r.loser.as_ref().unwrap().speed.median;
+        [r.throughput.median, r.slowdown.unwrap().median, loser]
     };
     let near = |once: &[f64], twice: &[f64]| {
         let mut pairs = once.iter().zip(twice);

@@ -106,6 +106,46 @@ pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     }
 }
 
+/// Baselines of papers, which no user would run for their gain.
+const BASELINES: [&str; 4] = ["default", "static", "ideal-rr", "rr"];
+
+/// Policies that are worth a comparison on a machine, and those that are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shelf {
+    /// Names, in the order of the table; `linux` first.
+    pub policies: Vec<String>,
+    /// Names and why.
+    pub left_out: Vec<(String, &'static str)>,
+}
+
+/// The shelf of a machine: every policy but baselines of papers and those that let Linux choose among all its CPUs.
+#[must_use]
+pub fn shelf(topology: &Topology) -> Shelf {
+    let mut shelf = Shelf::default();
+    for name in crate::names() {
+        let why = if BASELINES.contains(&name) {
+            Some("baselines of papers")
+        } else {
+            idle_on(name, topology)
+        };
+        match why {
+            None => shelf.policies.push(name.to_owned()),
+            Some(why) => shelf.left_out.push((name.to_owned(), why)),
+        }
+    }
+    shelf
+}
+
+/// Whether a machine has nothing to tell apart: one kind of core, without SMT, and one last-level cache.
+#[must_use]
+pub fn is_uniform(topology: &Topology) -> bool {
+    let one = |by| topology.groups_by(by).len() < 2;
+    let cores: u32 = (topology.groups_by(GroupBy::CoreType).iter())
+        .map(|g| g.cores)
+        .sum();
+    one(GroupBy::CoreType) && one(GroupBy::Llc) && cores as usize == topology.cpus.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +158,27 @@ mod tests {
             assert!(rows.contains(name), "{name} has no row in reach.rs");
         }
         assert_eq!(names.len(), rows.len());
+    }
+
+    fn topology(name: &str) -> Topology {
+        let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        Topology::new(&countersteer_model::machine::Machine::parse(&path, &text).unwrap())
+    }
+
+    #[test]
+    fn the_shelf_has_what_can_act_and_says_what_it_leaves_out() {
+        let topology = topology("core2-quad");
+        let shelf = shelf(&topology);
+        assert_eq!(shelf.policies[0], "linux");
+        let has = |name: &str| shelf.policies.iter().any(|p| p == name);
+        assert!(has("contention") && has("joint") && !has("hsf") && !has("rr"));
+        let why = |name: &str| shelf.left_out.iter().find(|(p, _)| p == name).unwrap().1;
+        assert_eq!(
+            (why("hsf"), why("rr")),
+            ("all cores are alike", "baselines of papers")
+        );
+        assert!(!is_uniform(&topology));
     }
 
     #[test]

@@ -258,8 +258,14 @@ fn detail(options: &ProfileOptions) -> String {
     let limit = options
         .max_instructions
         .map_or_else(String::new, |n| format!("--max-instructions {n} "));
-    let quoted: Vec<String> = options.command.iter().map(|a| quote(a)).collect();
-    format!("steer profile {limit}-- {}", quoted.join(" "))
+    format!("steer profile {limit}-- {}", quoted(&options.command))
+}
+
+/// A command as a shell reads it.
+#[must_use]
+pub fn quoted(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quote(word)).collect();
+    words.join(" ")
 }
 
 /// As a shell reads it.

@@ -8,8 +8,9 @@ use countersteer_lab::{self as lab, LoadedMachine, experiment, library, plan};
 use countersteer_model::topology::GroupBy;
 use countersteer_report::chart::vega;
 use countersteer_report::html::answers;
+use countersteer_report::judge::{Facts, Ranking, judge};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Ranking, program_columns, score_columns};
+use countersteer_report::table::{self, CompareRun, program_columns, score_columns};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -252,12 +253,13 @@ impl Comparison {
 
     /// What `steer compare --json` prints.
     fn to_json(&self) -> PyResult<String> {
-        serde_json::to_string(&table::Comparison::new(self.runs.clone())).map_err(raised)
+        let rankings = judge(&self.runs, &Facts::default());
+        serde_json::to_string(&table::Judged::new(self.runs.clone(), &rankings)).map_err(raised)
     }
 
     /// Policies ranked against `linux`, as `steer compare` prints them.
     fn __str__(&self) -> String {
-        let rankings = Ranking::of(&self.runs);
+        let rankings = judge(&self.runs, &Facts::default());
         let is_ranked = |r: &Ranking| !r.deployable.is_empty() || !r.simulator_only.is_empty();
         if rankings.iter().any(is_ranked) {
             return table::ranking(&rankings);

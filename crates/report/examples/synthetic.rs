@@ -7,6 +7,7 @@ mod synthetic;
 use std::path::PathBuf;
 
 use countersteer_report::html::{Axis, ReportInput, render};
+use countersteer_report::judge::Facts;
 use countersteer_report::record::{Detail, Record};
 use countersteer_report::table::{self, CompareRun};
 use countersteer_report::{perfetto, profile_view, why, write_atomically};
@@ -38,6 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             runs: &runs,
             records: drawn,
             axis: Axis::Time,
+            facts: Facts::default(),
         })?
         .as_bytes(),
     )?;

@@ -74,20 +74,6 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// A ratio as a change: `+12 %`, `-3.1 %`.
-pub(crate) fn change(ratio: f64) -> String {
-    let percent = (ratio - 1.0) * 100.0;
-    if percent.abs() < 0.05 {
-        return "±0 %".into();
-    }
-    let text = if percent.abs() >= 10.0 {
-        format!("{percent:.0}")
-    } else {
-        format!("{percent:.1}")
-    };
-    format!("{}{text} %", if percent > 0.0 { "+" } else { "" }).replace('-', "−")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +105,5 @@ mod tests {
         assert_eq!(bytes(524_288.0), "512 KiB");
         assert_eq!(seconds(0.0005), "500 µs");
         assert_eq!(prefixed(1.779e12), "1.78 T");
-        assert_eq!(change(1.1234), "+12 %");
-        assert_eq!(change(0.969), "−3.1 %");
     }
 }

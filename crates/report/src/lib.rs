@@ -6,6 +6,7 @@
 pub mod chart;
 pub mod counted;
 pub mod html;
+pub mod judge;
 pub mod perfetto;
 pub mod profile_view;
 pub mod readings;

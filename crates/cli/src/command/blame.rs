@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use countersteer_lab::blame::{self, Blame};
 use countersteer_lab::{Experiment, LoadedMachine, plan};
+use countersteer_report::judge::percent;
 use countersteer_report::number;
-use countersteer_report::table::{percent, plain};
+use countersteer_report::table::plain;
 
 use super::profile::load_workload;
 use super::{print, print_json};

@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, Finished, Loaded, Sweep, bound, experiment};
+use countersteer_lab::{
+    Experiment, Finished, Loaded, LoadedMachine, Sweep, bound, experiment, probe,
+};
 use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput};
+use countersteer_report::judge::{Facts, Ranking, judge};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Comparison, Ranking};
+use countersteer_report::table::{self, CompareRun, Judged};
 
 use super::profile::load_workload;
 use super::{print, print_json};
+use crate::error::{Kind, failure};
 use crate::output::{self, check_unused};
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
 use crate::{interrupt, library, progress};
@@ -30,12 +34,12 @@ pub struct Args {
     /// Workloads: names or files; may be given several times
     #[arg(short, long = "workload", required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Policies: names, or name:key=value; separated by commas, or given several times
+    /// Policies: names, or name:key=value; separated by commas, or given several times. All that have something to do on
+    /// a machine when left out
     #[arg(
         short = 'P',
         short_alias = 'p',
         long = "policy",
-        required = true,
         value_name = "POLICY,..."
     )]
     policies: Vec<String>,
@@ -106,17 +110,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         pool.install(|| bound::attach(&experiments, &finished, &mut runs))?;
         warn_of_unbounded(&runs);
     }
+    let facts = pool.install(|| probe::facts(&sweep, &runs))?;
+    let rankings = judge(&runs, &facts);
     if let Some(path) = &args.report {
-        report(path, &sweep, &runs, &finished)?;
+        report(path, &sweep, &runs, &finished, facts)?;
     }
     save_records(args, &experiments, &finished)?;
     if args.json {
-        return print_json(&Comparison::new(runs));
+        return print_json(&Judged::new(runs, &rankings));
     }
     if args.csv {
         return print(&table::csv(&runs));
     }
-    print(&tables(&runs, args.verbose))
+    print(&tables(&runs, &rankings, args.verbose))
 }
 
 /// Says for which runs no bound holds.
@@ -135,6 +141,7 @@ fn report(
     sweep: &Sweep,
     runs: &[CompareRun],
     finished: &[Finished],
+    facts: Facts,
 ) -> anyhow::Result<()> {
     let workloads = names(&sweep.workloads, |w| &w.name);
     let machines = names(&sweep.machines, |m| &m.machine.name);
@@ -144,13 +151,13 @@ fn report(
         runs,
         records: records.filter(|r| r.manifest.seed == 1).collect(),
         axis: Axis::Time,
+        facts,
     };
     output::report(path, &input)
 }
 
 /// Policies in their order where there is something to compare; each run where there is not, or where it is asked for.
-fn tables(runs: &[CompareRun], verbose: bool) -> String {
-    let rankings = Ranking::of(runs);
+fn tables(runs: &[CompareRun], rankings: &[Ranking], verbose: bool) -> String {
     let mut places = rankings
         .iter()
         .flat_map(|r| r.deployable.iter().chain(&r.simulator_only));
@@ -160,36 +167,50 @@ fn tables(runs: &[CompareRun], verbose: bool) -> String {
         text += &table::comparison(runs);
     }
     if ranked {
-        text += &table::ranking(&rankings);
+        text += &table::ranking(rankings);
     }
     text
 }
 
 fn sweep(args: &Args) -> anyhow::Result<Sweep> {
     let machines = args.machines.iter().map(|m| library::loaded(m));
+    let machines: Vec<Arc<LoadedMachine>> = machines.collect::<Result<_, _>>()?;
     let load = |w: &String| -> anyhow::Result<Arc<Loaded>> { Ok(Arc::new(load_workload(w)?)) };
     Ok(Sweep {
-        machines: machines.collect::<Result<_, _>>()?,
         workloads: args.workloads.iter().map(load).collect::<Result<_, _>>()?,
-        policies: policies(args),
+        policies: policies(args, &machines)?,
+        machines,
         seeds: args.seeds,
         options: args.options.options(),
     })
 }
 
-/// Each policy once, in the order of the command line: twice the same is the same result.
-fn policies(args: &Args) -> Vec<String> {
+/// Each policy once, in the order of the command line: twice the same is the same result. Without any, the shelves of the
+/// machines.
+fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<String>> {
+    let shelves = machines.iter().map(|m| reach::shelf(&m.topology).policies);
+    let asked: Vec<String> = if args.policies.is_empty() {
+        shelves.flatten().collect()
+    } else {
+        (args.policies.iter())
+            .flat_map(|list| split_policies(list))
+            .collect()
+    };
+    if asked.is_empty() {
+        let why = "`-P` names no policy: leave it out for all, or see `steer policy list`";
+        return Err(failure(Kind::Usage, why));
+    }
     let mut policies: Vec<String> = Vec::new();
-    for policy in args.policies.iter().flat_map(|list| split_policies(list)) {
+    for policy in asked {
         if !policies.contains(&policy) {
             policies.push(policy);
         }
     }
-    policies
+    Ok(policies)
 }
 
 /// Says which policies let Linux choose among all CPUs of a machine.
-fn tell_idle(policies: &[String], machine: &countersteer_lab::LoadedMachine) {
+fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
     for policy in policies {
         if let Some(why) = reach::idle_on(policy, &machine.topology) {

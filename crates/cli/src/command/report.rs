@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use countersteer_report::counted::is_counted;
 use countersteer_report::html::{Axis, ReportInput, render};
+use countersteer_report::judge::Facts;
 use countersteer_report::record::Record;
 use countersteer_report::table::CompareRun;
 use countersteer_report::{perfetto, write_atomically};
@@ -63,6 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             runs: &runs,
             records: records.iter().collect(),
             axis: args.axis.into(),
+            facts: Facts::default(),
         })?
         .into_bytes()
     };

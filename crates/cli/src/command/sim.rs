@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use countersteer_lab::Experiment;
+use countersteer_report::judge::{lead, meaning};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
@@ -70,6 +71,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "{}\n{}\n{}\n",
         table::comparison(runs),
         table::programs(&run),
-        table::prose(table::meaning(table::lead(&table::summarise(runs))))
+        table::prose(meaning(lead(&table::summarise(runs))))
     ))
 }

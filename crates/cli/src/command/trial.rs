@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use countersteer_model::evidence::Verdict;
 use countersteer_model::trial::{Gain, Measure, TrialPlan};
 use countersteer_model::units::Nanos;
-use countersteer_report::{number, table};
+use countersteer_report::judge::trial::Limits;
+use countersteer_report::{judge, number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
@@ -116,8 +116,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         exit: error::exit,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;
+    if done.exit_code != 0 {
+        eprintln!(
+            "steer: no verdict: the program failed with exit code {}, so that neither side did the work",
+            done.exit_code
+        );
+        return Ok(ExitCode::from(done.exit_code));
+    }
     tell(args, &ab_trial, &done)?;
-    Ok(ExitCode::from(done.exit_code))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The plan of blocks, and when it ends.
@@ -157,7 +164,10 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
             "measure": measure, "programs": gains, "all": overall, "waits": waits,
         }));
     }
-    let limits = (args.confidence, args.margin);
+    let limits = Limits {
+        confidence: args.confidence,
+        margin: args.margin,
+    };
     eprint!("{}", text(&title, &gains, &overall, limits));
     eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
     Ok(())
@@ -236,7 +246,10 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     if json {
         print_json(&serde_json::json!({ "measure": of, "programs": gains, "all": overall }))?;
     } else {
-        let limits = (plan.confidence * 100.0, plan.margin * 100.0);
+        let limits = Limits {
+            confidence: plan.confidence * 100.0,
+            margin: plan.margin * 100.0,
+        };
         eprint!("{}", text(&title, &gains, &overall, limits));
     }
     Ok(ExitCode::SUCCESS)
@@ -263,56 +276,21 @@ fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     }
 }
 
-fn text(title: &str, gains: &[Gain], overall: &Gain, (confidence, margin): (f64, f64)) -> String {
-    let percent = |x: f64| format!("{:+.2} %", x * 100.0);
+fn text(title: &str, gains: &[Gain], overall: &Gain, limits: Limits) -> String {
     let row = |g: &Gain| {
-        let interval = g.interval.map_or_else(
-            || "-".into(),
-            |(l, h)| format!("{} to {}", percent(l), percent(h)),
-        );
-        let said = match (g.verdict, g.interval) {
-            (Some(Verdict::Faster), _) => "better".into(),
-            (Some(Verdict::Slower), _) => "worse".into(),
-            (Some(Verdict::Equivalent), _) => format!("no difference above {margin} %"),
-            (None, Some(_)) => "undecided".into(),
-            (None, None) => "too few pairs".into(),
-        };
         vec![
             g.program.clone(),
             g.pairs.to_string(),
-            percent(g.gain),
-            interval,
-            said,
+            judge::percent(g.gain),
+            judge::trial::interval(g).unwrap_or_else(|| "-".into()),
+            judge::trial::word(g, limits),
         ]
     };
-    let interval = format!("{confidence} % interval");
+    let interval = format!("{} % interval", limits.confidence);
     let head = ["program", "pairs", "gain", interval.as_str(), ""];
     let table = table::plain(&head, gains.iter().chain(std::iter::once(overall)).map(row));
     format!(
         "{title}\n{table}{}\n",
-        sentence(overall, confidence, margin)
+        judge::trial::sentence(overall, limits)
     )
-}
-
-/// What the trial says of all programs together.
-fn sentence(all: &Gain, confidence: f64, margin: f64) -> String {
-    let percent = |x: f64| format!("{:+.1} %", x * 100.0);
-    let sure = |(low, high): (f64, f64)| {
-        format!(
-            "{} to {} with {confidence} % confidence",
-            percent(low),
-            percent(high)
-        )
-    };
-    match (all.verdict, all.interval) {
-        (Some(Verdict::Faster), Some(i)) => format!("It is better: {}.", sure(i)),
-        (Some(Verdict::Slower), Some(i)) => format!("It is worse: {}.", sure(i)),
-        (Some(Verdict::Equivalent), _) => format!("It makes no difference above {margin} %."),
-        (_, Some(i)) => format!(
-            "Undecided after {} pairs: {}; more pairs would tell.",
-            all.pairs,
-            sure(i)
-        ),
-        (_, None) => format!("Too few pairs for an interval ({}).", all.pairs),
-    }
 }

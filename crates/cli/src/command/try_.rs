@@ -1,29 +1,36 @@
 //! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_lab::error::{Kind, failure};
-use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
+use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan, probe};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 use countersteer_profiler::this_program;
 use countersteer_report::html::{Axis, ReportInput};
+use countersteer_report::judge::{Ranking, Verdict, judge};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
+use countersteer_report::table::{self, CompareRun};
 
 use super::{print, print_json};
 use crate::interrupt::{self, Helper, Temporary};
 use crate::values::time;
 use crate::{library, output, progress};
 
+/// Lines of a failed program's own output that an error repeats.
+const LINES: usize = 3;
+const LINUX: &str = "linux";
+
 /// Say which policy these programs should run under on this machine, and by how much it helps.
 ///
 /// Each program is run for real, and recorded for its first seconds; its output is thrown away. Then all of them together are
-/// simulated on this machine under every policy that has something to do here.
+/// simulated on this machine under every policy that has something to do here. A program must run for a second at least: a shorter one ends
+/// before a policy can act.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Another machine instead of this one: name or file
@@ -44,6 +51,9 @@ pub struct Args {
     /// Seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
+    /// Judge programs that fail, too
+    #[arg(long)]
+    ignore_failure: bool,
     /// Confirm the answer: run the programs for real, under Linux and under the best policy in turns
     #[arg(long, conflicts_with = "machine")]
     live: bool,
@@ -71,11 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return nothing_to_do(args, &machine);
     }
     let scratch = Temporary::folder("try")?;
-    let recorded = record(
-        &commands,
-        scratch.path(),
-        Duration::from_nanos(args.duration.0),
-    )?;
+    let recorded = record(args, &commands, scratch.path())?;
     let workload = Arc::new(workload(scratch.path(), &recorded)?);
     let sweep = Sweep {
         machines: vec![machine],
@@ -96,7 +102,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .zip(&finished)
         .map(|(e, f)| e.scored(f))
         .collect();
-    let rankings = Ranking::of(&runs);
+    let facts = probe::facts(&sweep, &runs)?;
+    let rankings = judge(&runs, &facts);
     if let Some(path) = &args.report {
         let machine = &sweep.machines[0].machine.name;
         let input = ReportInput {
@@ -104,12 +111,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             runs: &runs,
             records: finished.iter().filter_map(|f| f.record.as_ref()).collect(),
             axis: Axis::default(),
+            facts,
         };
         output::report(path, &input)?;
     }
-    tell(args, &rankings, &recorded)?;
-    let best = rankings.first().and_then(Ranking::best);
-    match best.filter(|_| args.live) {
+    tell(args, &commands, &rankings, &recorded, &sweep.machines[0])?;
+    let promises = |r: &&Ranking| {
+        !matches!(
+            r.verdict,
+            Verdict::LeaveToLinux | Verdict::TooShort | Verdict::NoBaseline
+        )
+    };
+    let promising = rankings.first().filter(promises);
+    match promising.and_then(Ranking::best).filter(|_| args.live) {
         Some(best) => confirm(&best.policy, &commands),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -136,25 +150,20 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(commands)
 }
 
-/// `linux`, then those that could help here.
+/// `linux`, then those that could help here: what was asked for, or the shelf of the machine.
 fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
-    let asked: Vec<String> = if args.policies.is_empty() {
-        let named = countersteer_policies::names().into_iter();
-        // Baselines of papers: nobody would deploy them.
-        named
-            .filter(|p| !["default", "static", "ideal-rr", "rr"].contains(p))
-            .map(str::to_owned)
-            .collect()
-    } else {
-        args.policies.clone()
+    let useful = |p: &String| p != LINUX && reach::idle_on(p, &machine.topology).is_none();
+    let mut found: Vec<String> = match args.policies.as_slice() {
+        [] if reach::is_uniform(&machine.topology) => Vec::new(),
+        [] => reach::shelf(&machine.topology).policies,
+        asked => asked.to_vec(),
     };
-    let useful = |p: &String| p != "linux" && reach::idle_on(p, &machine.topology).is_none();
+    found.retain(useful);
     // Policies for simulators alone show gains that no machine can have.
-    let mut found: Vec<String> = asked.into_iter().filter(useful).collect();
     if found.iter().all(|p| reach::simulator_only(p)) {
         found.clear();
     }
-    found.insert(0, "linux".into());
+    found.insert(0, LINUX.into());
     found
 }
 
@@ -171,43 +180,71 @@ fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(args: &Args, rankings: &[Ranking], recorded: &[Recorded]) -> anyhow::Result<()> {
-    let verdict: Vec<String> = rankings.iter().map(|r| sentence(r, recorded)).collect();
+fn tell(
+    args: &Args,
+    commands: &[Vec<String>],
+    rankings: &[Ranking],
+    recorded: &[Recorded],
+    machine: &LoadedMachine,
+) -> anyhow::Result<()> {
     if args.json {
+        let verdict: Vec<String> = rankings.iter().map(Ranking::sentence).collect();
         return print_json(
             &serde_json::json!({ "rankings": rankings, "verdict": verdict.join(" ") }),
         );
     }
+    let mut text = String::new();
     let partial: Vec<&str> = recorded
         .iter()
         .filter(|r| r.partial)
         .map(|r| r.name.as_str())
         .collect();
-    let mut text = table::ranking(rankings);
     if !partial.is_empty() {
-        text += &format!(
+        text += &table::prose(&format!(
             "Judged by their first seconds: {}. --duration gives them more time.\n",
             partial.join(", ")
-        );
+        ));
     }
-    for line in verdict {
-        text += &(line + "\n");
+    if args.policies.is_empty() {
+        text += &table::prose(&(left_out(machine) + "\n"));
+    }
+    text += &table::ranking(rankings);
+    if let Some(next) = next_step(args, commands, rankings) {
+        text += &(next + "\n");
     }
     print(&text)
 }
 
-/// What to type, where there is something.
-fn sentence(ranking: &Ranking, recorded: &[Recorded]) -> String {
-    match (&ranking.verdict, ranking.best()) {
-        (Verdict::Use, Some(best)) => {
-            let first = recorded.first().map_or("PROGRAM", |r| r.name.as_str());
-            format!(
-                "Steer them so: steer run -P {} -- {first} ... (steer try --live confirms it)",
-                best.policy
-            )
-        }
-        _ => ranking.sentence(),
+/// Policies that were not simulated, and why.
+fn left_out(machine: &LoadedMachine) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (policy, why) in reach::shelf(&machine.topology).left_out {
+        by_reason.entry(why).or_default().push(policy);
     }
+    let reasons = by_reason
+        .iter()
+        .map(|(why, policies)| format!("{} ({why})", policies.join(", ")));
+    let reasons: Vec<String> = reasons.collect();
+    format!("Left out: {}.", reasons.join("; "))
+}
+
+/// What to type, where there is something that this machine can run.
+fn next_step(args: &Args, commands: &[Vec<String>], rankings: &[Ranking]) -> Option<String> {
+    let best = rankings
+        .first()
+        .filter(|r| r.verdict == Verdict::Use)?
+        .best()?;
+    if args.machine.is_some() {
+        return None;
+    }
+    let [command] = commands else {
+        return Some("To confirm it on this machine: the same command with `--live`".into());
+    };
+    Some(format!(
+        "Steer it so: steer run -P {} -- {} (steer try --live confirms it)",
+        best.policy,
+        countersteer_profiler::quoted(command)
+    ))
 }
 
 struct Recorded {
@@ -217,7 +254,8 @@ struct Recorded {
 }
 
 /// Records all programs, as many at once as there are CPUs.
-fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Result<Vec<Recorded>> {
+fn record(args: &Args, commands: &[Vec<String>], dir: &Path) -> anyhow::Result<Vec<Recorded>> {
+    let most = Duration::from_nanos(args.duration.0);
     let at_once = std::thread::available_parallelism().map_or(1, |n| n.get());
     let bar = progress::bar(commands.len() as u64, "recording");
     let mut recorded = Vec::new();
@@ -230,14 +268,13 @@ fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Resul
         }
         let deadline = Instant::now() + most;
         for (child, name, file) in running {
-            let partial = bounded(&child, deadline)?;
+            let ended = bounded(&child, deadline)?;
             bar.inc(1);
-            if !file.is_file() {
+            if let Some(why) = refused(args, &name, &file, ended) {
                 bar.finish_and_clear();
-                let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
-                let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
-                return Err(failure(Kind::BadInput, why));
+                return Err(why);
             }
+            let partial = ended.is_none();
             recorded.push(Recorded {
                 name,
                 file,
@@ -282,13 +319,50 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helpe
     Helper::start(&mut recorder).context("cannot start the recorder")
 }
 
-/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; whether the profile is partial.
-fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<bool> {
+/// Why a program is not judged, if it is not: nothing of it was recorded, or it failed.
+fn refused(
+    args: &Args,
+    name: &str,
+    file: &Path,
+    ended: Option<ExitStatus>,
+) -> Option<anyhow::Error> {
+    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    let code = ended.and_then(|status| status.code()).unwrap_or(0);
+    if !file.is_file() {
+        let kind = match code {
+            4 => Kind::Missing,
+            5 => Kind::Io,
+            _ => Kind::BadInput,
+        };
+        let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
+        return Some(failure(kind, why));
+    }
+    if code == 0 || args.ignore_failure {
+        return None;
+    }
+    let own: Vec<&str> = log
+        .lines()
+        .filter(|line| !line.starts_with("steer: "))
+        .collect();
+    let last = own[own.len().saturating_sub(LINES)..].join("\n  ");
+    let said = if last.is_empty() {
+        "it printed no error".to_owned()
+    } else {
+        format!("it said:\n  {last}")
+    };
+    let why = format!(
+        "no advice: `{name}` failed with exit code {code}, so that its work was not done; {said}\nfix the command, or judge it all the same with --ignore-failure"
+    );
+    Some(failure(Kind::BadInput, why))
+}
+
+/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; how it ended by itself, `None` if it was ended.
+fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(15);
     let mut asked = None;
     loop {
-        if recorder.ended()?.is_some() {
-            return Ok(asked.is_some());
+        if let Some(status) = recorder.ended()? {
+            return Ok(asked.is_none().then_some(status));
         }
         let now = Instant::now();
         match asked {
@@ -298,7 +372,7 @@ fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<bool> {
             }
             Some(at) if now > at + GRACE => {
                 recorder.kill()?;
-                return Ok(true);
+                return Ok(None);
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }

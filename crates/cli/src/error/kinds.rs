@@ -292,13 +292,12 @@ impl HasKind for SteeringError {
             | Self::NoQueues
             | Self::NoLoopback(_)
             | Self::UnknownSide { .. } => Some(Kind::Usage),
-            Self::Score { .. } => Some(Kind::BadInput),
+            Self::Score { .. } | Self::FailedRun { .. } => Some(Kind::BadInput),
             #[cfg(not(feature = "scx"))]
             Self::NoScheduler => Some(Kind::Missing),
             Self::NoControlGroup(_) => Some(Kind::Missing),
             Self::OtherUser { .. }
             | Self::SocketInUse(_)
-            | Self::FailedRun { .. }
             | Self::SchedulerEnded { .. }
             | Self::OtherScheduler { .. }
             | Self::SchedulerLate { .. } => Some(Kind::Io),

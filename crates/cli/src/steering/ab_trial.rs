@@ -10,6 +10,7 @@ use countersteer_model::placement::{Placement, PlacementState};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::{Arm, Trial, TrialPlan};
+use countersteer_report::judge::trial::shortfall;
 
 use super::supervisor::{Control, take_back};
 
@@ -119,18 +120,9 @@ impl AlternatingPolicies {
         self.judged = overall.pairs;
         let mut shared = self.control.lock();
         let predicted = shared.summary.predicted_gain.unwrap_or(0.0);
-        let Some((_, high)) = overall
-            .interval
-            .filter(|(_, high)| *high < predicted - margin)
-        else {
+        let Some(why) = shortfall(&overall, predicted, margin) else {
             return;
         };
-        let why = format!(
-            "it gains {:+.1} % (95 % confidence: at most {:+.1} %) where {:+.1} % were predicted",
-            overall.gain * 100.0,
-            high * 100.0,
-            predicted * 100.0
-        );
         eprintln!(
             "steer: policy {} is given up: {why}; Linux's own scheduler goes on",
             shared.policy

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use countersteer_live::{DecisionRequest, Stealing};
 use countersteer_model::hint::Hint;
-use countersteer_model::placement::{
-    Clamp, Placement, PlacementState, Reason, Target, ThreadPlacement,
-};
+use countersteer_model::placement::{Clamp, Placement, PlacementState, ThreadPlacement};
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
@@ -252,7 +250,7 @@ impl Supervisor {
             Err(payload) => {
                 let said = panic_text(payload.as_ref());
                 self.drop_policy(said.map_or("it panicked".into(), |t| format!("it failed: {t}")));
-                return everybody_anywhere(view, "the policy panicked");
+                return view.release("the policy panicked");
             }
         };
         let is_late = begun.elapsed() > self.period && {
@@ -268,7 +266,7 @@ impl Supervisor {
         self.drop_policy(format!(
             "{MOST_LATE} decisions in a row took longer than a period"
         ));
-        everybody_anywhere(view, "the policy was too slow")
+        view.release("the policy was too slow")
     }
 }
 
@@ -308,7 +306,7 @@ impl Policy for Supervisor {
 
 /// Whatever another policy said before, and this placement does not, is taken back with it.
 pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {
-    let nothing = everybody_anywhere(view, why);
+    let nothing = view.release(why);
     placement
         .threads
         .iter_mut()
@@ -323,20 +321,6 @@ pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) 
     placement.threads.sort_by_key(|t| t.thread);
     placement.admission = placement.admission.take().or(nothing.admission);
     placement.caches = placement.caches.take().or(nothing.caches);
-}
-
-/// All threads are let go.
-pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
-    let place = |t: &countersteer_model::engine::ThreadInfo| ThreadPlacement {
-        clamp: Some(Clamp::FREE),
-        ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
-    };
-    let threads = view.threads.iter().map(place).collect();
-    Placement {
-        threads,
-        admission: Some(Default::default()),
-        caches: Some(Vec::new()),
-    }
 }
 
 #[cfg(test)]

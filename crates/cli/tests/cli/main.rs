@@ -11,6 +11,7 @@ mod errors;
 mod experiments;
 mod steering;
 mod trials;
+mod verdicts;
 mod virtual_counters;
 
 fn steer(args: &[&str], dir: &Path) -> Output {

@@ -27,7 +27,7 @@ pub use params::{ParamDef, Params, PolicyError};
 
 use crate::engine::{Forecast, ProgramInfo, ThreadEvent, ThreadInfo};
 use crate::metric::{Column, MetricBank};
-use crate::placement::Placement;
+use crate::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use crate::topology::{Group, GroupBy, Topology};
 use crate::units::{Nanos, ProgramId, ThreadId};
 use crate::usage::Usage;
@@ -132,6 +132,20 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// Takes placements, frequency hints and cache partitions back: every thread runs wherever its program is allowed to.
+    #[must_use]
+    pub fn release(&self, why: &'static str) -> Placement {
+        let place = |t: &ThreadInfo| ThreadPlacement {
+            clamp: Some(Clamp::FREE),
+            ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
+        };
+        Placement {
+            threads: self.threads.iter().map(place).collect(),
+            admission: Some(Default::default()),
+            caches: Some(Vec::new()),
+        }
+    }
+
     /// The latest value of a metric of a thread.
     #[must_use]
     pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {

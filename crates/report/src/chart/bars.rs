@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use super::{ChartDef, Experiment};
 use crate::error::ReportError;
-use crate::format::{change, number};
+use crate::format::number;
+use crate::judge::{change, percent as in_percent};
 use crate::table::{Better, Metric, Spread, measured};
 
 pub(super) const DEF: ChartDef = ChartDef {
@@ -36,7 +37,7 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
     let span = if high > low { high - low } else { 1.0 };
     let percent = |v: f64| format!("{:.2}%", (v - low) / span * 100.0);
     let width = |a: f64, b: f64| format!("{:.2}%", (b - a) / span * 100.0);
-    let linux = experiment.linux().map(|s| s.spread(metric).median);
+    let linux = experiment.linux();
     let best =
         |s: &Spread| spreads.len() > 1 && spreads.iter().all(|o| !metric.beats(o.median, s.median));
     let aim = match metric.better {
@@ -60,7 +61,7 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
                         }
                     }
                     div.value { (figure(metric, spread.median)) }
-                    div.delta { @if let Some(linux) = linux.filter(|l| !is_linux && *l > 0.0) { (change(spread.median / linux)) } }
+                    div.delta { @if let Some(f) = linux.filter(|_| !is_linux).and_then(|l| change(summary, l, metric)) { (in_percent(f.median)) } }
                 }
             }
         }

@@ -10,13 +10,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::format::{count, seconds};
+use crate::judge::{self, Figure, Ranked, Ranking, Remark, Verdict};
 use crate::record::Record;
-use crate::table::{Ranked, Ranking, Verdict};
-
-/// A change whose sign, figure and unit stay on one line.
-fn percent(change: f64) -> String {
-    unbroken(&crate::table::percent(change))
-}
 
 fn unbroken(text: &str) -> String {
     text.replace(" %", "\u{a0}%")
@@ -29,7 +24,7 @@ pub(super) fn is_ranked(ranking: &Ranking) -> bool {
 }
 
 /// The answer of one experiment.
-pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Markup {
+pub(super) fn answer(r: &Ranking, nth: usize, several: bool) -> Markup {
     let seeds = match r.seeds {
         1 => "one seed".to_owned(),
         n => format!("the median of {n} seeds, each against the same seed of linux"),
@@ -40,6 +35,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
         section.answer {
             @if several { h2.small { a href={ "#e" (nth) } { (r.workload) " on " (r.machine) } } }
             div.verdict { p { (unbroken(&r.sentence())) } }
+            @for remark in r.remarks.iter().map(Remark::words) { p.note { (unbroken(&remark)) } }
             div.scroll tabindex="0" role="region" aria-label={ "Policies for " (r.workload) " on " (r.machine) } {
                 table.ranks {
                     thead { tr {
@@ -54,9 +50,8 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                 }
             }
             p.note {
-                "Change against plain linux: " (seeds) "."
+                "Change against plain linux: " (seeds) ". Below each figure, the interval of nine runs in ten."
                 @if !same.is_empty() { " Exactly as linux here, having nothing to choose: " (same.join(", ")) "." }
-                @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less." }
                 @if let Some(bound) = &r.bound { " " (unbroken(&bound.sentence())) }
             }
         }
@@ -65,26 +60,23 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
 
 /// Whether a policy left everything to linux: no seed differs in anything.
 fn is_linux(p: &Ranked) -> bool {
-    let zero = |value: Option<f64>| value.is_none_or(|v| v == 0.0);
+    let zero = |value: Option<Figure>| value.is_none_or(|v| v.median == 0.0);
     let throughput = (p.throughput.min, p.throughput.max) == (0.0, 0.0);
     throughput
         && zero(p.slowdown)
         && zero(p.energy_per_run)
-        && p.loser.as_ref().is_none_or(|l| l.1 == 0.0)
+        && p.loser.as_ref().is_none_or(|l| l.speed.median == 0.0)
 }
 
 fn row(p: &Ranked, note: &str, best: bool) -> Markup {
-    let spread = p.throughput.max - p.throughput.min > 0.001;
     let (better, of) = p.better_seeds;
-    let loser = match &p.loser {
-        Some((name, lost)) if *lost <= -0.005 => format!("{name} {}", percent(*lost)),
-        _ => "none".into(),
-    };
-    let change = |value: Option<f64>| value.map_or_else(|| "–".into(), percent);
+    let change = |f: &Figure| html! { (unbroken(&judge::percent(f.median))) small { (unbroken(&f.ends())) } };
+    let known = |f: &Option<Figure>| f.as_ref().map_or_else(|| html! { "–" }, change);
     html! { tr {
         th scope="row" { (p.policy) (note) }
-        td class=[best.then_some("best")] { (percent(p.throughput.median)) @if spread { small { (percent(p.throughput.min)) " to " (percent(p.throughput.max)) } } }
-        td { (change(p.slowdown)) } td { (loser) } td.rest { (better) " of " (of) } td.rest { (change(p.energy_per_instruction)) } td.rest { (change(p.energy_per_run)) }
+        td class=[best.then_some("best")] { (change(&p.throughput)) }
+        td { (known(&p.slowdown)) } td { @if let Some(loser) = p.lost() { (loser.name) " " (change(&loser.speed)) } @else { "none" } }
+        td.rest { (better) " of " (of) } td.rest { (known(&p.energy_per_instruction)) } td.rest { (known(&p.energy_per_run)) }
     } }
 }
 
@@ -112,10 +104,10 @@ pub(super) fn trial(record: &Record) -> Option<Markup> {
     let text = record.manifest.options.get("trial")?;
     let gains: Vec<Gain> = serde_json::from_str(text).ok()?;
     let (all, programs) = gains.split_last()?;
-    let of = |g: &Gain| match g.interval {
-        Some((low, high)) => format!("{} to {}", percent(low), percent(high)),
-        None => "too few pairs for an interval".into(),
+    let of = |g: &Gain| {
+        judge::trial::interval(g).unwrap_or_else(|| "too few pairs for an interval".into())
     };
+    let percent = |change| unbroken(&judge::percent(change));
     Some(html! {
         section.answer {
             div.verdict { p { "Trial: " (record.manifest.policy) ". All programs together: " b { (percent(all.gain)) } " (" (of(all)) ", " (all.pairs) " pairs of turns)." } }
@@ -174,11 +166,4 @@ pub(super) fn waits(record: &Record) -> Option<Markup> {
                 @for r in &rows[WAITS..] { (row(r)) } } } } } }
         }
     })
-}
-
-/// Whether a workload says where its programs start.
-pub(super) fn is_pinned(records: &[&Record]) -> bool {
-    records
-        .iter()
-        .any(|r| r.manifest.workload.text.contains("launch_on"))
 }

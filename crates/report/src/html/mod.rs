@@ -18,8 +18,9 @@ pub use counted::Axis;
 use crate::chart::{CHARTS, Experiment};
 use crate::counted::is_counted;
 use crate::error::ReportError;
+use crate::judge::{Facts, Ranking, judge};
 use crate::record::{Detail, Record};
-use crate::table::{CompareRun, Ranking, summarise};
+use crate::table::{CompareRun, summarise};
 
 const STYLE: &str = include_str!("style.css");
 /// A cursor and a zoom that timelines share; without it they are pictures.
@@ -37,18 +38,20 @@ pub struct ReportInput<'a> {
     pub records: Vec<&'a Record>,
     /// What counts are drawn over, where records are of counting sessions.
     pub axis: Axis,
+    /// What is known besides the runs.
+    pub facts: Facts,
 }
 
 /// What a notebook shows of runs: the answer of each experiment; nothing where there is nothing to compare with.
 #[must_use]
 pub fn answers(runs: &[CompareRun]) -> Option<String> {
-    let mut rankings = Ranking::of(runs);
+    let mut rankings = judge(runs, &Facts::default());
     rankings.retain(front::is_ranked);
     let several = rankings.len() > 1;
     let shown = html! {
         @for r in &rankings {
             @if several { h4 { (r.workload) " on " (r.machine) } }
-            (front::answer(r, 0, false, false))
+            (front::answer(r, 0, false))
         }
     };
     (!rankings.is_empty()).then(|| shown.into_string())
@@ -60,10 +63,7 @@ pub fn answers(runs: &[CompareRun]) -> Option<String> {
 /// A machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let (experiments, folded) = experiments(input)?;
-    let rankings: Vec<Ranking> = experiments
-        .iter()
-        .map(|e| Ranking::of_experiment(&e.summaries.iter().collect::<Vec<_>>()))
-        .collect();
+    let rankings = rankings(input, &experiments);
     let counted: Vec<Markup> = input
         .records
         .iter()
@@ -73,7 +73,13 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let mut budget = BUDGET;
     let mut bodies: Vec<Markup> = Vec::new();
     for (i, e) in experiments.iter().enumerate() {
-        let body = experiment(e, &folded[i], i, experiments.len() > 1, &mut budget)?;
+        let body = experiment(
+            (e, &rankings[i]),
+            &folded[i],
+            i,
+            experiments.len() > 1,
+            &mut budget,
+        )?;
         bodies.push(html! {
             details.more id={ "e" (i) } open[experiments.len() == 1] {
                 summary { "Details: " (e.workload) " on " (e.machine) }
@@ -100,8 +106,8 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                     @for record in &input.records { @if let Some(trial) = front::trial(record) { (trial) } }
                     @for record in &input.records { @if let Some(waits) = front::waits(record) { (waits) } }
                     @for (i, (e, r)) in experiments.iter().zip(&rankings).enumerate() {
-                        @if front::is_ranked(r) { (front::answer(r, i, experiments.len() > 1, front::is_pinned(&e.records))) }
-                        @else { @if experiments.len() > 1 { h2.small { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } } } (verdict::verdict(e)) }
+                        @if front::is_ranked(r) { (front::answer(r, i, experiments.len() > 1)) }
+                        @else { @if experiments.len() > 1 { h2.small { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } } } (verdict::verdict(e, r)) }
                     }
                     }
                     @if rankings.iter().any(front::is_ranked) { (front::meanings(&rankings)) }
@@ -120,6 +126,16 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     };
     // Whatever a name holds, it turns no text around.
     Ok(printable_lines(&page.into_string()).into_owned() + "\n")
+}
+
+/// Rankings of experiments; records say which workloads pin where their programs start.
+fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Ranking> {
+    let mut facts = input.facts.clone();
+    let workloads = input.records.iter().map(|r| &r.manifest.workload);
+    let pinned = workloads.filter(|w| w.text.contains("launch_on"));
+    facts.pinned.extend(pinned.map(|w| w.name.clone()));
+    let of = |e: &Experiment<'_>| Ranking::of(&e.summaries.iter().collect::<Vec<_>>(), &facts);
+    experiments.iter().map(of).collect()
 }
 
 /// Policies whose runs are the same to the last thread as another's, with that one's name.
@@ -217,7 +233,7 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
 }
 
 fn experiment(
-    e: &Experiment<'_>,
+    (e, ranking): (&Experiment<'_>, &Ranking),
     folded: &Folded<'_>,
     nth: usize,
     several: bool,
@@ -249,7 +265,7 @@ fn experiment(
         section {
             @if several { h2 class=[(nth == 0).then_some("first")] { (e.workload) " on " (e.machine) } }
             @if let Some(topology) = topology { p.prose { (sections::machine(topology)) } }
-            (verdict::verdict(e))
+            (verdict::verdict(e, ranking))
             @if !folded.is_empty() {
                 p.note { "Drawn once, since all threads ran in the same places: "
                     @for (i, (policy, same)) in folded.iter().enumerate() { @if i > 0 { ", " } (policy) " as " (same) } "." }

@@ -6,6 +6,7 @@ use countersteer_model::machine::SfSpread;
 use countersteer_model::score::{ProgramScore, Score};
 use serde::{Deserialize, Serialize};
 
+use crate::judge::Ranking;
 use crate::record::Record;
 
 /// The schema name of a comparison.
@@ -19,6 +20,29 @@ pub struct Comparison {
     pub schema: String,
     /// The runs, in the order they were asked for.
     pub runs: Vec<CompareRun>,
+}
+
+/// A comparison with what it says of policies: what `steer compare --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged<'a> {
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    pub rankings: &'a [Ranking],
+    /// Verdicts in words.
+    pub verdict: String,
+}
+
+impl<'a> Judged<'a> {
+    /// Runs with their rankings.
+    #[must_use]
+    pub fn new(runs: Vec<CompareRun>, rankings: &'a [Ranking]) -> Self {
+        let sentences: Vec<String> = rankings.iter().map(Ranking::sentence).collect();
+        Self {
+            comparison: Comparison::new(runs),
+            rankings,
+            verdict: sentences.join(" "),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

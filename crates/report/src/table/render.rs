@@ -10,12 +10,11 @@ use comfy_table::{
 use countersteer_model::machine::SfSpread;
 use countersteer_model::printable::printable;
 
-use super::headline::lead;
 use super::prose::{NARROWEST, asked_columns, prose};
-use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareProgram, CompareRun};
 use crate::format::number;
+use crate::judge::{Figure, Ranked, Ranking, lead};
 
 /// Relative difference of times alone below which cores are equal.
 const EQUAL: f64 = 1e-6;
@@ -44,16 +43,15 @@ pub fn ranking(rankings: &[Ranking]) -> String {
         }
         let seeds = if r.seeds == 1 { "seed" } else { "seeds" };
         text += &format!(
-            "{} on {}: change against linux, {} {seeds}\n",
+            "{} on {}: change against linux, {} {seeds}; ± holds 90 % of runs\n",
             r.workload, r.machine, r.seeds
         );
         if !r.deployable.is_empty() || !r.simulator_only.is_empty() {
             text += &ranked(r);
         }
-        if let Some(bound) = &r.bound {
-            text += &(prose(&bound.sentence()) + "\n");
+        for sentence in r.sentences() {
+            text += &(prose(&sentence) + "\n");
         }
-        text += &(prose(&r.sentence()) + "\n");
     }
     text
 }
@@ -65,23 +63,20 @@ fn ranked(r: &Ranking) -> String {
         "throughput",
         "mean slowdown",
         "worst loser",
-        "seeds better",
-        "energy/instruction",
+        "energy/instr",
     ];
     table.set_header(head.map(bold));
-    let change = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
+    let change = |value: Option<Figure>| value.map_or_else(|| "-".into(), |f| f.cell());
     let row = |p: &Ranked, note: &str| {
-        let (better, of) = p.better_seeds;
-        let loser = match &p.loser {
-            Some((name, lost)) if *lost < 0.0 => format!("{name} {}", percent(*lost)),
-            _ => "none".into(),
-        };
+        let loser = (p.lost()).map_or_else(
+            || "none".into(),
+            |l| format!("{} {}", l.name, l.speed.cell()),
+        );
         [
             format!("{}{note}", p.policy),
-            percent(p.throughput.median),
+            p.throughput.cell(),
             change(p.slowdown),
             loser,
-            format!("{better} of {of}"),
             change(p.energy_per_instruction),
         ]
     };

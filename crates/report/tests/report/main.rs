@@ -4,6 +4,7 @@
 
 mod golden;
 mod hints;
+mod judged;
 mod pages;
 mod records;
 mod synthetic;

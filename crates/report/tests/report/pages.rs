@@ -1,6 +1,7 @@
 //! Reports: whole, light, self-contained, the same every time.
 
 use countersteer_report::html::{Axis, ReportInput, render};
+use countersteer_report::judge::Facts;
 use countersteer_report::record::{Detail, Record};
 use countersteer_report::table::CompareRun;
 
@@ -14,6 +15,7 @@ fn page(records: &[Record], title: &str) -> String {
         runs: &runs,
         records: drawn,
         axis: Axis::Time,
+        facts: Facts::default(),
     })
     .unwrap()
 }
@@ -199,6 +201,7 @@ fn reports_without_timelines_runs_or_records_still_stand() {
         runs: &[],
         records: Vec::new(),
         axis: Axis::Time,
+        facts: Facts::default(),
     })
     .unwrap();
     assert!(empty.contains("There is nothing to show."));
@@ -238,6 +241,7 @@ fn a_report_of_counts_shows_them_by_thread_and_core_type_and_no_score() {
             runs: &[],
             records: vec![&counted],
             axis,
+            facts: Facts::default(),
         })
         .unwrap()
     };

@@ -2,7 +2,7 @@
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::AdmissionTable;
+use countersteer_model::placement::{AdmissionTable, Reason, Target};
 use countersteer_model::trial::TrialPlan;
 use countersteer_model::units::ProgramId;
 use rand::SeedableRng;

@@ -1,9 +1,9 @@
-//! Which measure fits an experiment, what it says in words, and what a policy gains in it over another.
+//! The measure that fits an experiment, and what it says in words.
 //!
 //! ASP adds up what fast cores gave to each program; where all cores are equal it can only be negative, and where programs wait
 //! for each other it mostly is. There, throughput (STP) leads.
 
-use super::summary::{COMPLETION, METRICS, Metric, Spread, Summary};
+use crate::table::{COMPLETION, METRICS, Metric, Summary};
 
 /// Relative difference of times alone below which cores are equal.
 const EQUAL: f64 = 1e-6;
@@ -44,27 +44,10 @@ pub fn meaning(metric: &Metric) -> &'static str {
     }
 }
 
-/// The mean over programs of how many times as fast each ran as in another experiment; nothing where their programs differ.
-#[must_use]
-pub fn mean_speedup(summary: &Summary<'_>, base: &Summary<'_>) -> Option<f64> {
-    let time = |s: &Summary<'_>, name: &str| {
-        let programs = s.runs.iter().flat_map(|r| &r.programs);
-        let times = programs.filter(|p| p.name == name).map(|p| p.completion_s);
-        let median = Spread::of(times).median;
-        (median > 0.0).then_some(median)
-    };
-    let programs = &summary.runs.first()?.programs;
-    let speedups: Vec<f64> = programs
-        .iter()
-        .map(|p| Some(time(base, &p.name)? / time(summary, &p.name)?))
-        .collect::<Option<_>>()?;
-    (!speedups.is_empty()).then(|| speedups.iter().sum::<f64>() / speedups.len() as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{CompareProgram, CompareRun, summarise};
+    use crate::table::{CompareRun, summarise};
     use countersteer_model::score::{Outcome, ProgramOutcome, Score};
 
     /// A run of two programs with these completion times, alone on fast cores in 1 s.
@@ -96,19 +79,5 @@ mod tests {
         let mut unknown = run("linux", 1.0, [1.0, 1.0]);
         unknown.asp = f64::NAN;
         assert_eq!(lead(&summarise(&[unknown])).key, "completion_s");
-    }
-
-    #[test]
-    fn speedups_are_means_over_programs_and_need_the_same_programs() {
-        let mut runs = [run("linux", 3.0, [2.0, 4.0]), run("hsf", 3.0, [1.0, 5.0])];
-        let speedup = |runs: &[CompareRun]| {
-            let summaries = summarise(runs);
-            mean_speedup(&summaries[1], &summaries[0])
-        };
-        assert!((speedup(&runs).unwrap() - 1.4).abs() < 1e-12);
-        runs[0].programs.pop();
-        assert_eq!(speedup(&runs), None);
-        runs[1].programs = Vec::<CompareProgram>::new();
-        assert_eq!(speedup(&runs), None);
     }
 }

@@ -4,8 +4,9 @@
 
 use serde::Serialize;
 
-use super::ranking::percent;
-use super::{CompareRun, Ranked, Spread, Summary};
+use super::figure::percent;
+use super::ranked::Ranked;
+use crate::table::{CompareRun, Spread, Summary};
 
 /// What no policy exceeds, and how near one comes to it. Changes are of sustained throughput against that of `linux`, medians over
 /// seeds.
@@ -74,7 +75,7 @@ mod tests {
     use countersteer_model::score::{Outcome, Score};
 
     use super::*;
-    use crate::table::Ranking;
+    use crate::judge::{Facts, judge};
 
     #[test]
     fn the_distance_to_the_bound_is_in_sustained_throughput_over_linux() {
@@ -91,7 +92,7 @@ mod tests {
                 sustained("hsf", 2, hsf[1]),
                 sustained("best-static", 1, 1.45),
             ];
-            Ranking::of(&runs).remove(0).bound.unwrap()
+            judge(&runs, &Facts::default()).remove(0).bound.unwrap()
         };
         let bound = of([1.1, 1.3]);
         assert!((bound.most - 0.5).abs() < 1e-12, "{bound:?}");

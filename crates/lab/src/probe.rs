@@ -1,0 +1,150 @@
+//! Runs that tell where a gain comes from: from where programs start, or from what a policy does later.
+//!
+//! Input: a sweep and the rankings of its runs. Output: further runs for the judge, with the first [`SEEDS`] seeds:
+//!
+//! - The best policy decides for the first period only, and Linux goes on from where programs are then. What is left of its gain
+//!   comes from where programs start.
+//! - Where the workload pins its programs at launch, `linux` and the best policy run once more without these pins.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_model::placement::Placement;
+use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
+use countersteer_policies::reach::shelf;
+use countersteer_report::judge::{Facts, Probe, Probed, Ranking, WORTH, judge};
+use countersteer_report::table::CompareRun;
+use rayon::prelude::*;
+
+use crate::experiment::{Experiment, LoadedMachine, SimOptions};
+use crate::plan::Loaded;
+use crate::sweep::Sweep;
+
+/// Seeds that are run again.
+const SEEDS: u64 = 3;
+const LINUX: &str = "linux";
+
+/// A policy that decides for a while, and lets all threads go then.
+pub struct Until {
+    inner: Box<dyn Policy>,
+    end: Nanos,
+    released: bool,
+}
+
+impl Until {
+    /// A policy that decides before `end`.
+    #[must_use]
+    pub fn new(inner: Box<dyn Policy>, end: Nanos) -> Self {
+        Self {
+            inner,
+            end,
+            released: false,
+        }
+    }
+}
+
+impl Policy for Until {
+    fn needs(&self) -> &Needs {
+        self.inner.needs()
+    }
+
+    fn needs_changed(&mut self) -> bool {
+        self.inner.needs_changed()
+    }
+
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        self.inner.tune(params, topology)
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        if view.now < self.end {
+            return decide(self.inner.as_mut(), view, rng);
+        }
+        if std::mem::replace(&mut self.released, true) {
+            return Placement::default();
+        }
+        view.release("the policy's time is over")
+    }
+}
+
+/// Whether a workload says where its programs start.
+fn is_pinned(workload: &Loaded) -> bool {
+    workload.programs.iter().any(|(p, _)| p.launch_on.is_some())
+}
+
+/// What the judge has to know besides the runs of a sweep; what they leave open is run.
+///
+/// # Errors
+/// Those of the experiments.
+pub fn facts(sweep: &Sweep, runs: &[CompareRun]) -> anyhow::Result<Facts> {
+    let shelf = |m: &Arc<LoadedMachine>| (m.machine.name.clone(), shelf(&m.topology).policies);
+    let pinned = sweep.workloads.iter().filter(|w| is_pinned(w));
+    let mut facts = Facts {
+        probed: Vec::new(),
+        shelves: sweep.machines.iter().map(shelf).collect(),
+        pinned: pinned.map(|w| w.name.clone()).collect(),
+    };
+    facts.probed = probe(sweep, &judge(runs, &facts))?;
+    Ok(facts)
+}
+
+fn probe(sweep: &Sweep, rankings: &[Ranking]) -> anyhow::Result<Vec<Probed>> {
+    let mut wanted = Vec::new();
+    for ranking in rankings {
+        wanted.extend(experiments(sweep, ranking)?);
+    }
+    wanted
+        .par_iter()
+        .map(|(probe, experiment)| {
+            let probe = *probe;
+            let run = experiment.scored(&experiment.run()?);
+            Ok(Probed { probe, run })
+        })
+        .collect()
+}
+
+/// The runs that one ranking leaves open.
+fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(Probe, Experiment)>> {
+    let best = ranking.best().filter(|b| b.throughput.mean >= WORTH);
+    let Some(best) = best else {
+        return Ok(Vec::new());
+    };
+    let machine = sweep
+        .machines
+        .iter()
+        .find(|m| m.machine.name == ranking.machine);
+    let workload = sweep.workloads.iter().find(|w| w.name == ranking.workload);
+    let (machine, workload) = machine
+        .zip(workload)
+        .context("a ranking is of another sweep")?;
+    let mut wanted = Vec::new();
+    let mut want = |probe, policy: &str, options: SimOptions| {
+        wanted.extend((1..=sweep.seeds.min(SEEDS)).map(|seed| {
+            let experiment = Experiment {
+                machine: Arc::clone(machine),
+                workload: Arc::clone(workload),
+                policy: policy.to_owned(),
+                seed,
+                options: options.clone(),
+                detail: None,
+            };
+            (probe, experiment)
+        }));
+    };
+    let first_period = SimOptions {
+        steer_ms: Some(sweep.options.period_ms),
+        ..sweep.options.clone()
+    };
+    want(Probe::Start, &best.policy, first_period);
+    if is_pinned(workload) {
+        let fair = SimOptions {
+            ignore_launch: true,
+            ..sweep.options.clone()
+        };
+        want(Probe::FairLaunch, LINUX, fair.clone());
+        want(Probe::FairLaunch, &best.policy, fair);
+    }
+    Ok(wanted)
+}

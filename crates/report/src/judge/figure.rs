@@ -1,0 +1,219 @@
+//! A change against `linux`, with the interval of the next run.
+//!
+//! Input: the ratio of each seed's run to that of `linux` with the same seed. Output: median, range, and a 90 % prediction interval.
+//!
+//! The interval is Student's for one more observation, of the logarithms `l` of `n` ratios with mean `m`:
+//!
+//! ```text
+//! m ± t(0.95; v) * s * sqrt(1 + 1/n),  s^2 = (P * p^2 + sum (l - m)^2) / v,  v = P + n - 1
+//! ```
+//!
+//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds: the mean variance of all
+//! policies that were compared, and [`KNOWN`] squared. `P` and [`KNOWN`] are fitted to mixes of recorded programs;
+//! `docs/benchmarks.md` has how often the intervals hold. They are of the simulation: what it errs about a machine comes on top.
+
+use serde::Serialize;
+
+use crate::table::Spread;
+
+/// Seeds that the variance of all policies counts for.
+const PRIOR_SEEDS: f64 = 2.0;
+/// Standard deviation of a logarithm of a ratio that is always reckoned with.
+const KNOWN: f64 = 0.02;
+/// Quantile 0.95 of the normal distribution.
+const Z: f64 = 1.644_854;
+
+/// A change against `linux`; 0.05 is 5 % more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Median over seeds.
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Lower end of the 90 % interval of the next run.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// Geometric mean over seeds.
+    pub mean: f64,
+    /// Standard error of the logarithm of the mean.
+    pub error: f64,
+}
+
+/// Variance over seeds of the logarithm of a ratio, as it is on average for the policies of a comparison; 0 where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Noise {
+    pub variance: f64,
+}
+
+impl Noise {
+    /// The noise of some policies, each by its ratios.
+    #[must_use]
+    pub fn of(policies: impl IntoIterator<Item = Vec<f64>>) -> Self {
+        let variance = |ratios: Vec<f64>| {
+            let n = ratios.len() as f64;
+            (n > 1.0).then(|| squares(&ratios).1 / (n - 1.0))
+        };
+        let all: Vec<f64> = policies.into_iter().filter_map(variance).collect();
+        Self {
+            variance: all.iter().sum::<f64>() / all.len().max(1) as f64,
+        }
+    }
+}
+
+impl Figure {
+    /// The figure of some ratios; `None` where there is none.
+    #[must_use]
+    pub fn of(ratios: impl IntoIterator<Item = f64>, noise: Noise) -> Option<Self> {
+        let ratios: Vec<f64> = ratios
+            .into_iter()
+            .filter(|r| r.is_finite() && *r > 0.0)
+            .collect();
+        if ratios.is_empty() {
+            return None;
+        }
+        let Spread { median, min, max } = Spread::of(ratios.iter().copied());
+        let n = ratios.len() as f64;
+        let (mean, squares) = squares(&ratios);
+        let degrees = PRIOR_SEEDS + n - 1.0;
+        let deviation = |known: f64| ((PRIOR_SEEDS * known + squares) / degrees).sqrt();
+        let widest = deviation(noise.variance + KNOWN * KNOWN);
+        let half = student(degrees) * widest * (1.0 + 1.0 / n).sqrt();
+        let spread = if n > 1.0 {
+            deviation(noise.variance)
+        } else {
+            widest
+        };
+        Some(Self {
+            median: median - 1.0,
+            min: min - 1.0,
+            max: max - 1.0,
+            low: (mean - half).exp_m1(),
+            high: (mean + half).exp_m1(),
+            mean: mean.exp_m1(),
+            error: spread / n.sqrt(),
+        })
+    }
+
+    /// For people: `+12 % (90 %: +10 to +14 %)`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{} (90 %: {})", percent(self.median), self.ends())
+    }
+
+    /// The same of a quantity: `+12 % throughput (90 %: +10 to +14 %)`.
+    #[must_use]
+    pub fn words_of(&self, quantity: &str) -> String {
+        format!(
+            "{} {quantity} (90 %: {})",
+            percent(self.median),
+            self.ends()
+        )
+    }
+
+    /// Ends of the interval: `+10 to +14 %`.
+    #[must_use]
+    pub fn ends(&self) -> String {
+        let low = percent(self.low);
+        format!("{} to {}", low.trim_end_matches(" %"), percent(self.high))
+    }
+
+    /// For cells of tables: `+12 ±2 %`, where the second figure is half the width of the interval, in points.
+    #[must_use]
+    pub fn cell(&self) -> String {
+        let half = (self.high - self.low) * 50.0;
+        let digits = if half < 0.95 { 1 } else { 0 };
+        let change = percent(self.median);
+        format!("{} ±{half:.digits$} %", change.trim_end_matches(" %"))
+    }
+}
+
+/// Mean of the logarithms, and the sum of their squared distances from it.
+fn squares(ratios: &[f64]) -> (f64, f64) {
+    let mean = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64;
+    (mean, ratios.iter().map(|r| (r.ln() - mean).powi(2)).sum())
+}
+
+/// Quantile 0.95 of Student's distribution (Abramowitz and Stegun, 26.7.5); to 2 % from 2 degrees of freedom on.
+fn student(degrees: f64) -> f64 {
+    let z = |power: i32| Z.powi(power);
+    let terms = [
+        (z(3) + z(1)) / 4.0,
+        (5.0 * z(5) + 16.0 * z(3) + 3.0 * z(1)) / 96.0,
+        (3.0 * z(7) + 19.0 * z(5) + 17.0 * z(3) - 15.0 * z(1)) / 384.0,
+    ];
+    let series = terms.iter().rev().fold(0.0, |sum, t| (sum + t) / degrees);
+    Z + series
+}
+
+/// A change for people: `+14 %`, `-3 %`, `+0.4 %`.
+#[must_use]
+pub fn percent(change: f64) -> String {
+    let value = change * 100.0;
+    let text = if value.abs() < 9.95 {
+        format!("{value:+.1}")
+    } else {
+        format!("{value:+.0}")
+    };
+    // Minus zero is nobody's gain.
+    let text = if text == "-0.0" {
+        "+0.0".to_owned()
+    } else {
+        text
+    };
+    format!("{text} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn students_quantiles_are_those_of_tables() {
+        for (degrees, quantile) in [(2.0, 2.920), (4.0, 2.132), (10.0, 1.812), (100.0, 1.660)] {
+            assert!(
+                (student(degrees) / quantile - 1.0).abs() < 0.02,
+                "{degrees}"
+            );
+        }
+    }
+
+    #[test]
+    fn intervals_widen_with_the_spread_and_have_a_width_with_one_seed() {
+        let width = |ratios: &[f64], noise| {
+            let f = Figure::of(ratios.iter().copied(), noise).unwrap();
+            assert!(f.low < f.median && f.median < f.high, "{f:?}");
+            f.high - f.low
+        };
+        let calm = Noise::default();
+        let noisy = Noise::of([vec![1.0, 1.1, 1.2], vec![1.2, 1.0, 1.1]]);
+        let one = width(&[1.1], calm);
+        let agreeing = width(&[1.1, 1.1, 1.1], calm);
+        let differing = width(&[1.0, 1.1, 1.2], calm);
+        assert!(
+            agreeing < one && one < differing,
+            "{agreeing} {one} {differing}"
+        );
+        assert!(width(&[1.1, 1.1, 1.1], noisy) > agreeing);
+        assert_eq!(Figure::of([f64::NAN], calm), None);
+    }
+
+    #[test]
+    fn changes_have_a_sign_and_as_many_digits_as_mean_something() {
+        assert_eq!(
+            [percent(0.1449), percent(-0.0312), percent(-0.0001)],
+            ["+14 %", "-3.1 %", "+0.0 %"]
+        );
+        let figure = Figure {
+            median: 0.12,
+            min: 0.11,
+            max: 0.13,
+            low: 0.1,
+            high: 0.141,
+            mean: 0.12,
+            error: 0.01,
+        };
+        assert_eq!(figure.words(), "+12 % (90 %: +10 to +14 %)");
+        assert_eq!(figure.cell(), "+12 ±2 %");
+    }
+}

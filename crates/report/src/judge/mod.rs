@@ -1,0 +1,20 @@
+//! Verdicts: from runs to what they say of policies, and in which words.
+//!
+//! Input: [`CompareRun`](crate::table::CompareRun)s and [`Facts`], or the gains of an A/B trial. Output: figures against `linux`, a
+//! verdict, remarks, as data and as sentences. `try`, `compare`, `trial`, the report and notebooks print these and no others.
+
+mod bounded;
+mod figure;
+mod headline;
+mod ranked;
+mod ranking;
+mod remark;
+pub mod trial;
+mod words;
+
+pub use bounded::Bounded;
+pub use figure::{Figure, Noise, percent};
+pub use headline::{lead, meaning};
+pub use ranked::{Most, Program, Ranked, change};
+pub use ranking::{Facts, LEAST_RUN_S, Probe, Probed, Ranking, Verdict, WORTH, judge};
+pub use remark::{Fair, Remark};

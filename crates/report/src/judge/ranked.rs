@@ -1,0 +1,240 @@
+//! A policy's figures against `linux`: the one table that terminal, report, notebook and JSON print from.
+//!
+//! Input: runs of a policy and of `linux` on the same workload. Output: the change of each measure and of each program's speed. Each
+//! seed is compared with the same seed of `linux`, so that what chance gives to both falls out; a figure is the median of these
+//! ratios, never a ratio of medians.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::figure::{Figure, Noise};
+use crate::table::{COMPLETION, CompareProgram, CompareRun, METRICS, Metric, Summary};
+
+/// A baseline of ASP below this is too near to 0 for a ratio to mean something.
+const LEAST_ASP: f64 = 0.2;
+
+/// A policy against `linux`. All changes are fractions: 0.05 is 5 % more.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranked {
+    pub policy: String,
+    /// Of system throughput; on real machines, of speed in the geometric mean of programs.
+    #[serde(with = "triple")]
+    pub throughput: Figure,
+    /// Of the mean slowdown; absent where nobody knows how fast programs are alone.
+    #[serde(with = "median")]
+    pub slowdown: Option<Figure>,
+    /// The program that lost most, and its change of speed.
+    #[serde(with = "named")]
+    pub loser: Option<Program>,
+    /// The program that gained most.
+    #[serde(with = "named")]
+    pub winner: Option<Program>,
+    /// Of the machine's energy per instruction.
+    #[serde(with = "median")]
+    pub energy_per_instruction: Option<Figure>,
+    /// Of the machine's energy per completed run, each program with the same weight.
+    #[serde(with = "median")]
+    pub energy_per_run: Option<Figure>,
+    /// Seeds in which throughput was above that of `linux`, of so many.
+    pub better_seeds: (usize, usize),
+    /// All of these with range and interval: `throughput`, and the measures of comparison tables by key.
+    pub changes: BTreeMap<&'static str, Figure>,
+    /// Change of speed by program, in the workload's order.
+    pub programs: Vec<Program>,
+    /// The program without which less than half of the gain is left.
+    pub most: Option<Most>,
+}
+
+/// A program's change of speed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Program {
+    pub name: String,
+    #[serde(flatten)]
+    pub speed: Figure,
+}
+
+/// A program that makes most of a gain.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Most {
+    pub program: String,
+    /// Change of the throughput of all others.
+    pub without: Figure,
+}
+
+mod triple {
+    use serde::{Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(f: &super::Figure, to: S) -> Result<S::Ok, S::Error> {
+        [f.median, f.min, f.max].serialize(to)
+    }
+}
+
+mod median {
+    use serde::{Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(f: &Option<super::Figure>, to: S) -> Result<S::Ok, S::Error> {
+        f.map(|f| f.median).serialize(to)
+    }
+}
+
+mod named {
+    use serde::{Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(p: &Option<super::Program>, to: S) -> Result<S::Ok, S::Error> {
+        p.as_ref().map(|p| (&p.name, p.speed.median)).serialize(to)
+    }
+}
+
+/// A run and that of `linux` with the same seed.
+type Pair<'a> = (&'a CompareRun, &'a CompareRun);
+
+impl Ranked {
+    /// The figures of a policy; `None` where no seed was run under both, or nothing of it was measured.
+    pub(super) fn of(summary: &Summary<'_>, linux: &Summary<'_>, noise: Noises) -> Option<Self> {
+        let pairs = pairs(summary, linux);
+        let throughput = throughput(&pairs, &|_| true, noise)?;
+        let known = METRICS.iter().chain([&COMPLETION]);
+        let mut changes: BTreeMap<&str, Figure> = known
+            .filter_map(|metric| Some((metric.key, change_of(&pairs, metric, noise.mean)?)))
+            .collect();
+        changes.insert("throughput", throughput);
+        let programs = programs(&pairs, noise.program);
+        let by_speed = |a: &&Program, b: &&Program| a.speed.median.total_cmp(&b.speed.median);
+        let gains = |(run, base): &Pair<'_>| speed(run, &|_| true) > speed(base, &|_| true);
+        Some(Self {
+            policy: summary.policy.into(),
+            throughput,
+            slowdown: changes.get("antt").copied(),
+            energy_per_instruction: changes.get("energy_per_instruction_nj").copied(),
+            energy_per_run: changes.get("energy_per_run_j").copied(),
+            loser: programs.iter().min_by(by_speed).cloned(),
+            winner: programs.iter().max_by(by_speed).cloned(),
+            better_seeds: (pairs.iter().filter(|p| gains(p)).count(), pairs.len()),
+            most: most(&pairs, &throughput, &programs, noise),
+            changes,
+            programs,
+        })
+    }
+
+    /// The program that loses most, if one does.
+    #[must_use]
+    pub fn lost(&self) -> Option<&Program> {
+        /// Losses below this are lost in rounding.
+        const LOST: f64 = -0.005;
+        self.loser.as_ref().filter(|p| p.speed.median <= LOST)
+    }
+
+    /// Change of the throughput of some programs only; `None` if there are none of them.
+    pub(super) fn of_programs(
+        summary: &Summary<'_>,
+        linux: &Summary<'_>,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Option<Figure> {
+        throughput(&pairs(summary, linux), wanted, Noises::default())
+    }
+}
+
+/// Change of a measure from `base` to `summary`, seed by seed; `None` where no ratio means something.
+#[must_use]
+pub fn change(summary: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> Option<Figure> {
+    change_of(&pairs(summary, base), metric, Noise::default())
+}
+
+fn pairs<'a>(summary: &Summary<'a>, base: &Summary<'a>) -> Vec<Pair<'a>> {
+    (summary.runs.iter())
+        .filter_map(|run| Some((*run, *base.runs.iter().find(|l| l.seed == run.seed)?)))
+        .collect()
+}
+
+fn change_of(pairs: &[Pair<'_>], metric: &Metric, noise: Noise) -> Option<Figure> {
+    let least = if metric.key == "asp" { LEAST_ASP } else { 0.0 };
+    let ratio = |(run, base): &Pair<'_>| {
+        let base = (metric.of)(base);
+        (base > least).then(|| (metric.of)(run) / base)
+    };
+    let ratios: Vec<f64> = pairs.iter().map(ratio).collect::<Option<_>>()?;
+    Figure::of(ratios, noise)
+}
+
+/// Change of the throughput of the programs that are wanted.
+fn throughput(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool, noise: Noises) -> Option<Figure> {
+    Figure::of(throughputs(pairs, wanted), noise.mean)
+}
+
+fn throughputs(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool) -> Vec<f64> {
+    let ratio = |(run, base): &Pair<'_>| speed(run, wanted) / speed(base, wanted);
+    let ratios = pairs.iter().map(ratio);
+    ratios.filter(|r| r.is_finite() && *r > 0.0).collect()
+}
+
+/// System throughput of the programs that are wanted; their geometric mean of speeds where it is not known how fast they are alone.
+fn speed(run: &CompareRun, wanted: &dyn Fn(&str) -> bool) -> f64 {
+    let programs = || run.programs.iter().filter(|p| wanted(&p.name));
+    let sum: f64 = programs().map(|p| 1.0 / p.slowdown).sum();
+    if sum.is_finite() {
+        return sum;
+    }
+    let logs: f64 = programs().map(|p| p.completion_s.ln()).sum();
+    (-logs / programs().count() as f64).exp()
+}
+
+/// Change of speed by program.
+fn programs(pairs: &[Pair<'_>], noise: Noise) -> Vec<Program> {
+    let figure = |(name, ratios): (String, Vec<f64>)| {
+        let speed = Figure::of(ratios, noise)?;
+        Some(Program { name, speed })
+    };
+    speeds(pairs).into_iter().filter_map(figure).collect()
+}
+
+/// Ratios of speed by program.
+fn speeds(pairs: &[Pair<'_>]) -> Vec<(String, Vec<f64>)> {
+    let Some((first, _)) = pairs.first() else {
+        return Vec::new();
+    };
+    let ratios = |p: &CompareProgram| {
+        let of = |run: &CompareRun| {
+            let found = run.programs.iter().find(|q| q.name == p.name);
+            found.map_or(f64::NAN, |q| q.completion_s)
+        };
+        let ratios = pairs.iter().map(|(run, base)| of(base) / of(run));
+        let known = ratios.filter(|r| r.is_finite() && *r > 0.0);
+        (p.name.clone(), known.collect())
+    };
+    first.programs.iter().map(ratios).collect()
+}
+
+/// Noise of sums and means over programs, and of single programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Noises {
+    mean: Noise,
+    program: Noise,
+}
+
+impl Noises {
+    /// The noise of the policies of an experiment.
+    pub(super) fn of(rivals: &[&Summary<'_>], linux: &Summary<'_>) -> Self {
+        let others = rivals.iter().filter(|s| s.policy != linux.policy);
+        let all: Vec<Vec<Pair<'_>>> = others.map(|s| pairs(s, linux)).collect();
+        let programs = all.iter().flat_map(|pairs| speeds(pairs));
+        Self {
+            mean: Noise::of(all.iter().map(|pairs| throughputs(pairs, &|_| true))),
+            program: Noise::of(programs.map(|(_, ratios)| ratios)),
+        }
+    }
+}
+
+/// The program without which the least of a gain is left, if that is less than half.
+fn most(pairs: &[Pair<'_>], gain: &Figure, programs: &[Program], noise: Noises) -> Option<Most> {
+    if programs.len() < 2 || gain.median <= 0.0 {
+        return None;
+    }
+    let left = programs.iter().filter_map(|p| {
+        let program = p.name.clone();
+        let without = throughput(pairs, &|name| name != program, noise)?;
+        Some(Most { program, without })
+    });
+    left.min_by(|a, b| a.without.median.total_cmp(&b.without.median))
+        .filter(|most| most.without.median < gain.median / 2.0)
+}

@@ -1,0 +1,507 @@
+//! Policies ranked against `linux`, and what to do.
+//!
+//! Input: runs of a comparison, and what is known of programs and policies besides ([`Facts`]). Output: per machine and workload a [`Ranking`]:
+//! figures of every policy, a [`Verdict`], [`Remark`]s. Policies that only a simulator can run are
+//! listed apart, and never win.
+//!
+//! The rule: of the policies that can be used, the one with the best mean gain over seeds is chosen. It is worth a word from [`WORTH`] on, if
+//! its programs run long enough for a policy to act on them ([`LEAST_RUN_S`]), and if the mean is larger than its standard error.
+//! `docs/benchmarks.md` has how the rule does with seeds that it has not seen.
+
+use std::collections::BTreeMap;
+
+use countersteer_policies::reach;
+use serde::Serialize;
+
+use super::bounded::Bounded;
+use super::ranked::{Noises, Ranked};
+use super::remark::{Fair, Remark};
+use crate::table::{CompareRun, Spread, Summary, summarise};
+
+/// Gains below this are none.
+pub const WORTH: f64 = 0.005;
+/// A mean slowdown that grows by more than this is a price for throughput.
+const DEARER: f64 = 0.01;
+/// A program that runs for less than this ends before a policy has acted on it: it is sampled every 100 ms, and policies measure a program
+/// on each core type, over some samples, before they decide where it belongs.
+pub const LEAST_RUN_S: f64 = 1.0;
+
+/// The policies of one machine and workload, best first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranking {
+    pub machine: String,
+    pub workload: String,
+    /// Seeds of the baseline.
+    pub seeds: usize,
+    /// Policies that can be used, by throughput.
+    pub deployable: Vec<Ranked>,
+    /// Policies that only a simulator can run, likewise.
+    pub simulator_only: Vec<Ranked>,
+    /// An upper bound, where runs have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bounded>,
+    pub verdict: Verdict,
+    /// What there is to know about the verdict.
+    pub remarks: Vec<Remark>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The first deployable policy is worth it.
+    Use,
+    /// It gains throughput, and programs wait longer in the mean.
+    Costly,
+    /// It gains on average, and by less than the spread over seeds leaves in doubt.
+    Unsure,
+    /// No policy gains throughput, and one has programs wait much less.
+    Waits,
+    /// No policy gains enough.
+    LeaveToLinux,
+    /// Programs end before a policy can act on them.
+    TooShort,
+    /// There is nothing to compare with.
+    NoBaseline,
+}
+
+/// What is known besides the runs that are compared.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Runs that tell where a gain comes from.
+    pub probed: Vec<Probed>,
+    /// Policies that have something to do on a machine, by its name.
+    pub shelves: BTreeMap<String, Vec<String>>,
+    /// Workloads that say where their programs start.
+    pub pinned: Vec<String>,
+}
+
+/// How a run differs from those that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// The policy decides for the first period only; Linux goes on from where programs are then.
+    Start,
+    /// Programs start where Linux puts them, whatever the workload says.
+    FairLaunch,
+}
+
+/// A run that tells where a gain comes from.
+#[derive(Clone, Debug)]
+pub struct Probed {
+    pub probe: Probe,
+    pub run: CompareRun,
+}
+
+/// Rankings of all machines and workloads, in the order of the runs.
+#[must_use]
+pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
+    let summaries = summarise(runs);
+    let mut rankings: Vec<Ranking> = Vec::new();
+    for summary in &summaries {
+        let known = rankings.iter().any(|r| {
+            (r.machine.as_str(), r.workload.as_str()) == (summary.machine, summary.workload)
+        });
+        if !known {
+            let rivals: Vec<&Summary<'_>> = summaries
+                .iter()
+                .filter(|s| s.same_experiment(summary))
+                .collect();
+            rankings.push(Ranking::of(&rivals, facts));
+        }
+    }
+    rankings
+}
+
+impl Ranking {
+    /// The ranking of one experiment's policies.
+    #[must_use]
+    pub fn of(rivals: &[&Summary<'_>], facts: &Facts) -> Self {
+        let linux = rivals.iter().find(|s| s.policy == "linux").copied();
+        let others = rivals.iter().filter(|s| s.policy != "linux");
+        let noise = linux.map_or_else(Noises::default, |linux| Noises::of(rivals, linux));
+        let ranked: Vec<Ranked> = linux
+            .map(|linux| others.filter_map(|s| Ranked::of(s, linux, noise)).collect())
+            .unwrap_or_default();
+        let (mut simulator_only, mut deployable): (Vec<_>, Vec<_>) = ranked
+            .into_iter()
+            .partition(|r| reach::simulator_only(&r.policy));
+        for list in [&mut simulator_only, &mut deployable] {
+            // Stable: of equals the user's order stays.
+            list.sort_by(|a, b| b.throughput.mean.total_cmp(&a.throughput.mean));
+        }
+        let mut ranking = Self {
+            machine: rivals.first().map_or("", |s| s.machine).into(),
+            workload: rivals.first().map_or("", |s| s.workload).into(),
+            seeds: linux.map_or(0, |s| s.runs.len()),
+            bound: linux.and_then(|linux| Bounded::of(linux, &deployable, rivals)),
+            deployable,
+            simulator_only,
+            verdict: Verdict::NoBaseline,
+            remarks: Vec::new(),
+        };
+        if let Some(linux) = linux {
+            let short = Short::of(linux);
+            ranking.verdict = ranking.decide(rivals, linux, &short);
+            ranking.remark(linux, &short, facts);
+        }
+        ranking
+    }
+
+    /// The best policy that can be used.
+    #[must_use]
+    pub fn best(&self) -> Option<&Ranked> {
+        self.deployable.first()
+    }
+
+    fn decide(&self, rivals: &[&Summary<'_>], linux: &Summary<'_>, short: &Short) -> Verdict {
+        let Some(best) = self.best() else {
+            return Verdict::LeaveToLinux;
+        };
+        if short.all {
+            return Verdict::TooShort;
+        }
+        let verdict = best.verdict();
+        let gains = best.throughput.mean >= WORTH;
+        if gains && !short.programs.is_empty() {
+            let summary = rivals.iter().find(|s| s.policy == best.policy);
+            let left = summary
+                .and_then(|s| Ranked::of_programs(s, linux, &|name| !short.has(name)))
+                .is_some_and(|left| left.mean >= WORTH);
+            if !left {
+                return Verdict::TooShort;
+            }
+        }
+        match verdict {
+            Verdict::LeaveToLinux if self.patient().is_some() => Verdict::Waits,
+            verdict => verdict,
+        }
+    }
+
+    /// The policy with the lowest mean slowdown among those that cost hardly any throughput, if that is worth it.
+    pub(super) fn patient(&self) -> Option<&Ranked> {
+        const DEAREST: f64 = -0.05;
+        const MUCH: f64 = -0.05;
+        let slowdown = |r: &&Ranked| r.slowdown.map_or(0.0, |s| s.median);
+        self.deployable
+            .iter()
+            .filter(|r| r.throughput.median > DEAREST && slowdown(r) < MUCH)
+            .min_by(|a, b| slowdown(a).total_cmp(&slowdown(b)))
+    }
+
+    fn remark(&mut self, linux: &Summary<'_>, short: &Short, facts: &Facts) {
+        let mut remarks = Vec::new();
+        if !short.programs.is_empty() {
+            remarks.push(Remark::Short {
+                programs: short.programs.clone(),
+                all: short.all,
+                least_s: LEAST_RUN_S,
+            });
+        }
+        let best = self.best().filter(|b| b.throughput.mean >= WORTH);
+        if let Some((best, most)) = best.and_then(|b| Some((b, b.most.clone()?))) {
+            let policy = best.policy.clone();
+            remarks.push(Remark::Most { policy, most });
+        }
+        if let Some(best) = best {
+            remarks.extend(self.start(best, linux, &facts.probed));
+        }
+        if facts.pinned.contains(&self.workload) {
+            let fair = best.and_then(|best| self.fair(best, &facts.probed));
+            remarks.push(Remark::Launch { fair });
+        }
+        if let Some(shelf) = facts.shelves.get(&self.machine) {
+            let name = |spec: &str| spec.split(':').next().unwrap_or(spec).to_owned();
+            let compared: Vec<String> = self.deployable.iter().map(|r| name(&r.policy)).collect();
+            let policies: Vec<String> = shelf
+                .iter()
+                .filter(|p| *p != "linux" && !compared.contains(p) && !reach::simulator_only(p))
+                .cloned()
+                .collect();
+            if !policies.is_empty() {
+                remarks.push(Remark::NotCompared { policies });
+            }
+        }
+        self.remarks = remarks;
+    }
+
+    /// Probed runs of this experiment under a policy, and those of `linux` that they are compared with.
+    fn probed(&self, probed: &[Probed], probe: Probe) -> Vec<CompareRun> {
+        let mine = |p: &&Probed| {
+            p.probe == probe && p.run.machine == self.machine && p.run.workload == self.workload
+        };
+        probed.iter().filter(mine).map(|p| p.run.clone()).collect()
+    }
+
+    /// What the policy gains if it only decides where programs start.
+    fn start(&self, best: &Ranked, linux: &Summary<'_>, probed: &[Probed]) -> Option<Remark> {
+        let mut runs = self.probed(probed, Probe::Start);
+        runs.extend(linux.runs.iter().map(|run| (*run).clone()));
+        let ranked = against_linux(&runs, &best.policy)?;
+        Some(Remark::Start {
+            policy: best.policy.clone(),
+            gain: ranked.throughput,
+            of: best.throughput,
+        })
+    }
+
+    /// What the policy gains where Linux chooses where programs start.
+    fn fair(&self, best: &Ranked, probed: &[Probed]) -> Option<Fair> {
+        let runs = self.probed(probed, Probe::FairLaunch);
+        let ranked = against_linux(&runs, &best.policy)?;
+        Some(Fair {
+            policy: best.policy.clone(),
+            throughput: ranked.throughput,
+            slowdown: ranked.slowdown,
+            energy_per_instruction: ranked.energy_per_instruction,
+        })
+    }
+}
+
+fn against_linux(runs: &[CompareRun], policy: &str) -> Option<Ranked> {
+    let summaries = summarise(runs);
+    let of = |policy: &str| summaries.iter().find(|s| s.policy == policy);
+    let linux = of("linux")?;
+    let noise = Noises::of(&summaries.iter().collect::<Vec<_>>(), linux);
+    Ranked::of(of(policy)?, linux, noise)
+}
+
+impl Ranked {
+    fn verdict(&self) -> Verdict {
+        let gain = self.throughput;
+        if gain.mean < WORTH {
+            Verdict::LeaveToLinux
+        } else if gain.mean.ln_1p() < gain.error {
+            Verdict::Unsure
+        } else if self.slowdown.is_some_and(|s| s.median > DEARER) {
+            Verdict::Costly
+        } else {
+            Verdict::Use
+        }
+    }
+}
+
+/// Programs that end before a policy can act on them.
+struct Short {
+    /// Name and completion time under `linux`, in seconds.
+    programs: Vec<(String, f64)>,
+    all: bool,
+}
+
+impl Short {
+    fn of(linux: &Summary<'_>) -> Self {
+        let programs = linux.runs.first().map_or(&[][..], |run| &run.programs);
+        let time = |name: &str| {
+            let all = linux.runs.iter().flat_map(|run| &run.programs);
+            Spread::of(all.filter(|p| p.name == name).map(|p| p.completion_s)).median
+        };
+        let short = programs.iter().map(|p| (p.name.clone(), time(&p.name)));
+        let short: Vec<_> = short.filter(|(_, s)| *s < LEAST_RUN_S).collect();
+        Self {
+            all: short.len() == programs.len(),
+            programs: short,
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.programs.iter().any(|(n, _)| n == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::CompareProgram;
+
+    /// A run in which programs took so long; alone each takes a second.
+    fn run(policy: &str, seed: u64, times: [f64; 2]) -> CompareRun {
+        let names = ["xz", "gzip"];
+        let program = |(name, time): (&str, f64)| CompareProgram {
+            name: name.into(),
+            completion_s: time,
+            alone_fast_s: 1.0,
+            alone_slow_s: 1.0,
+            sf_interval: None,
+            slowdown: time,
+            sampled: None,
+        };
+        let programs: Vec<_> = names.into_iter().zip(times).map(program).collect();
+        CompareRun {
+            machine: "m".into(),
+            workload: "w".into(),
+            policy: policy.into(),
+            seed,
+            asp: 0.0,
+            stp: times.iter().map(|t| 1.0 / t).sum(),
+            sustained_stp: None,
+            bound_stp: None,
+            antt: times.iter().sum::<f64>() / 2.0,
+            unfairness: 1.0,
+            weighted_unfairness: 1.0,
+            jain: 1.0,
+            ipc: 1.0,
+            energy_j: 10.0,
+            energy_per_instruction_nj: 1.0,
+            energy_per_run_j: 5.0,
+            edp_js: 1.0,
+            migrations: 0,
+            programs,
+        }
+    }
+
+    fn ranking(policies: &[(&str, [[f64; 2]; 2])]) -> Ranking {
+        let runs: Vec<CompareRun> = policies
+            .iter()
+            .flat_map(|(policy, seeds)| {
+                (1..)
+                    .zip(seeds)
+                    .map(|(seed, times)| run(policy, seed, *times))
+            })
+            .collect();
+        judge(&runs, &Facts::default()).remove(0)
+    }
+
+    const LINUX: (&str, [[f64; 2]; 2]) = ("linux", [[2.0, 2.0], [4.0, 4.0]]);
+
+    #[test]
+    fn seeds_are_compared_with_the_same_seed_and_losers_are_named() {
+        let r = ranking(&[LINUX, ("hsf", [[1.0, 2.2], [2.0, 4.4]])]);
+        let best = r.best().unwrap();
+        assert!((best.throughput.min - best.throughput.max).abs() < 1e-12);
+        assert_eq!(r.verdict, Verdict::Use);
+        let said = r.sentence();
+        assert!(
+            said.starts_with("Use hsf: +45 % throughput")
+                && said.contains("worst loser gzip -9.1 % (90 %:"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_only_a_simulator_can_run_never_wins() {
+        let r = ranking(&[
+            LINUX,
+            ("best-static", [[1.0, 1.0], [1.0, 1.0]]),
+            ("aarr", [[2.0, 2.0], [4.0, 4.0]]),
+        ]);
+        assert_eq!(
+            (r.best().unwrap().policy.as_str(), &r.verdict),
+            ("aarr", &Verdict::LeaveToLinux)
+        );
+        assert!(
+            r.sentence().contains("no policy gains anything"),
+            "{}",
+            r.sentence()
+        );
+        assert_eq!(r.simulator_only[0].policy, "best-static");
+    }
+
+    #[test]
+    fn luck_and_longer_waits_are_no_recommendation() {
+        let unsure = ranking(&[LINUX, ("hsf", [[1.0, 1.0], [4.2, 4.2]])]);
+        assert_eq!(unsure.verdict, Verdict::Unsure);
+        let costly = ranking(&[LINUX, ("hsf", [[1.0, 4.0], [2.0, 8.0]])]);
+        assert_eq!(costly.verdict, Verdict::Costly);
+        assert!(
+            costly.sentence().contains("mean slowdown changes by +25 %"),
+            "{}",
+            costly.sentence()
+        );
+        let alone = ranking(&[("hsf", [[1.0, 1.0], [1.0, 1.0]])]);
+        assert_eq!(alone.verdict, Verdict::NoBaseline);
+    }
+
+    #[test]
+    fn shorter_waits_at_the_same_throughput_are_worth_a_word() {
+        let r = ranking(&[
+            LINUX,
+            ("mpi", [[1.2, 6.0], [2.4, 12.0]]),
+            ("aarr", [[2.0, 2.0], [4.0, 4.0]]),
+        ]);
+        assert_eq!(r.verdict, Verdict::LeaveToLinux, "{}", r.sentence());
+        let mut linux = LINUX;
+        linux.1 = [[1.0, 20.0], [1.0, 20.0]];
+        let r = ranking(&[linux, ("mpi", [[1.5, 2.7], [1.5, 2.7]])]);
+        assert_eq!(r.verdict, Verdict::Waits);
+        assert!(
+            r.sentence().starts_with("Use mpi if waiting counts more"),
+            "{}",
+            r.sentence()
+        );
+    }
+
+    #[test]
+    fn programs_that_end_before_a_policy_acts_get_no_advice() {
+        let times = |f: f64| [[2.0 * f, 2.0 * f], [4.0 * f, 4.0 * f]];
+        let of = |f: f64| ranking(&[("linux", times(f)), ("hsf", times(f / 2.0))]);
+        assert_eq!(of(1.0).verdict, Verdict::Use);
+        let short = of(0.01);
+        assert_eq!(short.verdict, Verdict::TooShort);
+        let said = short.sentences().join(" ");
+        assert!(
+            said.contains("must run for at least 1 s") && said.contains("No advice"),
+            "{said}"
+        );
+        // One that is long enough is judged alone: here it gains nothing.
+        let linux = ("linux", [[0.1, 9.0], [0.1, 9.0]]);
+        let r = ranking(&[linux, ("hsf", [[0.05, 9.0], [0.05, 9.0]])]);
+        assert_eq!(r.verdict, Verdict::TooShort);
+        let r = ranking(&[linux, ("hsf", [[0.05, 6.0], [0.05, 6.0]])]);
+        assert_eq!(r.verdict, Verdict::Use);
+    }
+
+    #[test]
+    fn one_program_that_makes_most_of_a_gain_is_named() {
+        let most = |times: [f64; 2]| {
+            let r = ranking(&[("linux", [[2.0, 2.0]; 2]), ("hsf", [times; 2])]);
+            r.sentences()
+                .into_iter()
+                .find(|s| s.starts_with("Most of what hsf gains is"))
+        };
+        assert_eq!(most([1.5, 1.5]), None);
+        let said = most([1.2, 1.98]).unwrap();
+        assert!(said.contains("is xz: without it +1.0 %"), "{said}");
+    }
+
+    #[test]
+    fn a_gain_within_the_spread_over_seeds_is_no_reason() {
+        let linux = ("linux", [[2.0, 2.0]; 2]);
+        let noisy = ranking(&[linux, ("hsf", [[1.8, 1.8], [2.2, 2.15]])]);
+        assert_eq!(noisy.verdict, Verdict::Unsure, "{}", noisy.sentence());
+        let calm = ranking(&[linux, ("hsf", [[1.95, 1.95], [1.94, 1.95]])]);
+        assert_eq!(calm.verdict, Verdict::Use, "{}", calm.sentence());
+    }
+
+    #[test]
+    fn what_comes_from_the_start_and_what_was_left_out_is_said() {
+        let runs = |policy: &str, time: f64| {
+            (1..=2)
+                .map(|seed| run(policy, seed, [time; 2]))
+                .collect::<Vec<_>>()
+        };
+        let probed = |probe, run| Probed { probe, run };
+        let start = runs("hsf", 1.9)
+            .into_iter()
+            .map(|r| probed(Probe::Start, r));
+        let fair = [runs("linux", 1.7), runs("hsf", 1.6)].concat();
+        let fair = fair.into_iter().map(|r| probed(Probe::FairLaunch, r));
+        let facts = Facts {
+            probed: start.chain(fair).collect(),
+            shelves: BTreeMap::from([(
+                "m".to_owned(),
+                ["linux", "hsf", "joint", "best-static"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            )]),
+            pinned: vec!["w".to_owned()],
+        };
+        let all = [runs("linux", 2.0), runs("hsf", 1.6)].concat();
+        let said = judge(&all, &facts).remove(0).sentences().join("\n");
+        for part in [
+            "Of the +25 points, +5.3 come from where programs start",
+            "Where Linux chooses, hsf gains +6.2 % throughput",
+            "Not compared, though they have something to do here: joint.",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}

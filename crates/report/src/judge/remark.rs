@@ -1,0 +1,118 @@
+//! Remarks: what there is to know about a verdict, as data and in words.
+
+use serde::Serialize;
+
+use super::figure::{Figure, percent};
+use super::ranked::Most;
+use crate::format::seconds;
+
+/// What there is to know about a verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "remark", rename_all = "kebab-case")]
+pub enum Remark {
+    /// Programs end before a policy can act on them.
+    Short {
+        /// Name and completion time under `linux`, in seconds.
+        programs: Vec<(String, f64)>,
+        /// No program is long enough.
+        all: bool,
+        /// How long a program must run.
+        least_s: f64,
+    },
+    /// One program makes most of the gain.
+    Most { policy: String, most: Most },
+    /// What the policy gains if it decides for the first period only, and Linux from then on.
+    Start {
+        policy: String,
+        gain: Figure,
+        /// Gain of the policy when it always decides.
+        of: Figure,
+    },
+    /// The workload says where its programs start.
+    Launch {
+        /// Figures where Linux chooses instead, if that was simulated.
+        fair: Option<Fair>,
+    },
+    /// Policies that have something to do on the machine, and were not compared.
+    NotCompared { policies: Vec<String> },
+}
+
+/// Changes against `linux` where Linux chooses where programs start.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fair {
+    pub policy: String,
+    pub throughput: Figure,
+    pub slowdown: Option<Figure>,
+    pub energy_per_instruction: Option<Figure>,
+}
+
+/// Names that a remark lists before it counts the rest.
+const NAMED: usize = 4;
+
+impl Remark {
+    /// A sentence or two.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Short {
+                programs,
+                all,
+                least_s,
+            } => {
+                let named = |(name, s): &(String, f64)| format!("{name} ({})", seconds(*s));
+                let which = listed(&programs.iter().map(named).collect::<Vec<_>>());
+                let whole = format!(
+                    "a policy decides every 100 ms, and a program must run for at least {least_s} s to be steered"
+                );
+                if *all {
+                    format!("Too short for a policy to act: {which}; {whole}.")
+                } else {
+                    format!("Too short for a policy to act, so that only their start is judged: {which}; {whole}.")
+                }
+            }
+            Self::Most { policy, most } => format!(
+                "Most of what {policy} gains is {}: without it {}.",
+                most.program,
+                most.without.words()
+            ),
+            Self::Start { policy, gain, of } => start(policy, gain, of),
+            Self::Launch { fair: None } => {
+                "The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less.".into()
+            }
+            Self::Launch { fair: Some(fair) } => {
+                let other = |name: &str, figure: &Option<Figure>| {
+                    figure.map_or_else(String::new, |f| format!(", {name} {}", f.words()))
+                };
+                format!(
+                    "The workload pins where its programs start (launch_on). Where Linux chooses, {} gains {}{}{}.",
+                    fair.policy,
+                    fair.throughput.words_of("throughput"),
+                    other("mean slowdown", &fair.slowdown),
+                    other("energy per instruction", &fair.energy_per_instruction)
+                )
+            }
+            Self::NotCompared { policies } => format!(
+                "Not compared, though they have something to do here: {}. Without -P all are.",
+                listed(policies)
+            ),
+        }
+    }
+}
+
+/// Points of a gain that come from where programs start.
+fn start(policy: &str, gain: &Figure, of: &Figure) -> String {
+    let points = |f: &Figure| percent(f.median).trim_end_matches(" %").to_owned();
+    format!(
+        "Of the {} points, {} come from where programs start: so much is left of the gain if {policy} decides for 100 ms, and Linux from then on.",
+        points(of),
+        points(gain)
+    )
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,111 @@
+//! Verdicts of A/B trials in words.
+//!
+//! Input: [`Gain`]s of a trial. Output: words for a table, a sentence, and the reason to give a policy up.
+
+use countersteer_model::evidence::Verdict;
+use countersteer_model::trial::Gain;
+
+use super::figure::percent;
+
+/// What a trial was asked for, in per cent.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub confidence: f64,
+    /// Gains up to this, either way, are as good as none.
+    pub margin: f64,
+}
+
+/// The interval of a gain.
+#[must_use]
+pub fn interval(gain: &Gain) -> Option<String> {
+    let (low, high) = gain.interval?;
+    Some(format!("{} to {}", percent(low), percent(high)))
+}
+
+/// What a gain decides, in a word or two.
+#[must_use]
+pub fn word(gain: &Gain, limits: Limits) -> String {
+    match (gain.verdict, gain.interval) {
+        (Some(Verdict::Faster), _) => "better".into(),
+        (Some(Verdict::Slower), _) => "worse".into(),
+        (Some(Verdict::Equivalent), _) => format!("no difference above {} %", limits.margin),
+        (None, Some(_)) => "undecided".into(),
+        (None, None) => "too few pairs".into(),
+    }
+}
+
+/// What a trial decides of all programs together.
+#[must_use]
+pub fn sentence(all: &Gain, limits: Limits) -> String {
+    let Limits { confidence, margin } = limits;
+    let sure = interval(all).map_or_else(String::new, |i| {
+        format!("{i} with {confidence} % confidence")
+    });
+    match (all.verdict, all.interval) {
+        (Some(Verdict::Faster), Some(_)) => format!("It is better: {sure}."),
+        (Some(Verdict::Slower), Some(_)) => format!("It is worse: {sure}."),
+        (Some(Verdict::Equivalent), _) => format!("It makes no difference above {margin} %."),
+        (_, Some(_)) => format!(
+            "Undecided after {} pairs: {sure}; more pairs would tell.",
+            all.pairs
+        ),
+        (_, None) => format!("Too few pairs for an interval ({}).", all.pairs),
+    }
+}
+
+/// Why a policy is given up that gains less than it predicts, if that is certain; `margin` is a fraction.
+#[must_use]
+pub fn shortfall(all: &Gain, predicted: f64, margin: f64) -> Option<String> {
+    let (_, high) = all
+        .interval
+        .filter(|(_, high)| *high < predicted - margin)?;
+    Some(format!(
+        "it gains {} (95 % confidence: at most {}) where {} were predicted",
+        percent(all.gain),
+        percent(high),
+        percent(predicted)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gain(interval: Option<(f64, f64)>, verdict: Option<Verdict>) -> Gain {
+        Gain {
+            program: "all".into(),
+            pairs: 7,
+            gain: 0.02,
+            interval,
+            verdict,
+        }
+    }
+
+    #[test]
+    fn a_trial_says_what_is_certain_and_no_more() {
+        let limits = Limits {
+            confidence: 95.0,
+            margin: 1.0,
+        };
+        let faster = gain(Some((0.012, 0.031)), Some(Verdict::Faster));
+        assert_eq!(
+            sentence(&faster, limits),
+            "It is better: +1.2 % to +3.1 % with 95 % confidence."
+        );
+        assert_eq!(word(&faster, limits), "better");
+        let open = gain(Some((-0.1, 0.2)), None);
+        assert!(sentence(&open, limits).starts_with("Undecided after 7 pairs"));
+        assert_eq!(word(&gain(None, None), limits), "too few pairs");
+    }
+
+    #[test]
+    fn a_policy_falls_short_only_where_the_interval_says_so() {
+        let all = gain(Some((0.01, 0.03)), Some(Verdict::Faster));
+        assert_eq!(shortfall(&all, 0.03, 0.01), None);
+        let why = shortfall(&all, 0.1, 0.01).unwrap();
+        assert!(
+            why.contains("at most +3.0 %") && why.contains("+10 % were"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Verdicts in words: the sentences that terminal, report and JSON print.
+
+use super::bounded::Bounded;
+use super::ranked::Ranked;
+use super::ranking::{Ranking, Verdict};
+use super::remark::Remark;
+
+impl Ranking {
+    /// Remarks and the upper bound, then what to do, in sentences of plain text.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        let remarks = self.remarks.iter().map(Remark::words);
+        let bound = self.bound.iter().map(Bounded::sentence);
+        remarks.chain(bound).chain([self.sentence()]).collect()
+    }
+
+    /// What to do, in a sentence of plain text.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Some(best) = self.best() else {
+            return match self.verdict {
+                Verdict::NoBaseline => {
+                    "Nothing says how Linux alone would do: add `linux` to the policies.".into()
+                }
+                _ => "Leave these to Linux: no other policy was compared that can be used.".into(),
+            };
+        };
+        let policy = &best.policy;
+        let gain = best.throughput.words_of("throughput");
+        let loser = best.loser_text();
+        match self.verdict {
+            Verdict::Use => format!("Use {policy}: {gain}, {loser}{}.", self.equals()),
+            Verdict::Costly => {
+                let slower = best.slowdown.map(|s| s.words()).unwrap_or_default();
+                format!(
+                    "Use {policy} if throughput is all that counts: {gain}, but the mean slowdown changes by {slower}, {loser}."
+                )
+            }
+            Verdict::Unsure => {
+                let (better, of) = best.better_seeds;
+                format!(
+                    "Leave these to Linux: {policy} is best with {gain}, better in {better} of {of} seeds, which is no more than chance."
+                )
+            }
+            Verdict::Waits => self.patient().map_or_else(String::new, |p| {
+                format!(
+                    "Use {} if waiting counts more than throughput: mean slowdown {}, throughput {}, {}.",
+                    p.policy,
+                    p.slowdown.map(|s| s.words()).unwrap_or_default(),
+                    p.throughput.words(),
+                    p.loser_text()
+                )
+            }),
+            Verdict::TooShort => format!(
+                "No advice: these programs are too short for a policy to act on them. What was measured is where they start; best: {policy}, {gain}."
+            ),
+            Verdict::LeaveToLinux | Verdict::NoBaseline => {
+                let most = if best.throughput.median <= 0.0 {
+                    "no policy gains anything"
+                } else {
+                    "no policy gains more than half a per cent"
+                };
+                format!(
+                    "Leave these to Linux: {most}; best: {policy}, {}, {loser}.",
+                    best.throughput.words()
+                )
+            }
+        }
+    }
+
+    /// Policies that do as well as the best, as far as anybody could tell.
+    fn equals(&self) -> String {
+        const ALIKE: f64 = 0.005;
+        let best = self.best().map_or(0.0, |b| b.throughput.median);
+        let alike = |r: &&Ranked| best - r.throughput.median < ALIKE;
+        match self.deployable.iter().skip(1).filter(alike).count() {
+            0 => String::new(),
+            1 => "; one other does as well".into(),
+            n => format!("; {n} others do as well"),
+        }
+    }
+}
+
+impl Ranked {
+    /// The program that loses most, in words.
+    #[must_use]
+    pub fn loser_text(&self) -> String {
+        self.lost().map_or_else(
+            || "no program loses".into(),
+            |p| format!("worst loser {} {}", p.name, p.speed.words()),
+        )
+    }
+}
