@@ -88,6 +88,17 @@ fn letting_all_but_the_slowest_program_idle_saves_nothing() {
 }
 
 #[test]
+fn objectives_serve_their_own_measure() {
+    let of = |policy: &str| run(&experiment("unequal-cores", policy, 3)).0;
+    let [linux, joint] = ["linux", "joint"].map(of);
+    let edp = of("joint:objective=edp").edp_js;
+    assert!(edp < 1.01 * joint.edp_js.min(linux.edp_js), "{edp}");
+    let energy = of("joint:objective=energy").energy_per_instruction_nj;
+    let [linux, joint] = [linux, joint].map(|r| r.energy_per_instruction_nj);
+    assert!(energy < 1.01 * joint.min(linux), "{energy}");
+}
+
+#[test]
 fn twice_the_rounds_moves_no_column_by_more_than_a_hundredth() {
     let rows = |policy: &str| {
         [3, 6].map(|rounds| {

@@ -29,6 +29,8 @@ const CALM: f64 = 0.995;
 const KNOWN: f64 = 5.0;
 /// How far what was measured may be from what counters predict (natural logarithm): phases fall between measurements.
 const TRUST: f64 = 0.4;
+/// Least part of a thread's energy that goes with its instructions.
+const LEAST_NJ: f64 = 0.1;
 /// Share of what was learnt that is left after an interval.
 const KEPT: f64 = 0.98;
 /// Intervals after a move whose deviation is put down to the kind of core, not to the thread.
@@ -67,6 +69,8 @@ pub(super) struct Seen {
     /// Speed-up factor that counters predict, fastest over slowest kind.
     pub sf: Option<f64>,
     pub nj_per_instruction: Option<f64>,
+    /// Threads that share the core at a time, itself included.
+    pub sharers: f64,
 }
 
 /// What is known of a thread on a kind of core.
@@ -80,6 +84,7 @@ struct Known {
     fresh: u32,
     /// Fading sums for the regression: weight, waiting, time, their products.
     sums: [f64; 5],
+    /// Energy per instruction, without what the core draws whatever it runs.
     nj: Option<f64>,
 }
 
@@ -127,7 +132,7 @@ pub(super) struct Subject {
     pub seen: f64,
     /// Weight in the objective.
     pub weight: f64,
-    /// Energy per instruction, in nJ, by kind.
+    /// Energy per instruction, in nJ, by kind, without what a core draws whatever it runs.
     pub nj: Vec<f64>,
 }
 
@@ -209,6 +214,8 @@ impl Estimate {
         let stalled = (self.exposed * waiting).min(time * (1.0 - CORE_PART));
         self.settle(seen.kind, ((time - stalled) / seen.crowding).ln(), kind);
         if let Some(nj) = seen.nj_per_instruction {
+            let active = kind.active_w / (seen.ips * seen.sharers);
+            let nj = (nj - active).max(LEAST_NJ * nj);
             let known = &mut self.kinds[seen.kind].nj;
             *known = Some(known.map_or(nj, |old| old + 0.2 * (nj - old)));
         }
@@ -317,12 +324,14 @@ impl Estimate {
         })
     }
 
+    /// Energy per instruction on a kind, as seen there.
+    pub fn nj(&self, kind: usize) -> Option<f64> {
+        self.kinds[kind].nj
+    }
+
     /// Energy per instruction by kind: as seen, or as seen elsewhere and the machine's figures say.
     fn energies(&self, places: &Places) -> Vec<f64> {
-        let figure = |kind: usize| {
-            let k = &places.kinds[kind];
-            k.instruction_nj + k.active_w * self.base(kind, places)
-        };
+        let figure = |kind: usize| places.kinds[kind].instruction_nj;
         let from = (0..self.kinds.len())
             .find_map(|k| self.kinds[k].nj.map(|nj| nj / figure(k).max(1e-12)));
         let scaled = |kind: usize| figure(kind) * from.unwrap_or(1.0);

@@ -170,6 +170,7 @@ impl Joint {
             crowding: crowding(siblings, ips / kind.ghz, kind.width),
             sf: reading.sf,
             nj_per_instruction: reading.nj,
+            sharers: 1.0 + siblings as f64,
         }
     }
 }

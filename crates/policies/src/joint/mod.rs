@@ -12,7 +12,8 @@
 //! (`explore=off` goes by predicted speed-up factors alone). A change that was made is checked by what the threads then reach: one
 //! that lost is undone, and not tried again for a time that doubles. Threads that want a CPU less than half of the time are the
 //! kernel's. A program counts once, whatever its number of threads. `objective=fairness` weighs threads by how far they are
-//! behind in progress, so that places are taken in turns.
+//! behind in progress, so that places are taken in turns. `objective=energy` and `edp` are the machine's energy per instruction of all
+//! threads, and that times the time: a core that runs something draws its active power, the rest goes with its instructions.
 //!
 //! Assumes: one program's threads do not wait for each other; memory's bandwidth and latency are about as the machine's file
 //! says. Loses: where phases are shorter than a second; where everything is alike, by what exploring costs; to `acfs` in

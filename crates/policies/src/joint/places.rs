@@ -124,6 +124,12 @@ impl Places {
         }
     }
 
+    /// Power of a core that runs something, beside what instructions take, or of one that is idle.
+    pub fn core_w(&self, spot: usize, runs: bool) -> f64 {
+        let kind = &self.kinds[self.spots[spot].kind];
+        if runs { kind.active_w } else { kind.idle_w }
+    }
+
     /// The last-level cache of a core.
     pub fn llc(&self, spot: usize) -> usize {
         self.spots[spot].chain.last().copied().unwrap_or(0)

@@ -15,7 +15,7 @@ use rand::RngExt;
 use super::estimate::{Estimate, Subject};
 use super::places::Places;
 use super::predict::{Elsewhere, Predictor};
-use super::search::{Objective, Terms, improve, rearrange};
+use super::search::{Objective, Terms, Value, improve, rearrange};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "joint",
@@ -26,7 +26,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             key: "objective",
             default: "throughput",
             prose: "what changes have to improve: throughput (sum of speeds relative to alone on the fastest cores), fairness (the \
-                    same, weighed by lag in progress), energy (per work) or edp",
+                    same, weighed by lag in progress), energy (per instruction) or edp",
         },
         ParamDef {
             key: "floor",
@@ -129,6 +129,8 @@ struct Trial {
     affected: Vec<(ThreadId, f64, f64)>,
     /// The gain predicted.
     promised: f64,
+    /// Instructions and power before, where the objective is about them.
+    before: Option<Value>,
 }
 
 impl Joint {
@@ -262,12 +264,43 @@ impl Joint {
         self.threads.iter_mut().filter_map(reached).collect()
     }
 
+    /// Instructions per ns and power of all threads, as measured of late; none while the energy of one is unknown, or the objective is
+    /// about neither.
+    fn measured(&self, reached: &BTreeMap<ThreadId, f64>) -> Option<Value> {
+        // Of EDP, in which a change of phase counts twice, a check undoes as much as it saves.
+        if self.objective != Objective::Energy {
+            return None;
+        }
+        let mut runs = vec![false; self.places.spots.len()];
+        let mut value = Value {
+            work: 0.0,
+            instructions: 0.0,
+            watts: self.places.static_w,
+        };
+        for (id, (spot, _)) in &self.placed {
+            let speed = reached.get(id)?;
+            let nj = self.threads.get(id)?.nj(self.places.spots[*spot].kind)?;
+            runs[*spot] = true;
+            value.instructions += speed;
+            value.watts += speed * nj;
+        }
+        let cores = runs.iter().enumerate();
+        value.watts += cores.map(|(s, r)| self.places.core_w(s, *r)).sum::<f64>();
+        Some(value)
+    }
+
     /// Looks at what the last changes brought; those that lost are undone. Says whether that happened.
     fn check(&mut self, reached: &BTreeMap<ThreadId, f64>, now: Nanos) -> bool {
         let Some(trial) = self.trial.take() else {
             return false;
         };
         let mut gained = 0.0;
+        if let Some(before) = trial.before {
+            let Some(after) = self.measured(reached) else {
+                return false;
+            };
+            gained = before.gain(after, self.objective);
+        }
         for (id, before, worth) in &trial.affected {
             let Some(after) = reached.get(id) else {
                 return false;
@@ -318,6 +351,7 @@ impl Joint {
         reached: &BTreeMap<ThreadId, f64>,
         rng: &mut PolicyRng,
     ) {
+        let measured = self.measured(reached);
         let heavy = &self.window(heavy, rng);
         if heavy.is_empty() {
             return;
@@ -351,6 +385,7 @@ impl Joint {
             reluctance: &reluctance,
             banned: &|changes| changes.iter().any(is_banned),
         };
+        let at_first = Value::of(&predictor);
         improve(&mut predictor, &terms, rng);
         if predictor.mapping == before {
             for _ in 0..KICKS {
@@ -361,9 +396,14 @@ impl Joint {
         self.inner = (0..heavy.len())
             .filter_map(|row| Some((heavy[row].id, inner(row)?)))
             .collect();
+        let promised = at_first.gain(Value::of(&predictor), self.objective);
         let mapping = std::mem::take(&mut predictor.mapping);
         let after = std::mem::take(&mut predictor.speeds);
-        let mut trial = Trial::default();
+        let mut trial = Trial {
+            before: measured,
+            promised: measured.map_or(0.0, |_| promised),
+            ..Trial::default()
+        };
         for (row, info) in heavy.iter().enumerate() {
             let (from, to) = (before[row], mapping[row]);
             if from != to {
@@ -375,13 +415,16 @@ impl Joint {
             }
             let worth = subjects[row].weight / subjects[row].alone;
             let changes = from != to || (after[row] / speeds[row] - 1.0).abs() > FELT;
-            if let Some(was) = reached.get(&info.id).filter(|_| changes) {
+            if let Some(was) = reached
+                .get(&info.id)
+                .filter(|_| changes && measured.is_none())
+            {
                 trial.promised += worth * (after[row] - speeds[row]);
                 trial.affected.push((info.id, *was, worth));
             }
         }
-        self.trial =
-            (!trial.moved.is_empty() && self.objective == Objective::Throughput).then_some(trial);
+        let checked = self.objective == Objective::Throughput || measured.is_some();
+        self.trial = (!trial.moved.is_empty() && checked).then_some(trial);
     }
 
     /// Placements of threads that are not where they were placed; one that stays elsewhere is placed a few times and then left alone.

@@ -382,6 +382,16 @@ impl<'a> Predictor<'a> {
         felt
     }
 
+    /// Takes another mapping of all subjects.
+    pub fn assume(&mut self, mapping: &[usize]) {
+        let rows = self.mapping.iter().zip(mapping).enumerate();
+        let changes: Vec<(usize, usize)> = rows
+            .filter(|(_, (from, to))| from != to)
+            .map(|(row, (_, to))| (row, *to))
+            .collect();
+        self.change(&changes);
+    }
+
     /// Makes a change and predicts all anew.
     pub fn change(&mut self, changes: &[(usize, usize)]) {
         self.shift(changes);

@@ -6,7 +6,6 @@
 use countersteer_model::policy::PolicyRng;
 use rand::RngExt;
 
-use super::estimate::Subject;
 use super::places::Places;
 use super::predict::{Outcome, Predictor};
 
@@ -40,10 +39,14 @@ pub(super) struct Terms<'a> {
     pub banned: &'a dyn Fn(&[Change]) -> bool,
 }
 
-/// The state of an objective: weighted relative speed, and power.
+/// The state of an objective.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
+    /// Weighted relative speed.
     pub work: f64,
+    /// Instructions per ns of all threads.
+    pub instructions: f64,
+    /// Power of the machine.
     pub watts: f64,
 }
 
@@ -52,36 +55,41 @@ impl Value {
     pub fn of(p: &Predictor<'_>) -> Self {
         let mut value = Self {
             work: 0.0,
+            instructions: 0.0,
             watts: p.places.static_w,
         };
-        for (row, subject) in p.subjects.iter().enumerate() {
-            let spot = p.mapping[row];
-            value.add(
-                subject,
-                kind(p.places, spot),
-                p.believed(row, spot, p.speeds[row]),
-                1.0,
-            );
+        for (row, spot) in p.mapping.iter().enumerate() {
+            value.add(p, row, *spot, p.speeds[row], 1.0);
         }
-        for (spot, place) in p.places.spots.iter().enumerate() {
-            if p.load(spot) == 0 {
-                value.watts += p.places.kinds[place.kind].idle_w;
-            }
-        }
+        let spots = 0..p.places.spots.len();
+        value.watts += spots
+            .map(|s| p.places.core_w(s, p.load(s) > 0))
+            .sum::<f64>();
         value
     }
 
-    fn add(&mut self, subject: &Subject, kind: usize, speed: f64, sign: f64) {
+    /// Adds a thread that has a core at a predicted speed, or takes it away.
+    fn add(&mut self, p: &Predictor<'_>, row: usize, spot: usize, speed: f64, sign: f64) {
+        let subject = &p.subjects[row];
+        let kind = kind(p.places, spot);
+        let speed = p.believed(row, spot, speed);
         self.work += sign * subject.weight * speed / subject.alone;
+        self.instructions += sign * speed;
         self.watts += sign * speed * subject.nj[kind];
     }
 
+    /// Takes away a thread's work in a part of the time.
+    fn lose(&mut self, p: &Predictor<'_>, row: usize, part: f64) {
+        self.work -= part * p.subjects[row].weight;
+        self.instructions -= part * p.speeds[row];
+    }
+
     /// How much better another value is, relative to this one.
-    fn gain(self, other: Self, objective: Objective) -> f64 {
+    pub fn gain(self, other: Self, objective: Objective) -> f64 {
         let cost = |v: Self| match objective {
             Objective::Throughput | Objective::Fairness => 1.0 / v.work.max(1e-9),
-            Objective::Energy => v.watts / v.work.max(1e-9),
-            Objective::Edp => v.watts / v.work.max(1e-9).powi(2),
+            Objective::Energy => v.watts / v.instructions.max(1e-9),
+            Objective::Edp => v.watts / v.instructions.max(1e-9).powi(2),
         };
         cost(self) / cost(other) - 1.0
     }
@@ -173,16 +181,16 @@ pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Poli
         .map(|row| terms.reluctance[*row])
         .fold(1.0, f64::max);
     let mut then = after;
-    let lost =
-        |row: &usize| p.subjects[*row].weight * refill_ns(p, *row, start[*row]) / terms.horizon_ns;
-    then.work -= moved.iter().map(lost).sum::<f64>();
+    for row in &moved {
+        let refill = refill_ns(p, *row, start[*row]) / terms.horizon_ns;
+        then.lose(p, *row, refill);
+    }
     let gain = before.gain(then, terms.objective);
     if moved.is_empty()
         || gain < terms.margin * reluctance * (1.0 + 0.1 * moved.len() as f64)
         || slowed(p, terms)
     {
-        let back: Vec<Change> = moved.iter().map(|row| (*row, start[*row])).collect();
-        p.change(&back);
+        p.assume(&start);
     }
 }
 
@@ -228,6 +236,7 @@ fn worth(
 ) -> Option<f64> {
     let mut then = now;
     then.work += outcome.others;
+    then.instructions *= 1.0 + outcome.others / now.work.max(1e-9);
     for &(row, speed) in &outcome.speeds {
         let subject = &p.subjects[row];
         let to = changes
@@ -235,32 +244,26 @@ fn worth(
             .find(|(r, _)| *r == row)
             .map_or(p.mapping[row], |(_, spot)| *spot);
         let from = p.mapping[row];
-        then.add(
-            subject,
-            kind(p.places, from),
-            p.believed(row, from, p.speeds[row]),
-            -1.0,
-        );
-        then.add(subject, kind(p.places, to), p.believed(row, to, speed), 1.0);
+        then.add(p, row, from, p.speeds[row], -1.0);
+        then.add(p, row, to, speed, 1.0);
         let slow = subject.alone > terms.floor * speed && speed < 0.999 * p.speeds[row];
         if slow {
             return None;
         }
     }
     let mut watts = 0.0;
-    let mut lost = 0.0;
     let mut margin = 0.0f64;
     for &(row, to) in changes {
         let from = p.mapping[row];
-        let idle = |spot: usize| p.places.kinds[kind(p.places, spot)].idle_w;
         let vacates = p.load(from) == 1 && !changes.iter().any(|(_, spot)| *spot == from);
+        let wakes = |spot| p.places.core_w(spot, true) - p.places.core_w(spot, false);
         watts +=
-            if vacates { idle(from) } else { 0.0 } - if p.load(to) == 0 { idle(to) } else { 0.0 };
-        lost += p.subjects[row].weight * refill_ns(p, row, to) / terms.horizon_ns;
+            if p.load(to) == 0 { wakes(to) } else { 0.0 } - if vacates { wakes(from) } else { 0.0 };
+        let refill = refill_ns(p, row, to) / terms.horizon_ns;
+        then.lose(p, row, refill);
         margin = margin.max(terms.margin * terms.reluctance[row]);
     }
     then.watts += watts;
-    then.work -= lost;
     let gain = now.gain(then, terms.objective);
     (gain > margin).then_some(gain)
 }

@@ -1,6 +1,7 @@
 //! Figures of `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...]`.
 //!
-//! Each module prints one Markdown section; without names all run. Times are CPU times of this process.
+//! Each module prints one Markdown section; without names all run. A number is for the benchmark that takes one. Times are CPU times
+//! of this process.
 
 mod brute_force;
 mod closed_forms;
@@ -10,6 +11,7 @@ mod forecast;
 mod joint;
 mod kernel;
 mod mixes;
+mod objectives;
 mod runner;
 mod signatures;
 mod silicon;
@@ -22,7 +24,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 14] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -30,6 +32,7 @@ const BENCHES: [Bench; 13] = [
     ("joint", joint::run),
     ("forecast", forecast::run),
     ("brute-force", brute_force::run),
+    ("objectives", objectives::run),
     ("signatures", signatures::run),
     ("silicon", silicon::run),
     ("yardstick", yardstick::run),
@@ -39,7 +42,8 @@ const BENCHES: [Bench; 13] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
+    wanted.retain(|w| w.parse::<u64>().is_err());
     if let Some(unknown) = wanted
         .iter()
         .find(|w| BENCHES.iter().all(|(name, _)| name != w))
