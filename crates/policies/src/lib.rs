@@ -21,6 +21,7 @@ mod hsf;
 mod interval;
 mod ipc_driven;
 mod joint;
+mod life;
 mod linux;
 mod mpi;
 mod order;

@@ -2,6 +2,7 @@
 //!
 //! Input: a policy's specification, a topology. Output: words for users, and whether a policy may win a comparison.
 
+use countersteer_model::machine::swaps_for;
 use countersteer_model::topology::{GroupBy, Topology};
 
 /// What a policy tells apart; where there is one of it, the policy lets Linux choose among all CPUs.
@@ -12,9 +13,47 @@ enum Apart {
     LastLevelCaches,
 }
 
+/// A property of a machine that a policy takes for granted beside what it tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    /// It sees caches and no difference between cores.
+    CoresAlike,
+    /// Its signatures know clocks and caches, and no pipelines.
+    PipelinesAlike,
+    /// It draws pairs by rules that were induced for the machine.
+    SwapRules,
+}
+
+impl Ground {
+    /// What does not hold on a machine, in words.
+    fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
+        let types = &topology.core_types;
+        match self {
+            Self::CoresAlike if topology.groups_by(GroupBy::CoreType).len() > 1 => {
+                Some("it takes all cores to be alike, and here they are not")
+            }
+            Self::PipelinesAlike
+                if types.windows(2).any(|pair| {
+                    (pair[0].dispatch_width, pair[0].window, pair[0].in_order)
+                        != (pair[1].dispatch_width, pair[1].window, pair[1].in_order)
+                }) =>
+            {
+                Some(
+                    "its signatures know clocks and caches, and core types here differ in their pipelines",
+                )
+            }
+            Self::SwapRules if swaps_for(&topology.name, types).is_none() => {
+                Some("there are no exchange rules for this machine")
+            }
+            _ => None,
+        }
+    }
+}
+
 struct Reach {
     policy: &'static str,
     apart: Apart,
+    grounds: &'static [Ground],
     /// It reads what only a simulator can know.
     simulator_only: bool,
 }
@@ -23,8 +62,14 @@ const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach 
     Reach {
         policy,
         apart,
+        grounds: &[],
         simulator_only,
     }
+}
+
+/// A row with what the policy takes for granted besides.
+const fn on(grounds: &'static [Ground], row: Reach) -> Reach {
+    Reach { grounds, ..row }
 }
 
 /// Every policy of this crate.
@@ -41,14 +86,29 @@ const REACH: &[Reach] = &[
     row("acfs", Apart::CoreTypes, false),
     row("hsf", Apart::CoreTypes, false),
     row("ef", Apart::CoreTypes, false),
-    row("prim", Apart::CoreTypes, false),
+    on(&[Ground::SwapRules], row("prim", Apart::CoreTypes, false)),
     row("greedy-energy", Apart::Nothing, false),
-    row("hass", Apart::CoreTypes, false),
+    on(
+        &[Ground::PipelinesAlike],
+        row("hass", Apart::CoreTypes, false),
+    ),
     row("ipc-driven", Apart::CoreTypes, false),
-    row("mpi", Apart::LastLevelCaches, false),
-    row("capacity", Apart::LastLevelCaches, false),
-    row("capacity+mpi", Apart::LastLevelCaches, false),
-    row("contention", Apart::LastLevelCaches, false),
+    on(
+        &[Ground::CoresAlike],
+        row("mpi", Apart::LastLevelCaches, false),
+    ),
+    on(
+        &[Ground::CoresAlike],
+        row("capacity", Apart::LastLevelCaches, false),
+    ),
+    on(
+        &[Ground::CoresAlike],
+        row("capacity+mpi", Apart::LastLevelCaches, false),
+    ),
+    on(
+        &[Ground::CoresAlike],
+        row("contention", Apart::LastLevelCaches, false),
+    ),
     row("joint", Apart::Nothing, false),
 ];
 
@@ -146,9 +206,35 @@ pub fn is_uniform(topology: &Topology) -> bool {
     one(GroupBy::CoreType) && one(GroupBy::Llc) && cores as usize == topology.cpus.len()
 }
 
+/// What a policy takes for granted that does not hold on a machine, a sentence each. It runs all the same, and its results say
+/// little about it.
+#[must_use]
+pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
+    let grounds = reach(spec).map_or(&[][..], |r| r.grounds);
+    let unmet = grounds.iter().filter_map(|g| g.unmet_on(topology));
+    unmet.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use countersteer_model::machine::Machine;
+
+    #[test]
+    fn what_a_policy_takes_for_granted_is_held_against_the_machine() {
+        let quickia = include_str!("../../../machines/quickia-2b-2s.toml");
+        let alike = include_str!("../../../machines/core2-quad.toml");
+        let [quickia, alike] =
+            [quickia, alike].map(|text| Topology::new(&Machine::parse("m", text).unwrap()));
+        for policy in ["mpi", "capacity", "contention:mpki=8"] {
+            assert!(unmet(policy, &quickia)[0].contains("cores to be alike"));
+            assert!(unmet(policy, &alike).is_empty(), "{policy}");
+        }
+        assert!(unmet("hass", &quickia)[0].contains("pipelines"));
+        for policy in ["linux", "hsf", "joint", "of-another-package"] {
+            assert!(unmet(policy, &quickia).is_empty(), "{policy}");
+        }
+    }
 
     #[test]
     fn every_policy_has_a_row() {

@@ -101,7 +101,7 @@ fn static_refuses_places_that_do_not_exist() {
 #[test]
 fn hints_follow_the_core_types_where_they_are_wanted() {
     let topology = machine("two-big-two-small");
-    let (placement, _) = first("hsf:clamp=on", &topology, 4, false);
+    let (placement, _) = first("hsf:clamp=on,young_ms=0", &topology, 4, false);
     assert_eq!(placement.threads.len(), 4);
     let small = topology.core_types[1].capacity;
     for placed in &placement.threads {
@@ -120,9 +120,9 @@ fn hints_follow_the_core_types_where_they_are_wanted() {
             "{placed:?}"
         );
     }
-    let unasked = first("hsf", &topology, 4, false).0;
+    let unasked = first("hsf:young_ms=0", &topology, 4, false).0;
     assert!(unasked.threads.iter().all(|t| t.clamp.is_none()));
-    let alike = first("hsf:clamp=on", &machine("two-caches"), 4, false).0;
+    let alike = first("hsf:clamp=on,young_ms=0", &machine("two-caches"), 4, false).0;
     assert!(
         alike.threads.iter().all(|t| t.clamp.is_none()),
         "one core type: nothing to tell apart"

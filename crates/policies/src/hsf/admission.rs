@@ -48,8 +48,9 @@ impl Hsf {
         for (rank, core_type) in types.iter().enumerate().take(last) {
             let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
             // The table is compared with threads' own factors.
-            let counts =
-                |c: &Candidate<'_>| c.sf.is_some() && c.class == HintClass::Full && c.alone;
+            let counts = |c: &Candidate<'_>| {
+                c.sf.is_some() && !c.young && c.class == HintClass::Full && c.alone
+            };
             for (c, own) in all.iter().zip(ranks).filter(|(c, _)| counts(c)) {
                 if *own == rank {
                     inside = inside.min(c.key);
@@ -69,6 +70,10 @@ impl Hsf {
             }
         }
         rows.push((0.0, types[last].group));
+        if !self.lives.is_off() {
+            // A thread without a factor is young: the kernel places it.
+            rows.push((0.0, self.everywhere));
+        }
         rows
     }
 }

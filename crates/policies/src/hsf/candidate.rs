@@ -71,6 +71,8 @@ pub(super) struct Candidate<'a> {
     pub measured: bool,
     /// Samples in a row whose phase is in no table.
     pub misses: f64,
+    /// It is left to the kernel.
+    pub young: bool,
 }
 
 impl Candidate<'_> {
@@ -118,7 +120,11 @@ impl Hsf {
                 Some(program) if !c.alone => self.worth(program, c.sf),
                 _ => c.sf.unwrap_or(average),
             };
-            c.key = worth * weight * c.class.factor();
+            c.key = if c.young {
+                0.0
+            } else {
+                worth * weight * c.class.factor()
+            };
         }
         (all, programs)
     }
@@ -153,6 +159,7 @@ impl Hsf {
                 alone: true,
                 measured: self.source.is_measured(beside),
                 misses: beside.unwrap_or(0.0),
+                young: self.lives.is_young(info.id),
             }
         };
         active.iter().copied().zip(present).map(candidate).collect()

@@ -128,6 +128,7 @@ impl Hsf {
                 && c.assigned != Some(0)
                 && c.stuck.is_none()
                 && c.class == HintClass::Full
+                && !c.young
         };
         let next = all
             .iter_mut()
@@ -160,5 +161,5 @@ impl Hsf {
 }
 
 fn is_measured(c: &Candidate<'_>) -> bool {
-    c.measured && c.stuck.is_none() && c.class == HintClass::Full
+    c.measured && !c.young && c.stuck.is_none() && c.class == HintClass::Full
 }

@@ -32,6 +32,8 @@
 //! - What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
 //!   thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
 //!   own word (`qos_permille`); neither is sent to be measured.
+//! - With `sf=model` a thread's first second of CPU time is Linux's (`young_ms`): moves of threads that may end soon do not pay
+//!   back. Of young threads none is sent to be measured, and the others come before them.
 //! - With `clamp=on` the frequency follows the core slot: a thread that comes to a fast core is asked for in full at once, instead of
 //!   when its load has grown there, and one that was placed low does not hold up clocks that it gains little from.
 
@@ -54,6 +56,7 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos};
 
+use crate::life::{Lives, YOUNG};
 use crate::order::free;
 use candidate::{Candidate, Memory, Trip};
 use explore::Visit;
@@ -111,6 +114,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             prose: "on, with sf=sampled: threads that begin another phase are measured again first, and up to four times as often",
         },
         ParamDef {
+            key: "young_ms",
+            default: "auto",
+            prose: "a thread is left to Linux as long as it is expected to need less CPU time than this, in ms: as much as it has had, \
+                    or what earlier threads of its program had in the mean; auto: 1000 with sf=model, and 0 (none is left) with others",
+        },
+        ParamDef {
             key: "clamp",
             default: "off",
             prose: "on: threads on the fastest cores are taken to ask for all of them, those on slower ones for no more than \
@@ -152,7 +161,13 @@ struct Hsf {
     clamps: Vec<Clamp>,
     /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
     between: Vec<f64>,
+    lives: Lives,
+    /// The group of all CPUs.
+    everywhere: GroupId,
 }
+
+/// CPU time below which threads are young with `sf=model`, in ms.
+const YOUNG_MS: f64 = 1_000.0;
 
 impl Hsf {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
@@ -165,6 +180,11 @@ impl Hsf {
         ];
         let phases = params.choice("phases", &[("off", false), ("on", true)])?;
         let phases = phases && source.metric == "sf_sampled";
+        let young_ms = match params.text(YOUNG) {
+            "auto" if source.metric == "sf" => YOUNG_MS,
+            "auto" => 0.0,
+            _ => params.number(YOUNG, 0.0)?,
+        };
         let mut metrics: Vec<&'static str> =
             [source.metric].into_iter().chain(source.beside).collect();
         if phases {
@@ -190,6 +210,8 @@ impl Hsf {
                 Vec::new()
             },
             between: speeds::between(topology),
+            lives: Lives::new(young_ms * 1e-3),
+            everywhere: topology.groups[0].id,
             slots: CoreSlots::new(topology),
             memory: Vec::new(),
             last_refresh: Nanos::ZERO,
@@ -276,12 +298,14 @@ impl Policy for Hsf {
             last_refresh: self.last_refresh,
             exploring: self.exploring,
             table: self.table.take(),
+            lives: self.lives.tuned(new.lives),
             ..new
         };
         Ok(())
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        self.lives.note(view);
         let (mut all, programs) = self.candidates(view);
         let quota = free(self.slots.quota(all.len()), all.iter().map(|c| c.stuck));
         if quota.is_empty() {
@@ -297,10 +321,15 @@ impl Policy for Hsf {
         self.end_visit(&mut all, &ranks);
         let admission = self.admission(&all, &ranks);
         let turned = self.take_turns(view, &all, &programs, &mut ranks);
-        let wanted: Vec<(&ThreadInfo, usize)> =
-            all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
+        let (young, old): (Vec<usize>, Vec<usize>) =
+            (0..all.len()).partition(|row| all[*row].young);
+        let wanted: Vec<(&ThreadInfo, usize)> = old
+            .iter()
+            .map(|row| (all[*row].info, ranks[*row]))
+            .collect();
         let moves = self.slots.assign(&wanted, true);
-        let place = |(row, group): (usize, GroupId)| {
+        let place = |(nth, group): (usize, GroupId)| {
+            let row = old[nth];
             let c = &all[row];
             let rank = ranks[row];
             let placed =
@@ -310,7 +339,10 @@ impl Policy for Hsf {
                 ..placed
             }
         };
-        let threads = moves.into_iter().map(place).collect();
+        let mut threads: Vec<ThreadPlacement> = moves.into_iter().map(place).collect();
+        let young: Vec<&ThreadInfo> = young.iter().map(|row| all[*row].info).collect();
+        threads.extend(self.lives.leave(&young));
+        threads.sort_by_key(|t| t.thread);
         self.remember(view, &all, &ranks, turned);
         Placement {
             threads,

@@ -109,7 +109,12 @@ impl Hsf {
                 .filter(|p| p.threads > 1)
                 .is_some_and(|p| c.sf.is_none_or(|sf| (sf / p.sf - 1.0).abs() <= self.margin));
             let own = c.info.hint.is_some_and(|hint| hint.priority != 0);
-            alike && !own && c.sent.is_none() && c.stuck.is_none() && c.class == HintClass::Full
+            alike
+                && !own
+                && !c.young
+                && c.sent.is_none()
+                && c.stuck.is_none()
+                && c.class == HintClass::Full
         };
         let mut usage = view.metrics.usage().read_threads();
         let mut rows: Vec<(usize, f64)> = Vec::new();

@@ -31,6 +31,8 @@ const KNOWN: f64 = 5.0;
 const TRUST: f64 = 0.4;
 /// Least part of a thread's energy that goes with its instructions.
 const LEAST_NJ: f64 = 0.1;
+/// The same where counters predict nothing: factors are taken to be at most 7.
+const NO_FACTOR: f64 = 1.95;
 /// Share of what was learnt that is left after an interval.
 const KEPT: f64 = 0.98;
 /// Intervals after a move whose deviation is put down to the kind of core, not to the thread.
@@ -250,6 +252,7 @@ impl Estimate {
         }
         let first = self.seen == 1;
         let guess = self.guess(place.between);
+        let trust = self.sf.map_or(NO_FACTOR, |_| TRUST);
         let known = &mut self.kinds[kind];
         known.fresh += 1;
         let (fresh, count) = (known.fresh, known.count);
@@ -265,7 +268,7 @@ impl Estimate {
             } else {
                 (1.0 / (1.0 + count)).max(0.15)
             };
-            known.ratio = (known.ratio + gain * deviation).clamp(guess - TRUST, guess + TRUST);
+            known.ratio = (known.ratio + gain * deviation).clamp(guess - trust, guess + trust);
         } else {
             self.level += FOLLOW * deviation;
             if deviation.abs() > PHASE {
@@ -299,9 +302,11 @@ impl Estimate {
         (count > 0.0).then_some(sum / count)
     }
 
-    /// The thread for predictions; none before anything was seen.
+    /// The thread for predictions; none before anything was seen, and none where it was not on each kind of core and counters
+    /// predict no speed-up factor.
     pub fn subject(&mut self, places: &Places, weight: f64) -> Option<Subject> {
-        (self.seen > 0).then_some(())?;
+        let is_known = self.sf.is_some() || self.kinds.iter().all(|k| k.count > 0.0);
+        (self.seen > 0 && is_known).then_some(())?;
         let base: Vec<f64> = (0..places.kinds.len())
             .map(|kind| self.base(kind, places))
             .collect();

@@ -75,7 +75,8 @@ impl Joint {
         self.placed.retain(|id, _| alive(id));
         self.light.retain(|id, _| alive(id));
         self.bans.retain(|(id, _), _| alive(id));
-        let passed_s = view.now.since(self.last).as_secs_f64();
+        self.interval = view.now.since(self.last);
+        let passed_s = self.interval.as_secs_f64();
         let kinds = self.places.kinds.len();
         let columns = METRICS.map(|name| view.metrics.column(name));
         let mut readings = BTreeMap::new();

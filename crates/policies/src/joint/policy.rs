@@ -12,6 +12,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 
+use crate::life::{Lives, YOUNG};
+
 use super::estimate::{Estimate, Subject};
 use super::places::Places;
 use super::predict::{Elsewhere, Predictor};
@@ -48,6 +50,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             key: "horizon_ms",
             default: "3000",
             prose: "time within which a gain must pay for the moves, in ms",
+        },
+        ParamDef {
+            key: "young_ms",
+            default: "1000",
+            prose: "a thread is left to Linux as long as it is expected to need less CPU time than this, in ms: as much as it has had, \
+                    or what earlier threads of its program had in the mean; 0: none is",
         },
         ParamDef {
             key: "explore",
@@ -110,6 +118,9 @@ pub(super) struct Joint {
     pub(super) bans: BTreeMap<(ThreadId, (usize, usize)), (Nanos, u64)>,
     searched: Nanos,
     pub(super) last: Nanos,
+    /// Length of the last interval.
+    pub(super) interval: Nanos,
+    pub(super) lives: Lives,
     pub(super) visits: usize,
     pub(super) visiting: u32,
     /// Lines that threads hold in the shared cache before the last one, as last predicted.
@@ -171,9 +182,29 @@ impl Joint {
             bans: BTreeMap::new(),
             searched: Nanos::ZERO,
             last: Nanos::ZERO,
+            interval: Nanos::ZERO,
+            lives: Lives::new(params.number(YOUNG, 0.0)? * 1e-3),
             visits: 0,
             visiting: 0,
         })
+    }
+
+    /// Young threads, and the others.
+    fn by_age<'a>(&self, heavy: &[&'a ThreadInfo]) -> (Vec<&'a ThreadInfo>, Vec<&'a ThreadInfo>) {
+        let threads = heavy.iter().copied();
+        threads.partition(|t| self.lives.is_young(t.id))
+    }
+
+    /// Notes where the kernel runs young threads: it is measured there, and begins there when it is young no longer.
+    fn follow(&mut self, young: &[&ThreadInfo], now: Nanos) {
+        for info in young {
+            let spots = &self.places.spots;
+            let spot = spots.iter().position(|s| s.cpus.contains(info.cpu));
+            let here = self.placed.get(&info.id).map(|placed| placed.0);
+            if let Some(spot) = spot.filter(|spot| here != Some(*spot)) {
+                self.placed.insert(info.id, (spot, now));
+            }
+        }
     }
 
     /// Gives threads without a core the best one that is left.
@@ -474,12 +505,18 @@ impl Policy for Joint {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        self.lives.note(view);
         let stirred = active(view);
         self.note(view, &stirred);
         let is_heavy = |t: &&ThreadInfo| self.threads.get(&t.id).is_some_and(|e| e.duty >= HEAVY);
         let heavy: Vec<&ThreadInfo> = view.threads.iter().filter(is_heavy).collect();
+        let (young, old) = self.by_age(&heavy);
+        self.follow(&young, view.now);
         self.assign(&heavy, view.now);
-        if !self.visit(&heavy, view.now) && view.now.since(self.searched) >= self.every {
+        let heavy = old;
+        // Threads are measured when they start together.
+        let visits = young.is_empty() && self.visit(&heavy, view.now);
+        if !visits && view.now.since(self.searched) >= self.every {
             self.searched = view.now;
             let reached = self.reached();
             if !self.check(&reached, view.now) {
@@ -487,6 +524,7 @@ impl Policy for Joint {
             }
         }
         let mut threads = self.tell(&heavy, view.topology);
+        threads.extend(self.lives.leave(&young));
         for info in view.threads {
             if self.placed.contains_key(&info.id) {
                 self.light.remove(&info.id);

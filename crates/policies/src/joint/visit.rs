@@ -9,20 +9,33 @@ use super::policy::Joint;
 
 /// Intervals that an exploring mapping holds: the first has the move in it.
 const INTERVALS: u32 = 3;
+/// Part of the time that threads are expected to run yet which may go into exploration.
+const PAYS: f64 = 0.125;
 /// More exchanges of everybody than this are not worth what is learnt.
 const MOST_VISITS: usize = 16;
 
 impl Joint {
+    /// Says that threads are expected to run long enough for one more exploring mapping.
+    fn pays(&self, heavy: &[&ThreadInfo]) -> bool {
+        let visit_s = f64::from(INTERVALS) * self.interval.as_secs_f64();
+        let cost_s = (self.visits + 1) as f64 * visit_s;
+        let expected_s = heavy.iter().map(|t| self.lives.expected_s(t.id));
+        let mean_s = expected_s.sum::<f64>() / heavy.len().max(1) as f64;
+        cost_s <= PAYS * mean_s
+    }
+
     /// Says whether exploration goes on.
     pub(super) fn visit(&mut self, heavy: &[&ThreadInfo], now: Nanos) -> bool {
         if !self.explore {
             return false;
         }
-        self.visiting += 1;
-        if self.visiting < INTERVALS {
+        if self.visiting > 0 {
+            self.visiting -= 1;
             return true;
         }
-        self.visiting = 0;
+        if heavy.is_empty() {
+            return false;
+        }
         let kinds = self.places.kinds.len();
         let lacks =
             |id: &ThreadId, kind: usize| self.threads.get(id).is_some_and(|e| !e.knows(kind));
@@ -31,7 +44,11 @@ impl Joint {
             self.explore = false;
             return false;
         }
+        if !self.pays(heavy) {
+            return false;
+        }
         self.visits += 1;
+        self.visiting = INTERVALS - 1;
         let rows = self.placed.iter().map(|(id, (spot, _))| Row {
             id: *id,
             at: *spot,

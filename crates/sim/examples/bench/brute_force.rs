@@ -1,7 +1,7 @@
 //! What policies gain of what there is: every way to divide a mix between the two halves of a machine is simulated.
 //!
 //! The division that is best with one seed is scored with others, as the policies are, so that luck does not count as gain.
-//! `COUNTERSTEER_MIXES` draws another number of mixes.
+//! `bench -- brute-force [MIXES]` draws another number of mixes.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,7 +30,7 @@ const FREE: &str = "`joint`, no costs, no noise";
 
 /// Prints the section.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    let mixes = runner::count("COUNTERSTEER_MIXES", MIXES);
+    let mixes = runner::number().unwrap_or(MIXES);
     println!(
         "\n### Brute force: STP over that of `linux`, {mixes} mixes of recorded programs\n\n\
          Part is the sum of gains over that of the best division of the programs. `joint` loses by its choice what lies between \

@@ -1,7 +1,7 @@
 //! Forecasts of mappings held against simulations of them: mixes of recorded programs at places drawn at random.
 //!
-//! Gains are over the mean of the mix's mappings, since a forecast is asked which mapping is best. `COUNTERSTEER_MIXES` draws
-//! another number of mixes.
+//! Gains are over the mean of the mix's mappings, since a forecast is asked which mapping is best. `bench -- forecast
+//! [MIXES]` draws another number of mixes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ type Pair = (f64, f64);
 
 /// Prints the section.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    let mixes = runner::count("COUNTERSTEER_MIXES", MIXES);
+    let mixes = runner::number().unwrap_or(MIXES);
     println!(
         "\n### Forecasts against simulations: STP of {MAPPINGS} mappings of each of {mixes} mixes\n\n\
          Spread is the root mean square of gains over the mean of the mix's mappings, error that of forecast less simulated gains; best \

@@ -1,4 +1,4 @@
-//! Figures of `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...]`.
+//! Figures of `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...] [MIXES]`.
 //!
 //! Each module prints one Markdown section; without names all run. A number is for the benchmark that takes one. Times are CPU times
 //! of this process.
@@ -13,6 +13,7 @@ mod kernel;
 mod mixes;
 mod objectives;
 mod runner;
+mod short;
 mod signatures;
 mod silicon;
 mod speed;
@@ -24,7 +25,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 15] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -33,6 +34,7 @@ const BENCHES: [Bench; 14] = [
     ("forecast", forecast::run),
     ("brute-force", brute_force::run),
     ("objectives", objectives::run),
+    ("short", short::run),
     ("signatures", signatures::run),
     ("silicon", silicon::run),
     ("yardstick", yardstick::run),

@@ -52,7 +52,7 @@ const BASES: [&str; 2] = ["linux", "joint"];
 
 /// Prints the section.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    let mixes = std::env::args().find_map(|a| a.parse().ok()).unwrap_or(FEW);
+    let mixes = runner::number().unwrap_or(FEW);
     println!(
         "\n### Policies in their own measure, {mixes} random mixes of recorded programs a machine\n\n\
          Change of the measure (less is better) against `linux` and against `joint`; over is the share of mixes more than {} % worse.\n\n\

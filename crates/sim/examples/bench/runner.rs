@@ -21,6 +21,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// The number on the command line.
+pub fn number() -> Option<u64> {
+    std::env::args().find_map(|word| word.parse().ok())
+}
+
 /// A shipped machine.
 pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
     let path = root().join(format!("machines/{name}.toml"));
@@ -173,12 +178,6 @@ pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     let apart = ranks(|p| p.0).into_iter().zip(ranks(|p| p.1));
     let squares: f64 = apart.map(|(a, b)| (a - b).powi(2)).sum();
     1.0 - 6.0 * squares / (n * (n * n - 1.0))
-}
-
-/// A number from the environment: how many mixes to draw, say, in place of so many.
-pub fn count(name: &str, default: u64) -> u64 {
-    let given = std::env::var(name).ok().and_then(|n| n.parse().ok());
-    given.unwrap_or(default)
 }
 
 /// CPU time of this process so far, in seconds, and its largest resident size so far, in MiB.
