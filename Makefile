@@ -7,6 +7,8 @@ LIBRARY := $(TARGET)/libcountersteer_c
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Where `make install` puts things; DESTDIR stands before it for packages.
 PREFIX ?= /usr/local
+# Folder of the QEMU that programs are recorded under; it is installed if it was built.
+ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
 .PHONY: demo test test-vm test-python wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
@@ -97,6 +99,8 @@ install:
 	install -D -m 644 $(TARGET)/manual/fish/steer.fish $(INTO)/share/fish/vendor_completions.d/steer.fish
 	install -D -m 644 systemd/rules.toml $(INTO)/share/countersteer/rules.toml
 	install -D -m 755 $(PLUGIN) $(INTO)/lib/countersteer/libcountersteer_capture.so
+	[ -z "$(ENGINE)" ] || { install -m 755 -t $(INTO)/lib/countersteer $(ENGINE)/qemu-*64 && \
+	    install -D -m 644 -t $(INTO)/share/doc/countersteer $(ENGINE)/qemu-source.txt; }
 	install -D -m 755 $(LIBRARY).so $(INTO)/lib/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO).$(firstword $(subst ., ,$(VERSION)))
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO)
@@ -108,20 +112,22 @@ install:
 	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|; s|@VERSION@|$(VERSION)|' crates/capi/countersteer.pc.in \
 	    >$(INTO)/lib/pkgconfig/countersteer.pc
 
-# A Debian package of all that `make install` puts in place, by cargo-deb (cargo install cargo-deb). Run `make build` first.
+# A Debian package of all that `make install` puts in place, with QEMU inside, by cargo-deb (cargo install cargo-deb). Run `make build` first.
 deb:
 	@command -v cargo-deb >/dev/null || { echo "make deb needs cargo-deb: cargo install cargo-deb"; exit 1; }
 	rm -rf $(TARGET)/package
-	$(MAKE) install DESTDIR=$(abspath $(TARGET))/package PREFIX=/usr
+	$(MAKE) install DESTDIR=$(abspath $(TARGET))/package PREFIX=/usr ENGINE=$$(scripts/recorder-engine.sh)
 	$(CARGO) deb --no-build -p countersteer
 
 # What tests need that Rust's own tools don't bring.
 setup:
-	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev qemu-user python3
+	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev python3
+	@scripts/recorder-engine.sh --unless-here >/dev/null
 
-# What the demo profiles.
+# What the demo profiles, and what records it: QEMU, which is built where the system's takes no plugins.
 setup-demo:
-	@scripts/install.sh gcc libc6-dev pkg-config qemu-user gzip bzip2 xz-utils zstd coreutils python3 perl
+	@scripts/install.sh gcc libc6-dev pkg-config gzip bzip2 xz-utils zstd coreutils python3 perl
+	@scripts/recorder-engine.sh --unless-here >/dev/null
 
 # Records the shipped profiles again.
 profiles: setup setup-demo build

@@ -1,7 +1,6 @@
 """What results can be given to, charts, profiles, models, and the types of the package."""
 
 import json
-import shutil
 import subprocess
 import sys
 
@@ -53,9 +52,12 @@ def test_an_unknown_chart_is_named(result):
 
 
 def test_a_program_is_recorded(tmp_path):
-    if not (shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")):
-        pytest.skip("qemu-user is not installed")
-    profile = cs.Profile.record(["/bin/true"], tmp_path / "true.json", name="nothing")
+    try:
+        profile = cs.Profile.record(["/bin/true"], tmp_path / "true.json", name="nothing")
+    except cs.CountersteerError as error:
+        if "takes plugins" not in str(error):
+            raise
+        pytest.skip(str(error))
     assert profile.name == cs.Profile.load(tmp_path / "true.json").name == "nothing"
     assert profile.data["instructions"] > 1000
     with pytest.raises(cs.CountersteerError, match="no-such-program"):

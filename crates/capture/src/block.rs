@@ -91,7 +91,7 @@ impl Classes {
 pub struct MemoryUse {
     /// Position of the instruction in its block.
     pub index: u32,
-    /// Parts of eight bytes in which QEMU performs one access; 1 for most.
+    /// Parts of eight bytes of one access, which QEMU performs one or two at a time; 1 for most.
     pub parts: u8,
     /// Whether it is a repeated string instruction.
     pub repeat: bool,

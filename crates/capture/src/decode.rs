@@ -22,7 +22,7 @@ const FLAGS: u64 = 1 << 16;
 const STACK_POINTER: u64 = 1 << 4;
 /// Bit of the accumulator, which system calls return in.
 const ACCUMULATOR: u64 = 1;
-/// Bytes that QEMU 7.2 moves per access.
+/// Bytes that QEMU moves per access up to version 8.0; later ones move up to 16.
 const PART_BYTES: usize = 8;
 
 /// Mnemonics that work on one floating-point value of a vector register.

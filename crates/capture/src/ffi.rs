@@ -1,11 +1,24 @@
-//! The part of QEMU's TCG plugin interface, version 1, that the plugin uses. No package ships the header.
+//! The part of QEMU's TCG plugin interface that the plugin uses, of every version from 1 on. No package ships the header
+//! (`include/qemu/qemu-plugin.h` in QEMU's source, where its versions are listed).
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// Identifies the plugin to QEMU.
 pub type PluginId = u64;
-/// Version that this plugin is written for.
-pub const API_VERSION: c_int = 1;
+/// Version that QEMU up to 8.2 takes.
+pub const FIRST_VERSION: c_int = 1;
+/// Least version that QEMU from 9.0 on takes.
+const SECOND_VERSION: c_int = 2;
+/// Version from which on an instruction's bytes are copied to the caller.
+const COPIES_BYTES: c_int = 3;
+/// Longest instruction of any architecture that is recorded.
+const LONGEST_INSN: usize = 16;
+/// What only QEMU from version 2 of the interface on exports.
+const SINCE_SECOND: &CStr = c"qemu_plugin_scoreboard_new";
+
+/// Version of the QEMU that has loaded the plugin.
+static LOADED_BY: AtomicI32 = AtomicI32::new(FIRST_VERSION);
 /// The callback neither reads nor writes registers.
 pub const NO_REGISTERS: c_int = 0;
 /// The callback wants reads and writes.
@@ -41,6 +54,9 @@ pub type CallCallback =
     extern "C" fn(PluginId, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 pub type CallReturnCallback = extern "C" fn(PluginId, c_uint, i64, i64);
 
+/// `qemu_plugin_insn_data` from version [`COPIES_BYTES`] on.
+type CopyInsn = unsafe extern "C" fn(*const Insn, *mut c_void, usize) -> usize;
+
 unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_init_cb(id: PluginId, callback: VcpuCallback);
     pub fn qemu_plugin_register_vcpu_exit_cb(id: PluginId, callback: VcpuCallback);
@@ -64,8 +80,45 @@ unsafe extern "C" {
     pub fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     pub fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;
-    pub fn qemu_plugin_insn_data(insn: *const Insn) -> *const c_void;
-    pub fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
+    fn qemu_plugin_insn_data(insn: *const Insn) -> *const c_void;
+    fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
     pub fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
     pub fn qemu_plugin_insn_haddr(insn: *const Insn) -> *mut c_void;
+}
+
+/// The version that QEMU is to see in the plugin, which it compares with its own range.
+pub fn declared_version() -> c_int {
+    // SAFETY: the name is a string; nothing is done with what is found.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SINCE_SECOND.as_ptr()) };
+    if found.is_null() {
+        FIRST_VERSION
+    } else {
+        SECOND_VERSION
+    }
+}
+
+/// Takes in what QEMU says about itself.
+pub fn loaded_by(info: &Info) {
+    LOADED_BY.store(info.version_current, Relaxed);
+}
+
+/// Appends the bytes of an instruction.
+///
+/// # Safety
+/// The instruction is valid, as it is during a call of the callback for translations.
+pub unsafe fn append_insn(insn: *const Insn, bytes: &mut Vec<u8>) {
+    // SAFETY: the caller's instruction is valid; with this version of the interface the call copies at most as many bytes as it
+    // is given, with those before it points to as many as the instruction has.
+    unsafe {
+        let size = qemu_plugin_insn_size(insn);
+        if LOADED_BY.load(Relaxed) >= COPIES_BYTES {
+            let copy: CopyInsn = std::mem::transmute(qemu_plugin_insn_data as *const c_void);
+            let mut own = [0u8; LONGEST_INSN];
+            let copied = copy(insn, own.as_mut_ptr().cast(), own.len());
+            bytes.extend_from_slice(&own[..copied.min(own.len())]);
+        } else {
+            let data = qemu_plugin_insn_data(insn).cast::<u8>();
+            bytes.extend_from_slice(std::slice::from_raw_parts(data, size));
+        }
+    }
 }

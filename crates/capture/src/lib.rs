@@ -1,4 +1,4 @@
-//! Instrumentation plugin for qemu-user 7.2 (TCG plugin API version 1).
+//! Instrumentation plugin for qemu-user from 7.2 on (TCG plugin API version 1 and later).
 //!
 //! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
 //! Output: raw window records in files mapped shared (`layout`), which `countersteer-profiler` turns into a profile.

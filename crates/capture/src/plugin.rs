@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
 use crate::block::{Block, MemoryUse};
@@ -20,10 +20,19 @@ use crate::vcpu::{Vcpu, Verdict};
 /// Threads of one process at a time, at most.
 const THREADS: usize = 1 << 16;
 
-/// Read by QEMU to see whether it can work with the plugin.
+/// Read by QEMU to see whether it can work with the plugin, once that is loaded.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static qemu_plugin_version: c_int = ffi::API_VERSION;
+pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(ffi::FIRST_VERSION);
+
+/// What the dynamic linker calls before QEMU reads the version.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static DECLARE_VERSION: extern "C" fn() = declare_version;
+
+extern "C" fn declare_version() {
+    qemu_plugin_version.store(ffi::declared_version(), Relaxed);
+}
 
 static VCPUS: [AtomicPtr<Vcpu>; THREADS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
@@ -51,14 +60,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    // SAFETY: QEMU's description outlives the call, and its name is a string.
-    let (target, system) = unsafe {
-        (
-            CStr::from_ptr((*info).target_name),
-            (*info).system_emulation,
-        )
-    };
-    if target != c"x86_64" || system {
+    // SAFETY: QEMU's description outlives the call.
+    let info = unsafe { &*info };
+    // SAFETY: its name is a string.
+    let target = unsafe { CStr::from_ptr(info.target_name) };
+    ffi::loaded_by(info);
+    if target != c"x86_64" || info.system_emulation {
         eprintln!("steer: the plugin works with qemu-x86_64 only");
         return -1;
     }

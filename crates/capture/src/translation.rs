@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -75,12 +76,19 @@ fn known_or_new(
     pc: u64,
     insns: &[*mut ffi::Insn],
 ) -> (&'static Block, &'static [Option<MemoryUse>]) {
-    let code: Vec<(u64, &[u8])> = insns.iter().map(|insn| code(*insn)).collect();
-    let bytes = code
+    let mut bytes = Vec::new();
+    let code: Vec<(u64, Range<usize>)> = insns
         .iter()
-        .flat_map(|(_, bytes)| *bytes)
-        .copied()
-        .collect::<Vec<u8>>();
+        .map(|insn| {
+            let start = bytes.len();
+            // SAFETY: the caller's instructions are valid during translation.
+            let pc = unsafe {
+                ffi::append_insn(*insn, &mut bytes);
+                ffi::qemu_plugin_insn_vaddr(*insn)
+            };
+            (pc, start..bytes.len())
+        })
+        .collect();
     let mut blocks = BLOCKS
         .get_or_init(Mutex::default)
         .lock()
@@ -95,7 +103,7 @@ fn known_or_new(
     let mut builder = Builder::new(pc);
     let memory: Vec<Option<MemoryUse>> = code
         .iter()
-        .map(|(pc, bytes)| builder.push(*pc, bytes))
+        .map(|(pc, own)| builder.push(*pc, &bytes[own.clone()]))
         .collect();
     let block = &*Box::leak(Box::new(builder.build()));
     let memory = &*memory.leak();
@@ -105,18 +113,6 @@ fn known_or_new(
         memory,
     });
     (block, memory)
-}
-
-/// Address and bytes of an instruction.
-fn code<'a>(insn: *mut ffi::Insn) -> (u64, &'a [u8]) {
-    // SAFETY: the instruction is valid during translation, which is as long as the caller keeps the bytes.
-    unsafe {
-        let bytes = ffi::qemu_plugin_insn_data(insn).cast::<u8>();
-        (
-            ffi::qemu_plugin_insn_vaddr(insn),
-            std::slice::from_raw_parts(bytes, ffi::qemu_plugin_insn_size(insn)),
-        )
-    }
 }
 
 /// Becomes QEMU running what the program executes, if that is possible.

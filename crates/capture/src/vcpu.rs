@@ -98,7 +98,7 @@ pub struct Vcpu {
 struct Parts {
     datum: usize,
     next: u64,
-    left: u8,
+    left: u64,
 }
 
 impl Vcpu {
@@ -275,6 +275,7 @@ impl Vcpu {
     /// An instruction accesses data in a way that QEMU splits up.
     pub fn split_memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
         let usage = MemoryUse::unpack(datum);
+        let bytes = 1u64 << (info >> SIZE_SHIFT & 7);
         if usage.repeat {
             let line = &mut self.repeat_lines[(info >> WRITE_SHIFT & 1) as usize];
             if *line == address >> 6 {
@@ -283,10 +284,10 @@ impl Vcpu {
             *line = address >> 6;
         } else if self.parts.left > 0 && self.parts.datum == datum && self.parts.next == address {
             self.parts.left -= 1;
-            self.parts.next += 8;
+            self.parts.next += bytes;
             // Only a line that the parts before did not touch is touched anew.
             let before = (address - 1) >> 6;
-            for line in (address >> 6)..=(address + 7) >> 6 {
+            for line in (address >> 6)..=(address + bytes - 1) >> 6 {
                 if line != before {
                     self.extra += 1;
                     self.touch(line);
@@ -296,8 +297,8 @@ impl Vcpu {
         } else {
             self.parts = Parts {
                 datum,
-                next: address + 8,
-                left: usage.parts.saturating_sub(1),
+                next: address + bytes,
+                left: (u64::from(usage.parts) * 8 / bytes).saturating_sub(1),
             };
         }
         self.memory::<WIDE>(info, address, datum);

@@ -13,6 +13,7 @@ use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
 use countersteer_counters::Probe;
+use countersteer_profiler::Tools;
 use countersteer_sysfs::procfs::Procfs;
 use countersteer_sysfs::{cgroup, files, sched_ext};
 
@@ -298,8 +299,9 @@ fn open_files(_: &Path) -> Finding {
 
 fn recording(_: &Path) -> Finding {
     match countersteer_profiler::tools() {
-        Ok((qemu, plugin)) => {
-            Finding::works(format!("{} with {}", qemu.display(), plugin.display()))
+        Ok(Tools { engine, plugin }) => {
+            let (qemu, origin) = (engine.file.display(), engine.origin.text());
+            Finding::works(format!("{qemu} ({origin}) with {}", plugin.display()))
         }
         Err(error) => Finding::missing("not possible", error.to_string()),
     }

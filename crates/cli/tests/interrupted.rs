@@ -97,7 +97,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Whether programs can be recorded here; it says so if not.
 fn records() -> bool {
-    let ready = countersteer_fuzz::instrumentation::ready();
+    let ready = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools);
     ready.map_err(countersteer_fuzz::skipped).is_ok()
 }
 

@@ -287,7 +287,7 @@ fn child_of(parent: u32, words: &[u8]) -> u32 {
 
 #[test]
 fn a_killed_recorder_takes_its_program_along() {
-    if let Err(missing) = countersteer_fuzz::instrumentation::ready() {
+    if let Err(missing) = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools) {
         countersteer_fuzz::skipped(missing);
         return;
     }

@@ -44,7 +44,7 @@ fn mix(dir: &Path, counts: &[u32]) {
 }
 
 fn ready() -> bool {
-    let ready = countersteer_fuzz::instrumentation::ready();
+    let ready = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools);
     ready.map_err(countersteer_fuzz::skipped).is_ok()
 }
 

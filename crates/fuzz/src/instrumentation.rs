@@ -1,18 +1,17 @@
 //! What a test needs to run programs under instrumentation: QEMU, and the plugin beside the test.
 
+use std::fmt::Display;
 use std::process::Command;
 
-/// Builds the plugin in the folder where `steer` and the library search it: the one above the running test's.
+/// Builds the plugin in the folder where `steer` and the library search it, the one above the running test's, and has `find` look for
+/// all that recording needs.
 ///
 /// # Errors
 /// What is missing on this machine.
 ///
 /// # Panics
 /// If the plugin does not build.
-pub fn ready() -> Result<(), String> {
-    if !runs("qemu-x86_64") {
-        return Err("qemu-x86_64 is missing: apt-get install qemu-user".to_owned());
-    }
+pub fn ready<T, E: Display>(find: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     let test = std::env::current_exe().map_err(|why| why.to_string())?;
     // The test is target/PROFILE/deps/NAME.
     let profile = test.ancestors().nth(2).ok_or("the test has no folder")?;
@@ -30,7 +29,7 @@ pub fn ready() -> Result<(), String> {
     }
     let built = cargo.status().is_ok_and(|status| status.success());
     assert!(built, "the instrumentation plugin does not build");
-    Ok(())
+    find().map_err(|missing| missing.to_string())
 }
 
 /// Whether a program is installed: it prints its version.

@@ -8,10 +8,17 @@ use std::path::PathBuf;
 pub enum ProfileError {
     #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
     EmptyCommand,
+    /// There is no engine to record under.
     #[error(
-        "qemu-x86_64 was not found in PATH; install it with `apt-get install qemu-user`, or name it in COUNTERSTEER_QEMU"
+        "no qemu-x86_64 that takes plugins was found; `scripts/recorder-engine.sh` of the source builds it, packages made by `make deb` and `make wheel` bring it, Debian 12's `qemu-user` is one; or name it in COUNTERSTEER_QEMU"
     )]
     NoQemu,
+    /// What a variable of the environment names is not there.
+    #[error("{variable} names {file}, which is no file; correct or unset it")]
+    NotThere {
+        variable: &'static str,
+        file: PathBuf,
+    },
     #[error(
         "the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN"
     )]
@@ -42,7 +49,7 @@ pub enum ProfileError {
     Launch { qemu: PathBuf, source: io::Error },
     /// QEMU ended without loading the plugin.
     #[error(
-        "{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU"
+        "{qemu} did not load the plugin {plugin}; its message above says why: use the one that `scripts/recorder-engine.sh` builds, or leave COUNTERSTEER_QEMU unset"
     )]
     PluginRefused { qemu: PathBuf, plugin: PathBuf },
     /// Plugin and profiler are of different builds.

@@ -12,6 +12,7 @@
 
 mod assemble;
 mod cluster;
+mod engine;
 mod error;
 mod figures;
 mod launch;
@@ -32,6 +33,7 @@ use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
+pub use engine::{Engine, Origin, engines};
 pub use error::ProfileError;
 pub use stream::Sink;
 
@@ -58,6 +60,8 @@ pub struct ProfileOptions {
     pub env: Vec<(String, String)>,
     /// The processor that QEMU shows to the program.
     pub cpu: String,
+    /// The engine and the plugin, instead of those that are found.
+    pub tools: Option<Tools>,
     /// Measures every stack distance exactly, at twice the time: for checking the usual way.
     pub exact: bool,
     /// Takes what the threads execute, with the sets of the filter; see `countersteer_cache::wire`.
@@ -78,6 +82,7 @@ impl ProfileOptions {
             workdir: None,
             env: Vec::new(),
             cpu: "max".into(),
+            tools: None,
             exact: false,
             stream: None,
             progress: None,
@@ -118,12 +123,22 @@ pub struct Profiled {
     pub cpu_seconds: f64,
 }
 
-/// The emulator and the plugin that recording needs.
+/// What recording needs: the engine and the plugin that it loads.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    pub engine: Engine,
+    pub plugin: PathBuf,
+}
+
+/// Finds what recording needs.
 ///
 /// # Errors
 /// One of them is not there.
-pub fn tools() -> Result<(PathBuf, PathBuf), ProfileError> {
-    Ok((program::qemu()?, program::plugin()?))
+pub fn tools() -> Result<Tools, ProfileError> {
+    Ok(Tools {
+        engine: engine::engine()?,
+        plugin: engine::plugin()?,
+    })
 }
 
 /// Runs a program and measures its profile.
@@ -138,7 +153,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("."));
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
-    let (qemu, plugin) = tools()?;
+    let tools = options.tools.clone().map_or_else(tools, Ok)?;
     let temporary = std::env::temp_dir();
     let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
     let scratch = scratch.map_err(|source| ProfileError::Scratch {
@@ -148,8 +163,8 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let directory = scratch.path().to_owned();
     let control = raw::create_control(&directory, options.max_instructions)?;
     let setup = launch::Setup {
-        qemu,
-        plugin,
+        qemu: tools.engine.file,
+        plugin: tools.plugin,
         program,
         directory,
         control,

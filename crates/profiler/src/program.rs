@@ -1,6 +1,6 @@
-//! Finds what to run: the program, the interpreter of a script, QEMU and the plugin.
+//! Finds what to run: the program, or the interpreter of a script.
 //!
-//! Input: names as the user wrote them, PATH, environment. Output: paths that exist and fit, or a [`ProfileError`].
+//! Input: names as the user wrote them, PATH. Output: paths that exist and fit, or a [`ProfileError`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,11 +11,6 @@ use std::path::{Path, PathBuf};
 
 use super::ProfileError;
 
-/// Environment variable that names QEMU.
-const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
-/// Environment variable that names the plugin.
-const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
-const PLUGIN: &str = "libcountersteer_capture.so";
 /// Interpreters that run through interpreters, at most.
 const NESTING: usize = 4;
 /// ELF's number for x86-64.
@@ -129,40 +124,6 @@ fn in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|d| d.join(name))
         .find(|f| f.is_file())
-}
-
-/// Finds QEMU for x86-64 programs.
-pub fn qemu() -> Result<PathBuf, ProfileError> {
-    let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
-    named
-        .or_else(|| in_path("qemu-x86_64"))
-        .filter(|f| f.is_file())
-        .ok_or(ProfileError::NoQemu)
-}
-
-/// Finds the plugin: named in the environment, next to the running program, or where packages put it.
-pub fn plugin() -> Result<PathBuf, ProfileError> {
-    let mut candidates: Vec<PathBuf> = Vec::new();
-    if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
-        candidates.push(named.into());
-    } else if let Some(own) = crate::this_program::folder() {
-        // Examples and tests lie one folder below the build's results.
-        candidates.extend([
-            own.join(PLUGIN),
-            own.join("..").join(PLUGIN),
-            own.join("../lib/countersteer").join(PLUGIN),
-        ]);
-    }
-    match candidates.iter().find(|c| c.is_file()) {
-        Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
-        None => {
-            let searched: Vec<String> =
-                candidates.iter().map(|c| c.display().to_string()).collect();
-            Err(ProfileError::NoPlugin {
-                searched: searched.join(", "),
-            })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -69,6 +69,13 @@ pub fn folder() -> Option<PathBuf> {
     own.parent().map(Into::into)
 }
 
+/// The user's folder for what can be made again: that of XDG_CACHE_HOME, or `~/.cache`.
+pub fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Programs that are simulated while they run: what they send is what a recording holds, and nothing of them is left behind.
 //!
-//! Needs qemu-user and a C compiler; says so and passes where they are missing.
+//! Needs a QEMU that takes plugins and a C compiler; says so and passes where they are missing.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 

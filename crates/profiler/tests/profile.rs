@@ -1,6 +1,6 @@
 //! Records small C programs of known behaviour and checks what the profiles say.
 //!
-//! Needs qemu-user and a C compiler; says so and passes where they are missing.
+//! Needs a QEMU that takes plugins and a C compiler; says so and passes where they are missing.
 
 #![allow(clippy::unwrap_used)]
 

@@ -71,6 +71,18 @@ static void mixed(long kilo) {
     sink = sum;
 }
 
+// Loads of 16 bytes, each of which overlaps the one before.
+static void wide(int passes) {
+    typedef uint64_t pair __attribute__((vector_size(16), aligned(8)));
+    size_t words = 1 << 15;
+    uint64_t *all = aligned_alloc(64, words * 8);
+    memset(all, 1, words * 8);
+    pair sum = {0, 0};
+    for (int pass = 0; pass < passes; pass++)
+        for (size_t i = 0; i + 1 < words; i++) sum += *(pair *)(all + i);
+    sink = sum[0] + sum[1];
+}
+
 static void *work(void *count) {
     uint64_t x = 1;
     for (long i = 0; i < (long)count; i++) x = x * 6364136223846793005ull + 1;
@@ -93,6 +105,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "chase")) chase(first, second);
     else if (!strcmp(what, "matmul")) matmul(first);
     else if (!strcmp(what, "mixed")) mixed(first);
+    else if (!strcmp(what, "wide")) wide(first);
     else if (!strcmp(what, "threads")) threads(first, second);
     else if (!strcmp(what, "exit")) return first;
     else if (!strcmp(what, "crash")) close(2), *(volatile int *)8 = 1; // without QEMU's word about it

@@ -59,22 +59,34 @@ fn counts_of_a_sweep_are_exact() {
 
 #[test]
 fn parts_of_one_access_count_once_and_touch_every_line() {
-    let (mut vcpu, directory) = vcpu("parts");
-    let datum = MemoryUse {
-        index: 0,
-        parts: 4,
-        repeat: false,
-    }
-    .pack();
-    for access in 0..2u64 {
-        for part in 0..4 {
-            vcpu.split_memory::<false>(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
+    let datum = |parts| {
+        let repeat = false;
+        let index = 0;
+        MemoryUse {
+            index,
+            parts,
+            repeat,
         }
+        .pack()
+    };
+    // QEMU moves 8 or 16 bytes at a time.
+    for (name, size_log2) in [("parts8", 3), ("parts16", 4)] {
+        let (mut vcpu, directory) = vcpu(name);
+        let info = size_log2 << SIZE_SHIFT | 1 << READ_SHIFT;
+        for address in (0x1030..0x1070).step_by(1 << size_log2) {
+            vcpu.split_memory::<false>(info, address, datum(4));
+        }
+        let _ = vcpu.settle();
+        assert_eq!(vcpu.file.record()[record::LOADS], 2, "{name}");
+        assert_eq!(vcpu.file.record()[record::COLD], 2, "{name}");
+        // An access of one piece has no parts to come, wherever the next one begins.
+        for address in [0x1000, 0x1008] {
+            vcpu.split_memory::<false>(4 << SIZE_SHIFT | 1 << READ_SHIFT, address, datum(2));
+        }
+        let _ = vcpu.settle();
+        assert_eq!(vcpu.file.record()[record::LOADS], 4, "{name}");
+        std::fs::remove_dir_all(directory).unwrap();
     }
-    let _ = vcpu.settle();
-    assert_eq!(vcpu.file.record()[record::LOADS], 2);
-    assert_eq!(vcpu.file.record()[record::COLD], 2);
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -301,15 +301,12 @@ pub(super) fn file_name(program: &str) -> String {
 
 /// Where a command's profile is cached: it changes with the command, the program's file and this program's version.
 fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .ok_or_else(|| {
-            failure(
-                Kind::Missing,
-                "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
-            )
-        })?;
+    let cache = this_program::cache_folder().ok_or_else(|| {
+        failure(
+            Kind::Missing,
+            "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
+        )
+    })?;
     let mut hash = Sha256::new();
     let workdir = std::env::current_dir()?;
     for part in command

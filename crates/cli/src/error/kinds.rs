@@ -179,6 +179,7 @@ impl HasKind for ProfileError {
             | Self::Interrupted { .. } => Some(Kind::BadInput),
             // A plugin or QEMU that does not fit is none.
             Self::NoQemu
+            | Self::NotThere { .. }
             | Self::NoPlugin { .. }
             | Self::PluginRefused { .. }
             | Self::PluginVersion { .. }

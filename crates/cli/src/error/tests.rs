@@ -310,6 +310,10 @@ fn what_is_missing_has_its_own_kind() {
     are!(
         Kind::Missing,
         ProfileError::NoQemu,
+        ProfileError::NotThere {
+            variable: "X",
+            file: path(),
+        },
         ProfileError::NoPlugin { searched: s() },
         ProfileError::NotFound { program: s() },
         ProfileError::PluginRefused {

@@ -15,7 +15,7 @@ static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| 
     if !instrumentation::runs("cc") {
         return Err("cc is missing: apt-get install gcc".to_owned());
     }
-    instrumentation::ready()?;
+    instrumentation::ready(countersteer_profiler::tools)?;
     let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c");
     let program = directory.path().join("programs");

@@ -1,0 +1,185 @@
+//! Finds what programs run under: QEMU's user emulation, and the plugin that it loads.
+//!
+//! Input: the environment, the folders of this program and of the user's cache, PATH. Output: files that are there, or a
+//! [`ProfileError`] that says where they come from. `scripts/recorder-engine.sh` builds QEMU; distributions' own often take no
+//! plugins, which is found out by asking for their help.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::ProfileError;
+use crate::this_program;
+
+/// Environment variable that names QEMU.
+const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
+/// Environment variable that names the plugin.
+const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
+const PLUGIN: &str = "libcountersteer_capture.so";
+const QEMU: &str = "qemu-x86_64";
+/// Folder of engines that were built here, below the user's cache.
+const BUILT: &str = "countersteer/recorder";
+
+/// Where an engine comes from, in order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Environment,
+    /// It came with this program.
+    Package,
+    /// It was built on this machine.
+    Cache,
+    /// The distribution's.
+    Path,
+}
+
+impl Origin {
+    /// For people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Environment => "named in COUNTERSTEER_QEMU",
+            Self::Package => "of this package",
+            Self::Cache => "built by scripts/recorder-engine.sh",
+            Self::Path => "of this system",
+        }
+    }
+}
+
+/// A QEMU for user programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engine {
+    pub file: PathBuf,
+    pub origin: Origin,
+}
+
+/// All engines of this machine, the one that is used first.
+#[must_use]
+pub fn engines() -> Vec<Engine> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    found(
+        std::env::var_os(QEMU_VARIABLE).map(PathBuf::from),
+        &own_folders(),
+        this_program::cache_folder(),
+        &path,
+    )
+}
+
+/// The engine that is used.
+pub fn engine() -> Result<Engine, ProfileError> {
+    let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
+    if let Some(file) = named.filter(|file| !file.is_file()) {
+        let variable = QEMU_VARIABLE;
+        return Err(ProfileError::NotThere { variable, file });
+    }
+    engines().into_iter().next().ok_or(ProfileError::NoQemu)
+}
+
+fn found(
+    named: Option<PathBuf>,
+    own: &[PathBuf],
+    cache: Option<PathBuf>,
+    path: &OsStr,
+) -> Vec<Engine> {
+    let with = |origin| move |file| Engine { file, origin };
+    let own = own.iter().map(|folder| folder.join(QEMU));
+    let built = cache.map(|cache| cache.join(BUILT).join(QEMU));
+    let system = std::env::split_paths(path).map(|folder| folder.join(QEMU));
+    let all = named
+        .map(with(Origin::Environment))
+        .into_iter()
+        .chain(own.map(with(Origin::Package)))
+        .chain(built.map(with(Origin::Cache)))
+        .chain(system.map(with(Origin::Path)));
+    let mut found: Vec<Engine> = Vec::new();
+    for engine in all.filter(|engine| engine.file.is_file()) {
+        // Folders of PATH may be links to each other.
+        let same = |other: &Engine| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
+        let usable = engine.origin != Origin::Path || takes_plugins(&engine.file);
+        if usable && !found.iter().any(same) {
+            found.push(engine);
+        }
+    }
+    found
+}
+
+/// Whether a QEMU knows the option that loads plugins.
+fn takes_plugins(qemu: &Path) -> bool {
+    let help = Command::new(qemu)
+        .arg("-h")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    help.is_ok_and(|help| {
+        let mut lines = help.stdout.split(|byte| *byte == b'\n');
+        lines.any(|line| line.starts_with(b"-plugin"))
+    })
+}
+
+/// Folders of what belongs to this program.
+fn own_folders() -> Vec<PathBuf> {
+    let own = this_program::folder().into_iter();
+    own.flat_map(|own| [own.clone(), own.join("../lib/countersteer")])
+        .collect()
+}
+
+/// Finds the plugin: named in the environment, next to the running program, or where packages put it.
+pub fn plugin() -> Result<PathBuf, ProfileError> {
+    let candidates: Vec<PathBuf> = if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
+        vec![named.into()]
+    } else {
+        // Examples and tests lie one folder below the build's results.
+        let above = this_program::folder().map(|own| own.join(".."));
+        let folders = own_folders().into_iter().chain(above);
+        folders.map(|folder| folder.join(PLUGIN)).collect()
+    };
+    match candidates.iter().find(|c| c.is_file()) {
+        Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
+        None => {
+            let searched: Vec<String> =
+                candidates.iter().map(|c| c.display().to_string()).collect();
+            Err(ProfileError::NoPlugin {
+                searched: searched.join(", "),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn put(file: &Path, help: &str) {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, format!("#!/bin/sh\necho 'usage:\n{help}'\n")).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn engines_are_found_in_order_and_systems_only_if_they_take_plugins() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let named = root.join("named");
+        let (own, cache) = (root.join("own"), root.join("cache"));
+        let (with, without) = (root.join("with"), root.join("without"));
+        put(&named, "");
+        let link = root.join("link");
+        std::os::unix::fs::symlink(&with, &link).unwrap();
+        put(&own.join(QEMU), "");
+        put(&cache.join(BUILT).join(QEMU), "");
+        put(&with.join(QEMU), "-plugin  QEMU_PLUGIN");
+        put(&without.join(QEMU), "-strace  no -plugin here");
+        let path = std::env::join_paths([&without, &with, &link]).unwrap();
+        let origins = |named, own: &[PathBuf], cache| -> Vec<Origin> {
+            let found = found(named, own, cache, &path);
+            found.iter().map(|engine| engine.origin).collect()
+        };
+        use Origin::{Cache, Environment, Package, Path};
+        let all = origins(Some(named), &[own], Some(cache));
+        assert_eq!(all, [Environment, Package, Cache, Path]);
+        let gone = origins(None, &[root.join("nowhere")], Some(root.to_owned()));
+        assert_eq!(gone, [Path]);
+        let last = found(None, &[], None, &path);
+        assert_eq!(last[0].file, with.join(QEMU));
+    }
+}
