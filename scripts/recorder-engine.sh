@@ -78,8 +78,11 @@ found=$(sed -n 's/^Version: //p' "$description")
 case $found in "$series"*) ;; *) fail "$release has QEMU $found now, not ${series#*:}x" ;; esac
 # GLib has to fit this machine's C library.
 apt_in own apt-get update >&2
-apt_in own apt-get download libglib2.0-dev libpcre2-dev ninja-build >&2
+apt_in own apt-get download libglib2.0-dev libpcre2-dev zlib1g-dev ninja-build >&2
 for package in *.deb; do dpkg-deb -x "$package" "$work/tools"; done
+# Only the archives are left for the linker, and what they need is said to be needed.
+find "$work/tools" -name 'lib*.so' -delete
+find "$work/tools" -name '*.pc' -exec sed -i 's/^Requires.private:/Requires:/' {} +
 mkdir "$work/qemu" "$work/make"
 tar -xf qemu_*.orig.tar.xz -C "$work/qemu" --strip-components 1
 
@@ -90,15 +93,14 @@ export PKG_CONFIG_SYSROOT_DIR=$work/tools PKG_CONFIG_LIBDIR=$work/tools/usr/lib/
 cd "$work/make"
 log=$cache/build.log
 { ../qemu/configure --python=/usr/bin/python3 --target-list="${targets%,}" --without-default-features --disable-install-blobs \
-    --disable-system --disable-docs --disable-tools --disable-guest-agent --enable-linux-user --enable-plugins --enable-tcg \
-    -Dprefer_static=true && nice ninja "${wanted[@]/#/qemu-}"; } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "the build failed; all of its output is in $log"; }
+    --disable-system --disable-docs --disable-tools --disable-guest-agent --enable-linux-user --enable-plugins --enable-tcg && nice ninja "${wanted[@]/#/qemu-}"; } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "the build failed; all of its output is in $log"; }
 
 {
     echo "The programs qemu-* beside this file are QEMU $found (https://www.qemu.org), under the GNU General Public License, version 2,"
-    echo "with GLib and PCRE2 inside. They are programs of their own, which steer starts. Their complete source is Debian's source package"
+    echo "with GLib, PCRE2 and zlib inside. They are programs of their own, which steer starts. Their complete source is Debian's source package"
     echo "of this version, unchanged (files and their SHA-256 below), built by scripts/recorder-engine.sh of Countersteer's source."
     echo "Whoever gives these programs on gives this source on as well, or on request, for at least three years."
-    cd "$work" && sha256sum qemu_*.orig.tar.xz "$description" && printf '%s\n' libglib2.0-dev_* libpcre2-dev_*
+    cd "$work" && sha256sum qemu_*.orig.tar.xz "$description" && printf '%s\n' libglib2.0-dev_* libpcre2-dev_* zlib1g-dev_*
 } >"$cache/qemu-source.txt"
 for arch in "${wanted[@]}"; do
     strip -o "$cache/qemu-$arch.new" "$work/make/qemu-$arch"

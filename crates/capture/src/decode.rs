@@ -56,6 +56,8 @@ pub struct Builder {
     classes: Classes,
     insns: Vec<Insn>,
     previous: Mnemonic,
+    /// The instruction that asks for the processor's features, if it is among those so far.
+    pub asks_features: Option<u64>,
     factory: InstructionInfoFactory,
 }
 
@@ -72,6 +74,7 @@ impl Builder {
             classes: Classes::default(),
             insns: Vec::new(),
             previous: Mnemonic::INVALID,
+            asks_features: None,
             factory: InstructionInfoFactory::new(),
         }
     }
@@ -82,6 +85,9 @@ impl Builder {
         let index = self.insns.len() as u32;
         let repeat =
             insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix());
+        if insn.mnemonic() == Mnemonic::Cpuid {
+            self.asks_features = Some(pc);
+        }
         self.classify(&insn);
         self.finish_at(&insn, pc, bytes.len() as u64, repeat);
         let (mut flow, parts) = self.flow(&insn);

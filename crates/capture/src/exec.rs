@@ -1,6 +1,6 @@
 //! Keeps programs that the recorded one executes under instrumentation.
 //!
-//! Input: the arguments of an `execve` that the program is about to make. Output: if the file can run under QEMU, the
+//! Input: the arguments of an `execve` or `execveat` that the program is about to make. Output: if the file can run under QEMU, the
 //! process becomes QEMU running it; otherwise nothing happens and QEMU makes the call as it is, which also yields the right
 //! error. This works for static programs as well, since it happens in QEMU's own process and needs no preloaded library.
 
@@ -10,6 +10,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use crate::caveats::is_elf;
 
 /// Interpreters that run through interpreters, at most.
 const NESTING: usize = 4;
@@ -23,25 +25,23 @@ struct Plan {
     zeroth: CString,
 }
 
-/// Becomes QEMU, if the file is one for it; returns only when that is not possible.
+/// Becomes QEMU, if the file is one for it. Returns only when that is not possible: with the file, where it is a program that can
+/// still run, unrecorded.
 ///
 /// # Safety
-/// The pointers are those of an `execve` call, in host addresses: a string and two null-terminated arrays of `base`-relative
-/// strings.
+/// The pointers are those of an `execve` call, in host addresses: two null-terminated arrays of `base`-relative strings.
 pub unsafe fn exec(
     wrapper: &[CString],
     base: usize,
-    path: *const c_char,
+    path: &CStr,
     argv: *const usize,
     envp: *const usize,
-) {
-    // SAFETY: the caller passes a string.
-    let path = unsafe { CStr::from_ptr(path) };
+) -> Option<Vec<u8>> {
     // SAFETY: the caller passes arrays of strings, or null.
     let (arguments, environment) = unsafe { (strings(base, argv), strings(base, envp)) };
     let zeroth = arguments.first().map_or(path, |a| *a).to_owned();
     let Some(plan) = plan(path.to_owned(), zeroth, NESTING) else {
-        return;
+        return is_elf(path).then(|| path.to_bytes().to_vec());
     };
     let name = [c"-0".to_owned(), plan.zeroth, plan.program];
     let mut command: Vec<*const c_char> = wrapper
@@ -54,11 +54,10 @@ pub unsafe fn exec(
     command.push(std::ptr::null());
     let mut environment: Vec<*const c_char> = environment.iter().map(|e| e.as_ptr()).collect();
     environment.push(std::ptr::null());
-    let Some(program) = wrapper.first() else {
-        return;
-    };
+    let program = wrapper.first()?;
     // SAFETY: both arrays end with null and their strings live until the call returns, if it does.
     unsafe { libc::execve(program.as_ptr(), command.as_ptr(), environment.as_ptr()) };
+    Some(path.to_bytes().to_vec())
 }
 
 /// The strings of a null-terminated array in guest memory.

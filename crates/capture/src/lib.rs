@@ -15,6 +15,7 @@
 mod block;
 mod branches;
 mod capture;
+mod caveats;
 mod conflicts;
 mod decode;
 mod flow;

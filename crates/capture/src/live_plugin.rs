@@ -21,7 +21,7 @@ use crate::ffi;
 use crate::layout::LIFELINE_SUFFIX;
 use crate::live::LiveThread;
 use crate::stream::out_of_the_way;
-use crate::translation::{FORKS, become_qemu, end, translated};
+use crate::translation::{FORKS, become_qemu, end, execution, translated};
 
 /// Threads of one process at a time, at most.
 const THREADS: usize = 1 << 16;
@@ -193,8 +193,8 @@ extern "C" fn on_call(
     a1: u64,
     a2: u64,
     a3: u64,
-    _a4: u64,
-    _a5: u64,
+    a4: u64,
+    a5: u64,
     _a6: u64,
     _a7: u64,
     _a8: u64,
@@ -202,10 +202,11 @@ extern "C" fn on_call(
     let (Some(thread), Some(settings)) = (live(index), SETTINGS.get()) else {
         return;
     };
-    if number == libc::SYS_execve && a1 != 0 {
+    // SAFETY: these are the arguments of a call that the program makes.
+    if let Some(execution) = unsafe { execution(number, [a1, a2, a3, a4, a5]) } {
         obey(thread.flush());
-        // SAFETY: these are the arguments of an execve that the program makes.
-        unsafe { become_qemu(&settings.wrapper, [a1, a2, a3]) };
+        // SAFETY: as above.
+        unsafe { become_qemu(&settings.wrapper, &execution) };
         return;
     }
     obey(thread.enter_kernel(number == libc::SYS_exit_group));

@@ -3,9 +3,12 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::slice;
+
+use crate::layout::PAGE;
 
 /// A file's words in memory.
 pub struct Mapping {
@@ -34,6 +37,21 @@ impl Mapping {
                 len: bytes / 8,
             }),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Has the file system find room for some words, of which a later write would kill the process otherwise.
+    pub fn reserve(&self, words: Range<usize>) -> io::Result<()> {
+        let (from, to) = (words.start * 8 / PAGE * PAGE, self.len.min(words.end) * 8);
+        // SAFETY: the pages are the mapping's own.
+        let failed = unsafe {
+            let start = self.words.as_ptr().cast::<u8>().add(from);
+            libc::madvise(start.cast(), to - from, libc::MADV_POPULATE_WRITE) != 0
+        };
+        // Kernels before 5.14 don't know how.
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EFAULT) if failed => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct ThreadFile {
     mapping: Mapping,
     live: usize,
     window_length: u64,
+    /// Windows that there is room for, as far as is known.
+    most: usize,
 }
 
 impl ThreadFile {
@@ -35,7 +37,9 @@ impl ThreadFile {
             mapping: Mapping::new(&file, layout::THREAD_BYTES)?,
             live: HEADER_WORDS,
             window_length: layout::FIRST_WINDOW,
+            most: MAX_WINDOWS,
         };
+        this.mapping.reserve(0..HEADER_WORDS + record::WORDS)?;
         let words = this.mapping.words();
         words[header::VERSION] = layout::VERSION;
         words[header::ORDINAL] = ordinal;
@@ -66,23 +70,27 @@ impl ThreadFile {
         self.window_length
     }
 
-    /// Completes the current window and begins the next.
+    /// Completes the current window and begins the next. Where the disk is full, windows get longer instead of more.
     pub fn advance(&mut self) {
-        let words = self.mapping.words();
-        let complete = words[header::WINDOWS] as usize + 1;
-        if complete == MAX_WINDOWS {
-            self.halve();
+        let complete = self.mapping.words()[header::WINDOWS] as usize + 1;
+        let next = HEADER_WORDS + complete * record::WORDS;
+        if complete < self.most && self.mapping.reserve(next..next + record::WORDS).is_err() {
+            self.most = complete;
+        }
+        if complete >= self.most {
+            self.halve(complete);
             return;
         }
-        words[header::WINDOWS] = complete as u64;
-        self.live = HEADER_WORDS + complete * record::WORDS;
+        self.mapping.words()[header::WINDOWS] = complete as u64;
+        self.live = next;
     }
 
-    /// Merges pairs of windows, so that half of the file is free again.
-    fn halve(&mut self) {
+    /// Merges pairs of the complete windows, so that half of the file is free again. A last one without a partner goes on.
+    fn halve(&mut self, complete: usize) {
         let words = self.mapping.words();
-        let records = &mut words[HEADER_WORDS..];
-        for pair in 0..MAX_WINDOWS / 2 {
+        let records = &mut words[HEADER_WORDS..HEADER_WORDS + complete * record::WORDS];
+        let pairs = complete / 2;
+        for pair in 0..pairs {
             let (head, tail) = records.split_at_mut((2 * pair + 1) * record::WORDS);
             layout::add_record(
                 &mut head[2 * pair * record::WORDS..],
@@ -93,11 +101,14 @@ impl ThreadFile {
                 pair * record::WORDS,
             );
         }
-        records[MAX_WINDOWS / 2 * record::WORDS..].fill(0);
+        if complete % 2 == 1 {
+            records.copy_within((complete - 1) * record::WORDS.., pairs * record::WORDS);
+        }
+        records[complete.div_ceil(2) * record::WORDS..].fill(0);
         self.window_length *= 2;
         words[header::WINDOW_LENGTH] = self.window_length;
-        words[header::WINDOWS] = MAX_WINDOWS as u64 / 2;
-        self.live = HEADER_WORDS + MAX_WINDOWS / 2 * record::WORDS;
+        words[header::WINDOWS] = pairs as u64;
+        self.live = HEADER_WORDS + pairs * record::WORDS;
     }
 
     /// Whether the thread does not count as runnable (`header::IN_CALL`); true in a new file.
@@ -122,19 +133,25 @@ mod tests {
             std::env::temp_dir().join(format!("steer-output-test-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let control = Control::create_for_test(&directory);
-        let mut file = ThreadFile::create(&directory, &control).unwrap();
-        for window in 0..3 * MAX_WINDOWS as u64 {
-            file.record()[record::INSTRUCTIONS] += window;
-            file.record()[record::STAMP] = window;
-            file.advance();
+        // So many windows have room.
+        for most in [MAX_WINDOWS, 7, 2, 1] {
+            let mut file = ThreadFile::create(&directory, &control).unwrap();
+            file.most = most;
+            for window in 0..3 * MAX_WINDOWS as u64 {
+                file.record()[record::INSTRUCTIONS] += window;
+                file.record()[record::STAMP] = window;
+                file.advance();
+            }
+            let words = file.mapping.words();
+            let complete = words[header::WINDOWS] as usize;
+            assert!(complete < most && words[header::WINDOW_LENGTH] > layout::FIRST_WINDOW);
+            let sum: u64 = (0..=complete)
+                .map(|w| words[HEADER_WORDS + w * record::WORDS + record::INSTRUCTIONS])
+                .sum();
+            assert_eq!(sum, (0..3 * MAX_WINDOWS as u64).sum::<u64>(), "{most}");
+            let used = HEADER_WORDS + most * record::WORDS;
+            assert!(words[used..].iter().all(|word| *word == 0), "{most}");
         }
-        let words = file.mapping.words();
-        let complete = words[header::WINDOWS] as usize;
-        assert!(complete < MAX_WINDOWS && words[header::WINDOW_LENGTH] > layout::FIRST_WINDOW);
-        let sum: u64 = (0..complete)
-            .map(|w| words[HEADER_WORDS + w * record::WORDS + record::INSTRUCTIONS])
-            .sum();
-        assert_eq!(sum, (0..3 * MAX_WINDOWS as u64).sum::<u64>());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

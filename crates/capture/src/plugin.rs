@@ -3,18 +3,22 @@
 //! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`]. A thread's state is reached
 //! through a table indexed by QEMU's number for the thread; only that thread uses it while it runs.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
+use countersteer_model::profile::CaveatKind;
+
 use crate::block::{Block, MemoryUse};
+use crate::caveats;
 use crate::ffi;
 use crate::layout::COMMAND_FILE;
 use crate::live_plugin;
 use crate::shared::Control;
-use crate::translation::{FORKS, become_qemu, end, translated};
+use crate::translation::{FORKS, become_qemu, end, execution, translated};
 use crate::vcpu::{Vcpu, Verdict};
 
 /// Threads of one process at a time, at most.
@@ -37,6 +41,11 @@ extern "C" fn declare_version() {
 static VCPUS: [AtomicPtr<Vcpu>; THREADS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+thread_local! {
+    /// Whether the thread is about to become a program that is not recorded, which was noted. If its call returns, it failed.
+    static LEAVES: Cell<bool> = const { Cell::new(false) };
+}
 static PID: AtomicU32 = AtomicU32::new(0);
 
 struct Settings {
@@ -47,6 +56,7 @@ struct Settings {
     exact: bool,
     /// Send events, filtered by so many sets.
     stream: Option<u32>,
+    program: Vec<u8>,
 }
 
 /// Called by QEMU when it loads the plugin.
@@ -92,7 +102,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     };
     match settings(Path::new(OsStr::from_bytes(directory)), exact, stream) {
         Ok(settings) if settings.control.stopped() => end(),
-        Ok(settings) => drop(SETTINGS.set(settings)),
+        Ok(settings) => {
+            if caveats::has_rights_of_its_own(&settings.program) {
+                settings.control.note(CaveatKind::Rights, &settings.program);
+            }
+            drop(SETTINGS.set(settings));
+        }
         Err(error) => {
             eprintln!(
                 "steer: the plugin cannot use {}: {error}",
@@ -127,6 +142,7 @@ fn settings(directory: &Path, exact: bool, stream: Option<u32>) -> std::io::Resu
         wrapper,
         exact,
         stream,
+        program: caveats::own_program().unwrap_or_default(),
     })
 }
 
@@ -155,7 +171,12 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
             slot.store(Box::into_raw(Box::new(vcpu)), Relaxed);
         }
         // The thread runs on unrecorded.
-        Err(error) => eprintln!("steer: cannot record a thread: {error}"),
+        Err(error) => {
+            settings
+                .control
+                .note(CaveatKind::NotRecorded, &settings.program);
+            eprintln!("steer: cannot record a thread: {error}");
+        }
     }
 }
 
@@ -245,6 +266,9 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         return;
     };
     let block = of.block;
+    if let Some(address) = of.asks_features {
+        note_features(address);
+    }
     let streams = SETTINGS.get().is_some_and(|s| s.stream.is_some());
     // SAFETY: as above; the blocks live for ever.
     unsafe {
@@ -266,6 +290,28 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
             );
         }
     }
+}
+
+/// Code asks for the processor's features, and does not get to know of all that are there. The dynamic linker does so in every
+/// program.
+#[cold]
+fn note_features(address: u64) {
+    let Some(settings) = SETTINGS.get().filter(|_| has_more_features()) else {
+        return;
+    };
+    let file = caveats::mapped_file(address);
+    let file = file.as_ref().unwrap_or(&settings.program);
+    if !caveats::is_dynamic_linker(file) {
+        settings.control.note(CaveatKind::Processor, file);
+    }
+}
+
+/// Whether this processor has features for which programs have code of their own, and which QEMU lacks.
+fn has_more_features() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// The callback for an instruction: the models have a version for recent processors.
@@ -296,8 +342,8 @@ extern "C" fn on_call(
     a1: u64,
     a2: u64,
     a3: u64,
-    _a4: u64,
-    _a5: u64,
+    a4: u64,
+    a5: u64,
     _a6: u64,
     _a7: u64,
     _a8: u64,
@@ -306,15 +352,18 @@ extern "C" fn on_call(
         return;
     };
     obey(vcpu.enter_call());
-    if matches!(number, libc::SYS_exit_group | libc::SYS_execve) {
+    // SAFETY: these are the arguments of a call that the program makes.
+    let execution = unsafe { execution(number, [a1, a2, a3, a4, a5]) };
+    if number == libc::SYS_exit_group || execution.is_some() {
         vcpu.send_last(number == libc::SYS_exit_group);
     }
-    if number != libc::SYS_execve || a1 == 0 {
-        return;
-    }
+    let Some(execution) = execution else { return };
     vcpu.exec(true);
-    // SAFETY: these are the arguments of an execve that the program makes.
-    unsafe { become_qemu(&settings.wrapper, [a1, a2, a3]) };
+    // SAFETY: as above.
+    if let Some(file) = unsafe { become_qemu(&settings.wrapper, &execution) } {
+        settings.control.note(CaveatKind::NotFollowed, &file);
+        LEAVES.set(true);
+    }
     vcpu.exec(false);
 }
 
@@ -325,12 +374,23 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
     if result == 0 && FORKS.contains(&number) && std::process::id() != PID.load(Relaxed) {
         adopt(index);
         if let Err(error) = vcpu.fork(&settings.directory) {
+            settings
+                .control
+                .note(CaveatKind::NotRecorded, &settings.program);
             eprintln!("steer: cannot record a child process: {error}");
             // It runs on unrecorded, and does not count as runnable. What its state points to is its parent's.
             VCPUS[index as usize].store(std::ptr::null_mut(), Relaxed);
             return;
         }
         connect(vcpu, settings);
+    }
+    if LEAVES.take() {
+        settings.control.take_back(CaveatKind::NotFollowed);
+    }
+    if number == libc::SYS_io_uring_setup && result == -i64::from(libc::ENOSYS) {
+        settings
+            .control
+            .note(CaveatKind::IoUring, &settings.program);
     }
     obey(vcpu.leave_call());
 }

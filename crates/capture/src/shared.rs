@@ -1,11 +1,14 @@
 //! What all threads and processes of a recording share: the control page.
 //!
-//! Input and output: words of the `control` file (`layout::control`), changed with atomic operations.
+//! Input and output: words of the `control` file (`layout::control`), changed with atomic operations. They are mapped, so a program
+//! that closes all descriptors or changes its root directory reaches them still.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use countersteer_model::profile::CaveatKind;
 
 use crate::layout::{self, PAGE, control};
 use crate::mapping::Mapping;
@@ -97,6 +100,27 @@ impl Control {
     /// A thread entered the kernel or ended.
     pub fn deactivate(&self) {
         self.word(control::ACTIVE).fetch_sub(1, Relaxed);
+    }
+
+    /// Keeps that something sets this run apart from one without a recorder; the file's name stays that of the first time.
+    pub fn note(&self, kind: CaveatKind, file: &[u8]) {
+        let first = control::CAVEATS + kind as usize * control::CAVEAT_WORDS;
+        if self.word(first).fetch_add(1, Relaxed) > 0 {
+            return;
+        }
+        let names = first + 1..first + control::CAVEAT_WORDS;
+        // A name that was taken back may have been longer.
+        for (at, bytes) in names.zip(file.chunks(8).chain(std::iter::repeat(&[][..]))) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.word(at).store(u64::from_ne_bytes(word), Relaxed);
+        }
+    }
+
+    /// Takes back what was noted last: it did not come about.
+    pub fn take_back(&self, kind: CaveatKind) {
+        let first = control::CAVEATS + kind as usize * control::CAVEAT_WORDS;
+        self.word(first).fetch_sub(1, Relaxed);
     }
 
     /// Sets the limit, which only the host does.

@@ -3,8 +3,9 @@
 //! Input: QEMU's translations. Output: decoded blocks, kept for as long as the process lives.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -33,6 +34,8 @@ pub struct Translated {
     pub block: &'static Block,
     /// By instruction, how it accesses memory.
     pub memory: &'static [Option<MemoryUse>],
+    /// Address in this process of an instruction that asks for the processor's features, where the block is new and has one.
+    pub asks_features: Option<u64>,
 }
 
 /// Ends the process at once, without another look at the program.
@@ -54,28 +57,36 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     };
     let first = *insns.first()?;
     // SAFETY: as above.
-    let (pc, guest, host) = unsafe {
+    let (pc, guest, in_host) = unsafe {
         (
             ffi::qemu_plugin_tb_vaddr(tb),
             ffi::qemu_plugin_insn_vaddr(first),
             ffi::qemu_plugin_insn_haddr(first),
         )
     };
-    if !host.is_null() {
-        GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
+    if !in_host.is_null() {
+        GUEST_BASE.store((in_host as usize).wrapping_sub(guest as usize), Relaxed);
     }
-    let (block, memory) = known_or_new(pc, &insns);
+    let Decoded {
+        block,
+        memory,
+        asks_features,
+    } = known_or_new(pc, &insns);
     Some(Translated {
         insns,
         block,
         memory,
+        asks_features: asks_features.map(|guest| host(guest) as u64),
     })
 }
 
-fn known_or_new(
-    pc: u64,
-    insns: &[*mut ffi::Insn],
-) -> (&'static Block, &'static [Option<MemoryUse>]) {
+struct Decoded {
+    block: &'static Block,
+    memory: &'static [Option<MemoryUse>],
+    asks_features: Option<u64>,
+}
+
+fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Decoded {
     let mut bytes = Vec::new();
     let code: Vec<(u64, Range<usize>)> = insns
         .iter()
@@ -98,13 +109,18 @@ fn known_or_new(
         .iter()
         .find(|k| k.bytes == bytes && k.memory.len() == insns.len())
     {
-        return (known.block, known.memory);
+        return Decoded {
+            block: known.block,
+            memory: known.memory,
+            asks_features: None,
+        };
     }
     let mut builder = Builder::new(pc);
     let memory: Vec<Option<MemoryUse>> = code
         .iter()
         .map(|(pc, own)| builder.push(*pc, &bytes[own.clone()]))
         .collect();
+    let asks_features = builder.asks_features;
     let block = &*Box::leak(Box::new(builder.build()));
     let memory = &*memory.leak();
     known.push(Known {
@@ -112,24 +128,71 @@ fn known_or_new(
         block,
         memory,
     });
-    (block, memory)
+    Decoded {
+        block,
+        memory,
+        asks_features,
+    }
 }
 
-/// Becomes QEMU running what the program executes, if that is possible.
+/// A guest's address in this process.
+fn host(guest: u64) -> usize {
+    GUEST_BASE.load(Relaxed).wrapping_add(guest as usize)
+}
+
+/// What a system call executes.
+pub struct Execution {
+    path: CString,
+    argv: u64,
+    envp: u64,
+}
+
+/// What a system call executes, if it is one for that.
 ///
 /// # Safety
-/// The arguments are those of an execve; a program that passes bad ones would only have got an error for them.
-pub unsafe fn become_qemu(wrapper: &[CString], [path, argv, envp]: [u64; 3]) {
-    let base = GUEST_BASE.load(Relaxed);
-    let host = |guest: u64| base.wrapping_add(guest as usize);
+/// The arguments are those of the call; a program that passes bad ones would only have got an error for them.
+pub unsafe fn execution(number: i64, arguments: [u64; 5]) -> Option<Execution> {
     // SAFETY: the caller says so.
-    unsafe {
-        exec::exec(
-            wrapper,
-            base,
-            host(path) as *const c_char,
-            host(argv) as *const usize,
-            host(envp) as *const usize,
-        )
-    };
+    let text = |guest: u64| unsafe { CStr::from_ptr(host(guest) as *const c_char) };
+    let [a1, a2, a3, a4, flags] = arguments;
+    match number {
+        libc::SYS_execve if a1 != 0 => Some(Execution {
+            path: text(a1).to_owned(),
+            argv: a2,
+            envp: a3,
+        }),
+        libc::SYS_execveat if a2 != 0 => Some(Execution {
+            path: path_at(a1 as c_int, text(a2), flags as c_int)?,
+            argv: a3,
+            envp: a4,
+        }),
+        _ => None,
+    }
+}
+
+/// A path that means the same without the descriptor of a folder, or of the file itself.
+fn path_at(descriptor: c_int, path: &CStr, flags: c_int) -> Option<CString> {
+    if descriptor == libc::AT_FDCWD || path.to_bytes().starts_with(b"/") {
+        return Some(path.to_owned());
+    }
+    let own = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+    if !path.is_empty() {
+        let file = own.join(OsStr::from_bytes(path.to_bytes()));
+        return CString::new(file.into_os_string().into_encoded_bytes()).ok();
+    }
+    let itself = flags & libc::AT_EMPTY_PATH != 0;
+    CString::new(own.into_os_string().into_encoded_bytes())
+        .ok()
+        .filter(|_| itself)
+}
+
+/// Becomes QEMU running what the program executes, if that is possible; otherwise says which program goes on unrecorded, if one does.
+///
+/// # Safety
+/// As for [`execution`].
+pub unsafe fn become_qemu(wrapper: &[CString], of: &Execution) -> Option<Vec<u8>> {
+    let array = |guest| host(guest) as *const usize;
+    let base = GUEST_BASE.load(Relaxed);
+    // SAFETY: the caller says so.
+    unsafe { exec::exec(wrapper, base, &of.path, array(of.argv), array(of.envp)) }
 }

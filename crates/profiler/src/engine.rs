@@ -93,7 +93,8 @@ fn found(
     let mut found: Vec<Engine> = Vec::new();
     for engine in all.filter(|engine| engine.file.is_file()) {
         // Folders of PATH may be links to each other.
-        let same = |other: &Engine| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
+        let same =
+            |other: &Engine| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
         let usable = engine.origin != Origin::Path || takes_plugins(&engine.file);
         if usable && !found.iter().any(same) {
             found.push(engine);

@@ -180,7 +180,7 @@ fn wait(
         if reported.elapsed() >= REPORT {
             reported = Instant::now();
             let state = raw::read_control(&setup.control).ok();
-            if let Some(state) = state {
+            if let Some(state) = &state {
                 lost.look(state.threads);
                 options.progress.iter().for_each(|p| p(state.instructions));
             }

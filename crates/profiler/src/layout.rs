@@ -9,7 +9,7 @@
 //! - `command`: NUL-terminated arguments that run a program under this recording; the plugin puts them before an exec.
 
 /// Version of everything in this file; the size of a record is part of it, as that changes most easily.
-pub const VERSION: u64 = 2 << 32 | record::WORDS as u64;
+pub const VERSION: u64 = 3 << 32 | record::WORDS as u64;
 /// First word of the control file (`CSTRCTRL`).
 pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
 /// First word of a thread's file (`CSTRTHRD`).
@@ -70,6 +70,10 @@ pub mod control {
     pub const LAST_PID: usize = 9;
     /// Threads that were killed while they computed, as far as the profiler knows; only it writes this word.
     pub const LOST: usize = 10;
+    /// What was noticed of each kind of caveat, in the order of `CaveatKind::ALL`: [`CAVEAT_WORDS`] words each. The first says how
+    /// often, the others hold the file's name at the first time, with zeros behind it.
+    pub const CAVEATS: usize = 16;
+    pub const CAVEAT_WORDS: usize = 64;
 }
 
 /// Words of a thread file's header.

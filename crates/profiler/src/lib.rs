@@ -6,8 +6,8 @@
 //! `assemble`).
 //!
 //! What is followed: all threads, forked processes, and programs they execute, static or dynamic, as long as these are
-//! x86-64 ELF files or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded),
-//! set-user-id programs (they run without their privileges), and `execveat`, which QEMU 7.2 lacks.
+//! x86-64 ELF files or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded), and
+//! programs with rights of their own (they run without these); the profile's caveats say so where it happened.
 //! Accesses of the kernel on the program's behalf are invisible.
 
 mod assemble;
@@ -200,6 +200,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
             method: METHOD.into(),
         },
         partial: partial(&outcome, options),
+        caveats: outcome.control.caveats.clone(),
         instructions,
         shape: assembled.shape,
         behaviours: assembled.behaviours,
@@ -354,6 +355,7 @@ mod tests {
             name: "x".into(),
             source: Source::default(),
             partial: None,
+            caveats: Vec::new(),
             instructions: 0,
             shape: countersteer_model::profile::ThreadShape {
                 threads: 1,

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use countersteer_model::profile::{Caveat, CaveatKind};
+
 use super::ProfileError;
 use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
 
@@ -18,7 +20,7 @@ pub struct ThreadLog {
 }
 
 /// The control page at one time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ControlState {
     pub instructions: u64,
     /// Files of threads so far.
@@ -29,6 +31,7 @@ pub struct ControlState {
     pub loaded: u64,
     /// Version of a plugin that refused, or 0.
     pub refused_version: u64,
+    pub caveats: Vec<Caveat>,
 }
 
 /// Writes the control file of a new recording.
@@ -57,7 +60,21 @@ pub fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
         stopped: words[control::STOP] != 0,
         loaded: words[control::LOADED],
         refused_version: words[control::REFUSED_VERSION],
+        caveats: CaveatKind::ALL
+            .into_iter()
+            .filter_map(|kind| caveat(&words, kind))
+            .collect(),
     })
+}
+
+/// A caveat of a control page, if the plugin noted one of this kind.
+fn caveat(words: &[u64], kind: CaveatKind) -> Option<Caveat> {
+    let own = &words[control::CAVEATS + kind as usize * control::CAVEAT_WORDS..];
+    let (count, name) = own[..control::CAVEAT_WORDS].split_first()?;
+    let bytes = name.iter().flat_map(|word| word.to_ne_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    let file = String::from_utf8_lossy(&bytes).into_owned();
+    (*count > 0).then_some(Caveat { kind, file })
 }
 
 /// Reads all threads of the recording, in order of creation.
@@ -162,6 +179,17 @@ mod tests {
         let path = create_control(directory.path(), Some(5)).unwrap();
         let state = read_control(&path).unwrap();
         assert!(!state.stopped && state.instructions == 0 && state.loaded == 0);
+        assert!(state.caveats.is_empty());
+        let mut words = [0; PAGE / 8];
+        words[control::MAGIC] = layout::CONTROL_MAGIC;
+        let second = control::CAVEATS + control::CAVEAT_WORDS;
+        words[second] = 3;
+        words[second + 1] = u64::from_ne_bytes(*b"/lib/a.s");
+        words[second + 2] = u64::from(b'o');
+        write(&path, &words);
+        let caveats = read_control(&path).unwrap().caveats;
+        assert_eq!(caveats[0].file, "/lib/a.so");
+        assert_eq!((caveats.len(), caveats[0].kind), (1, CaveatKind::Processor));
         write(&path, &[1; 512]);
         assert!(matches!(read_control(&path), Err(ProfileError::Raw { .. })));
     }

@@ -45,7 +45,8 @@ fn every_engine_gives_the_same_profile() {
     };
     let found = engines();
     if found.len() < 2 {
-        let why = "a second QEMU that takes plugins is missing: scripts/recorder-engine.sh builds one";
+        let why =
+            "a second QEMU that takes plugins is missing: scripts/recorder-engine.sh builds one";
         countersteer_fuzz::skipped(why);
         return;
     }

@@ -7,8 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 struct line { struct line *next; uint64_t value[7]; };
 extern char **environ;
@@ -96,6 +100,24 @@ static void threads(int count, long each) {
     for (int i = 0; i < count; i++) pthread_join(all[i], NULL);
 }
 
+static void *wait_for_all(void *all) {
+    pthread_barrier_wait(all);
+    return NULL;
+}
+
+static void crowd(int count) {
+    pthread_barrier_t all;
+    pthread_attr_t small;
+    pthread_barrier_init(&all, NULL, count + 1);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    for (int i = 0; i < count; i++) {
+        pthread_t one;
+        if (pthread_create(&one, &small, wait_for_all, &all)) exit(3);
+    }
+    wait_for_all(&all);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     long first = argc > 2 ? atol(argv[2]) : 0, second = argc > 3 ? atol(argv[3]) : 0;
@@ -132,6 +154,25 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "spawn")) {
         if (posix_spawn(&pid, argv[0], NULL, NULL, child, environ)) return 1;
         waitpid(pid, NULL, 0);
+    } else if (!strcmp(what, "features")) { // as libraries do that have code for several processors
+#ifdef __x86_64__
+        unsigned a, b, c, d;
+        __cpuid_count(7, 0, a, b, c, d);
+        sink = b;
+#endif
+    } else if (!strcmp(what, "uring")) {
+        char parameters[120] = {0};
+        return syscall(SYS_io_uring_setup, 4, parameters) >= 0;
+    } else if (!strcmp(what, "execute")) { // a program, which may not be there, and then itself
+        if ((pid = fork()) == 0) execl(argv[2], argv[2], NULL), _exit(9);
+        waitpid(pid, NULL, 0);
+        stream(512, 20);
+    } else if (!strcmp(what, "close")) { // all descriptors, as daemons do
+        close_range(0, ~0u, 0);
+        threads(2, 1000000);
+        stream(512, 200);
+    } else if (!strcmp(what, "crowd")) { // threads that are all there at once
+        crowd(first);
     } else if (!strcmp(what, "naps")) { // a family that never ends, two of which left their parent
         if ((pid = fork()) == 0) fork(), setsid();
         for (;;) pause();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use countersteer_lab::{Loaded, plan};
 use countersteer_live::online::counted::EVENTS;
-use countersteer_model::profile::Profile;
+use countersteer_model::profile::{Caveat, Profile};
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;
 use countersteer_profiler::this_program;
@@ -165,6 +165,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(code);
     }
     countersteer_profiler::write(p, &output)?;
+    say_caveats(&p.caveats);
     let note = p
         .partial
         .as_ref()
@@ -178,6 +179,13 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         output.display()
     );
     Ok(code)
+}
+
+/// A line for each.
+pub(super) fn say_caveats(caveats: &[Caveat]) {
+    for caveat in caveats {
+        eprintln!("steer: {}", caveat.text());
+    }
 }
 
 /// The exit code of a recording that a signal ended before there was anything to record.

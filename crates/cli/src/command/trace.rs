@@ -156,6 +156,7 @@ fn finish(
         return Err(error.into());
     }
     let totals = writer.totals();
+    super::profile::say_caveats(&profile.caveats);
     let partial = profile.partial.clone();
     writer.finish(Trailer {
         totals,

@@ -4,6 +4,7 @@
 //! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds
 //! were measured or published, for the core types they were measured on.
 
+mod caveat;
 mod curve;
 pub mod fit;
 mod histogram;
@@ -11,6 +12,7 @@ mod pipeline;
 mod recorded;
 mod tabulated;
 
+pub use caveat::{Caveat, CaveatKind};
 pub use curve::{CacheClass, MissCurve};
 pub use histogram::LogHistogram;
 pub use pipeline::{

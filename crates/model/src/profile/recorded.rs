@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LogHistogram, Pipeline};
+use super::{Caveat, LogHistogram, Pipeline};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
@@ -23,6 +23,9 @@ pub struct Recorded {
     /// Why this is not the profile of a whole run that went well: the recording was stopped, or the program failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
+    /// In what this run may differ from one without a recorder, as far as that was noticed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caveats: Vec<Caveat>,
     /// Instructions of one run, over all threads and processes.
     pub instructions: u64,
     /// Threads and how the work is split among them.

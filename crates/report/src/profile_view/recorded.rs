@@ -21,6 +21,9 @@ pub(super) fn text(p: &Recorded) -> String {
     if let Some(why) = &p.partial {
         text += &format!("partial   {why}\n");
     }
+    for caveat in &p.caveats {
+        text += &format!("caveat    {}\n", caveat.text());
+    }
     let segments = p.timeline.len();
     let behaviours = p.behaviours.len();
     text += &format!(

@@ -155,6 +155,7 @@ pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
             ..Source::default()
         },
         partial: None,
+        caveats: Vec::new(),
         instructions: phases.iter().map(|p| p.1).sum(),
         shape: ThreadShape {
             threads: 1,
