@@ -8,7 +8,8 @@ rounds=${1:-5} speeds=${2:-240,240,120,120}
 here=bench/gain
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-scripts/install.sh gcc libc6-dev python3 qemu-user
+scripts/install.sh gcc libc6-dev python3
+scripts/recorder-engine.sh --unless-here >/dev/null
 
 cargo build --quiet --release -p countersteer -p countersteer-capture --features scx
 cargo rustc --quiet --release -p countersteer-capi --lib --crate-type staticlib

@@ -93,7 +93,7 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
 }
 
 /// A comma ends a plugin's file name unless doubled.
-fn escaped(path: &Path) -> String {
+pub fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 

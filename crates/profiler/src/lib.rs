@@ -23,6 +23,7 @@ mod lost;
 mod pipeline;
 mod program;
 mod raw;
+mod scratch;
 mod stream;
 pub mod this_program;
 
@@ -154,12 +155,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
         .unwrap_or_else(|| PathBuf::from("."));
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
     let tools = options.tools.clone().map_or_else(tools, Ok)?;
-    let temporary = std::env::temp_dir();
-    let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
-    let scratch = scratch.map_err(|source| ProfileError::Scratch {
-        path: temporary,
-        source,
-    })?;
+    let scratch = scratch::Scratch::new()?;
     let directory = scratch.path().to_owned();
     let control = raw::create_control(&directory, options.max_instructions)?;
     let setup = launch::Setup {

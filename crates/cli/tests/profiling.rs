@@ -1,0 +1,133 @@
+//! Programs under the recorder, when it or they come to grief: nothing of it is left behind, and what is not as usual is said.
+//!
+//! Needs a QEMU that takes plugins; says so and passes where there is none.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn steer(args: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir);
+    command
+}
+
+/// Whether programs can be recorded here; it says so if not.
+fn records() -> bool {
+    let ready = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools);
+    ready.map_err(countersteer_fuzz::skipped).is_ok()
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether any process was started to record below a folder.
+fn records_below(folder: &Path) -> impl Fn(&[u8]) -> bool {
+    let needle = format!("dir={}", folder.display());
+    move |words: &[u8]| {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.filter_map(|of| std::fs::read(of.path().join("cmdline")).ok());
+        lines.any(|line| {
+            let text = String::from_utf8_lossy(&line);
+            text.contains(&needle) && line.ends_with(words)
+        })
+    }
+}
+
+#[test]
+fn a_killed_recorder_takes_its_programs_and_files_along() {
+    if !records() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = dir.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let script = "sleep 100 & sleep 200";
+    let mut recorder = steer(
+        &["profile", "-o", "p.json", "--", "sh", "-c", script],
+        dir.path(),
+    )
+    .env("TMPDIR", &temporary)
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let recorded = records_below(&temporary);
+    until(|| recorded(b"sleep\x00100\x00") && recorded(b"sleep\x00200\x00"));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    until(|| !recorded(b"") && std::fs::read_dir(&temporary).unwrap().next().is_none());
+}
+
+#[test]
+fn a_full_disk_makes_windows_longer_and_loses_nothing() {
+    if !records() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    // Room for some ten windows of a million instructions each.
+    let script = "mount -t tmpfs -o size=72k none small && TMPDIR=$PWD/small exec \"$@\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_steer")]);
+    unshare.args(["profile", "-o", "p.json", "--", "sh", "-c"]);
+    unshare.arg("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done");
+    let output = unshare.current_dir(dir.path()).output();
+    let Ok(output) = output else {
+        countersteer_fuzz::skipped("unshare is missing");
+        return;
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("ermitted") || stderr.contains("denied") {
+        countersteer_fuzz::skipped("needs root for a small file system");
+        return;
+    }
+    assert!(output.status.success(), "{stderr}");
+    let text = std::fs::read_to_string(dir.path().join("p.json")).unwrap();
+    let profile: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(
+        profile["instructions"].as_u64() > Some(12_000_000),
+        "{stderr}"
+    );
+    assert!(profile.get("partial").is_none(), "{stderr}");
+}
+
+#[test]
+fn what_sets_a_run_apart_is_said_in_a_line() {
+    if !records() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // The number of io_uring_setup is the same for all processors.
+    let refused = "syscall(425, 4, \"x\" x 120)";
+    let mut command = steer(
+        &["profile", "-o", "p.json", "--", "perl", "-e", refused],
+        dir.path(),
+    );
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("perl was not found") {
+        countersteer_fuzz::skipped("perl is missing");
+        return;
+    }
+    let lines = stderr
+        .lines()
+        .filter(|line| line.contains("was refused io_uring"));
+    assert_eq!(lines.count(), 1, "{stderr}");
+    let shown = steer(&["profile", "show", "p.json"], dir.path())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(
+        shown
+            .lines()
+            .any(|line| line.starts_with("caveat ") && line.contains("io_uring"))
+    );
+}
