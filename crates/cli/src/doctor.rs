@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::events::EventDef;
 use countersteer_sysfs::resctrl::Resctrl;
 use countersteer_sysfs::sensors::{PROVIDERS, ProviderDef};
-use countersteer_sysfs::topology;
+use countersteer_sysfs::topology::{self, Survey};
 use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -172,15 +172,21 @@ impl Finding {
 }
 
 fn machine(root: &Path) -> Finding {
-    match topology::detect(root) {
-        Ok(machine) => {
+    match topology::survey(root) {
+        Ok(Survey { machine, remedies }) => {
             let types: Vec<&str> = machine.core_type.iter().map(|t| t.name.as_str()).collect();
-            Finding::works(format!(
+            let found = format!(
                 "{}: {} CPUs, core types {}",
                 machine.title,
                 machine.cpu_count(),
                 types.join(", ")
-            ))
+            );
+            if remedies.is_empty() {
+                return Finding::works(found);
+            }
+            let remedy =
+                "correct what is assumed in a machine file (`steer machine detect -o FILE`)";
+            Finding::limited(format!("{found}. {}", remedies.join(" ")), remedy)
         }
         Err(error) => Finding::missing(
             error.to_string(),

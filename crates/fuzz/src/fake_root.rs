@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -71,5 +71,19 @@ pub fn write(root: &Path, files: &[(&str, &str)]) {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
+    }
+}
+
+/// All files below a folder, in order.
+pub fn files_below(folder: &Path, into: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            files_below(&path, into);
+        } else {
+            into.push(path);
+        }
     }
 }

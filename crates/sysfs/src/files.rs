@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use countersteer_model::cpuset::CpuSet;
+use countersteer_model::cpuset::{CpuSet, MAX_CPU};
 use countersteer_model::units::CpuId;
 
 /// The trimmed text of a file; nothing where it is empty. Device-tree strings end in NUL, which is cut off too.
@@ -39,12 +39,62 @@ pub fn cpus(path: &Path) -> Result<Option<CpuSet>, String> {
     parsed.transpose()
 }
 
+/// The CPUs of a bit mask as sysfs prints it: hexadecimal words of 32 bits, the highest first.
+#[must_use]
+pub fn mask(text: &str) -> Option<CpuSet> {
+    let words: Option<Vec<u64>> = text
+        .rsplit(',')
+        .map(|word| u32::from_str_radix(word.trim(), 16).ok().map(u64::from))
+        .collect();
+    let words = words?;
+    let pairs = words.chunks(2);
+    let set = CpuSet::from_words(
+        pairs
+            .map(|w| w[0] | w.get(1).copied().unwrap_or(0) << 32)
+            .collect(),
+    );
+    (set.words().len() <= MAX_CPU as usize / 64 + 1).then_some(set)
+}
+
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// CPUs that are online, by the kernel's numbers.
+/// CPUs that are online, by the kernel's numbers. Kernels before 2.6.26 have no list, and containers may have no sysfs: CPUs with a
+/// topology are online then, else those that `/proc/stat` or `/proc/cpuinfo` counts.
 #[must_use]
 pub fn online(root: &Path) -> Option<CpuSet> {
-    value(&root.join(CPUS).join("online"))
+    let listed = value(&root.join(CPUS).join("online"));
+    let known = |set: &CpuSet| !set.is_empty();
+    let with_topology = || {
+        let cpus = all_cpus(root).into_iter();
+        cpus.filter(|(_, folder)| folder.join("topology").is_dir())
+            .map(|(cpu, _)| cpu)
+            .collect()
+    };
+    listed
+        .filter(known)
+        .or_else(|| Some(with_topology()).filter(known))
+        .or_else(|| Some(counted(root)).filter(known))
+}
+
+/// The CPUs that `/proc/stat` has a line for, else `/proc/cpuinfo`.
+fn counted(root: &Path) -> CpuSet {
+    let lines = |file: &str, number: fn(&str) -> Option<u32>| -> CpuSet {
+        let text = text(&root.join("proc").join(file)).unwrap_or_default();
+        let numbers = text.lines().filter_map(number);
+        numbers.filter(|n| *n <= MAX_CPU).map(CpuId).collect()
+    };
+    let of_stat = lines("stat", |line| {
+        line.strip_prefix("cpu")?.split(' ').next()?.parse().ok()
+    });
+    if !of_stat.is_empty() {
+        return of_stat;
+    }
+    lines("cpuinfo", |line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "processor")
+            .then(|| value.trim().parse().ok())
+            .flatten()
+    })
 }
 
 /// Folders of all CPUs, those that are offline included, by the kernel's numbers.

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::SfSpread;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
+use countersteer_sysfs::topology::Survey;
 use serde::Serialize;
 
 use super::picture::picture;
@@ -114,28 +117,24 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
         return print_raw(&text.text);
     }
     let topology = Topology::new(&machine);
+    let numbers = CpuNumbers::new(machine.os_cpu_numbers());
     print(&format!(
         "{}\n{}\n\n{}\n{}",
         prose(&format!("{}: {}", machine.name, machine.title)),
         prose(machine.source.trim()),
-        picture(&topology),
-        drawing(&topology)
+        picture(&topology, &numbers),
+        drawing(&topology, &numbers)
     ))
 }
 
-/// Core groups, caches and memory in words.
-fn drawing(topology: &Topology) -> String {
+/// Core groups, caches and memory in words; CPUs by the kernel's numbers.
+fn drawing(topology: &Topology, numbers: &CpuNumbers) -> String {
+    let cpus = |own: &CpuSet| format!("CPUs {}", numbers.os_set(own));
     let groups = topology
         .groups
         .iter()
         .filter(|g| g.by < GroupBy::Core && g.by != GroupBy::Machine);
-    let groups = groups.map(|g| {
-        vec![
-            g.name.clone(),
-            format!("{} cores", g.cores),
-            format!("CPUs {}", g.cpus),
-        ]
-    });
+    let groups = groups.map(|g| vec![g.name.clone(), format!("{} cores", g.cores), cpus(&g.cpus)]);
     let types = topology.core_types.iter().map(|t| {
         vec![
             t.name.clone(),
@@ -151,6 +150,7 @@ fn drawing(topology: &Topology) -> String {
                 || "no private L2".into(),
                 |l2| format!("L2 {} KiB", l2.size_kib),
             ),
+            t.why.clone().unwrap_or_default(),
         ]
     });
     let caches = topology.caches.iter().filter(|c| !c.private).map(|c| {
@@ -159,18 +159,13 @@ fn drawing(topology: &Topology) -> String {
             format!("L{}", c.level),
             format!("{size} MiB"),
             format!("{} ways", c.ways),
-            format!("CPUs {}", c.cpus),
+            cpus(&c.cpus),
         ]
     });
     let memory = topology.memory.iter().enumerate().map(|(i, m)| {
         let latency = format!("{} ns", m.latency_ns);
         let bandwidth = format!("{} GB/s", m.bandwidth_gb_s);
-        vec![
-            format!("node{i}"),
-            latency,
-            bandwidth,
-            format!("CPUs {}", m.cpus),
-        ]
+        vec![format!("node{i}"), latency, bandwidth, cpus(&m.cpus)]
     });
     let spread = spread(topology);
     let plain = |rows: Vec<Vec<String>>| countersteer_report::table::plain(&[], rows);
@@ -216,7 +211,10 @@ fn spread(topology: &Topology) -> String {
 }
 
 fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow::Result<()> {
-    let machine = countersteer_sysfs::topology::detect(root)?;
+    let Survey { machine, remedies } = countersteer_sysfs::topology::survey(root)?;
+    for remedy in remedies {
+        eprintln!("steer: {remedy}");
+    }
     if json {
         return print_json(&machine);
     }

@@ -1,5 +1,7 @@
-//! A machine as a picture: last-level caches as boxes, cores with their CPUs in them, caches that a cluster shares around it.
+//! A machine as a picture: last-level caches as boxes, cores with their CPUs in them by the kernel's numbers, caches that a cluster shares around
+//! it.
 
+use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 
@@ -7,10 +9,10 @@ use countersteer_model::topology::{Group, GroupBy, Topology};
 const WIDTH: usize = 76;
 
 /// Draws caches, cores and the CPUs of each core: `[0 1]` is a core with two SMT siblings.
-pub fn picture(topology: &Topology) -> String {
+pub fn picture(topology: &Topology, numbers: &CpuNumbers) -> String {
     let mut text = String::new();
     for llc in topology.groups_by(GroupBy::Llc) {
-        text += &framed(&title(topology, llc), &inside(topology, llc));
+        text += &framed(&title(topology, llc), &inside(topology, numbers, llc));
     }
     text + "[0 1] is a core with its CPUs; (L2 ...) is a cache that the cores in it share\n"
 }
@@ -36,7 +38,7 @@ fn size(lines: f64) -> String {
 }
 
 /// Lines of an LLC's box: each core type with its cores, wrapped.
-fn inside(topology: &Topology, llc: &Group) -> Vec<String> {
+fn inside(topology: &Topology, numbers: &CpuNumbers, llc: &Group) -> Vec<String> {
     let mut lines = Vec::new();
     for group in topology.groups_by(GroupBy::CoreType) {
         let here = group.cpus.intersection(&llc.cpus);
@@ -57,7 +59,7 @@ fn inside(topology: &Topology, llc: &Group) -> Vec<String> {
             core_type.freq_ghz,
             core_type.l1d.size_kib
         ));
-        wrap(&clusters(topology, &here, cores), &mut lines);
+        wrap(&clusters(topology, numbers, &here, cores), &mut lines);
     }
     lines
 }
@@ -72,7 +74,12 @@ fn cores(topology: &Topology, among: &CpuSet) -> Vec<CpuSet> {
 }
 
 /// Words of the picture: a core each, those that share an inner cache together.
-fn clusters(topology: &Topology, here: &CpuSet, cores: Vec<CpuSet>) -> Vec<String> {
+fn clusters(
+    topology: &Topology,
+    numbers: &CpuNumbers,
+    here: &CpuSet,
+    cores: Vec<CpuSet>,
+) -> Vec<String> {
     let inner: Vec<_> = topology
         .caches
         .iter()
@@ -84,7 +91,8 @@ fn clusters(topology: &Topology, here: &CpuSet, cores: Vec<CpuSet>) -> Vec<Strin
         })
         .collect();
     let boxed = |core: &CpuSet| {
-        let cpus: Vec<String> = core.iter().map(|c| c.0.to_string()).collect();
+        let cpus = numbers.os_set(core);
+        let cpus: Vec<String> = cpus.iter().map(|c| c.0.to_string()).collect();
         format!("[{}]", cpus.join(" "))
     };
     let mut words = Vec::new();
@@ -151,7 +159,8 @@ mod tests {
     fn a_picture_has_every_cpu_once_and_fits_80_columns() {
         for name in countersteer_lab::library::machine_names() {
             let machine = countersteer_lab::experiment::machine(&name).unwrap();
-            let drawn = picture(&machine.topology);
+            let numbers = CpuNumbers::new(machine.topology.cpus.iter().map(|c| c.id).collect());
+            let drawn = picture(&machine.topology, &numbers);
             let boxes = drawn.lines().filter(|l| l.starts_with("│   "));
             let cpus: Vec<u32> = boxes
                 .flat_map(|l| l.split('[').skip(1))

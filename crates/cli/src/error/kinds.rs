@@ -276,10 +276,8 @@ impl HasKind for LaunchError {
 impl HasKind for DetectError {
     fn kind(&self) -> Option<Kind> {
         match self {
-            Self::Unreadable { .. } => None,
-            Self::Malformed { .. } | Self::OddSiblings { .. } | Self::Impossible { .. } => {
-                Some(Kind::BadInput)
-            }
+            Self::Nothing { .. } => Some(Kind::Missing),
+            Self::Impossible { .. } => Some(Kind::BadInput),
         }
     }
 }

@@ -285,15 +285,6 @@ fn what_a_file_says_has_its_own_kind() {
             line: 1,
             why: s(),
         }),
-        DetectError::Malformed {
-            path: path(),
-            content: s(),
-            expected: "x",
-        },
-        DetectError::OddSiblings {
-            path: path(),
-            cpus: s(),
-        },
         DetectError::Impossible {
             root: path(),
             problem: s(),
@@ -328,6 +319,7 @@ fn what_is_missing_has_its_own_kind() {
         LaunchError::NotFound { program: s() },
         CounterError::Launch(LaunchError::NotFound { program: s() }),
         CounterError::Gone { what: "x", id: 1 },
+        DetectError::Nothing { root: path() },
         CounterError::Cgroup {
             path: path(),
             source: forbidden(),
@@ -443,10 +435,6 @@ fn a_file_is_missing_or_cannot_be_read_by_the_word_of_the_system() {
             },
             SignatureError::Io {
                 path: s(),
-                source: source(),
-            },
-            DetectError::Unreadable {
-                path: path(),
                 source: source(),
             },
             CounterError::Vendor(VendorError::Unreadable {

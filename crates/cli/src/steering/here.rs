@@ -79,7 +79,7 @@ impl Here {
         }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
             eprintln!(
-                "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among all CPUs"
+                "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among the CPUs that threads may use"
             );
         }
         Ok(policy)

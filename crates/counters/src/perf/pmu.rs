@@ -198,8 +198,7 @@ impl Pmus {
         {
             pmu.model = is_zen(root).then(|| "zen".into());
         }
-        let online =
-            cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
+        let online = files::online(root).unwrap_or_else(|| CpuSet::first(1));
         Ok(Self { list, online })
     }
 

@@ -90,6 +90,9 @@ pub enum LinuxKind {
 pub struct CoreType {
     /// Short name; tabulated profiles refer to it.
     pub name: String,
+    /// Evidence that sets it apart from the machine's other types, such as `PMU cpu_atom` or a gap between clocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Instructions dispatched per cycle at most.
     pub dispatch_width: f64,
     /// Reorder window in instructions; for an in-order core, what it overlaps at all.

@@ -5,17 +5,19 @@
 
 use std::collections::BTreeMap;
 
+use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::{
     CorePipeline, CorePower, CoreType, Cores, Governor, LinuxKind, Machine, Memory, PrivateCache,
     SCHEMA, SharedCache,
 };
-use countersteer_model::units::CpuId;
 
-use super::DetectError;
+use super::agree;
 use super::arm::APPLE;
+use super::caches::{CacheFacts, USUAL_KIB};
 use super::classify::Class;
-use super::cpus::{CacheFacts, CpuFacts, Cpus, USUAL_KIB};
+use super::cpus::{CpuFacts, Cpus};
+use super::notes::notes;
 use super::platform::{Platform, Vendor};
 use super::tree::Tree;
 
@@ -32,16 +34,18 @@ pub(super) fn machine(
     platform: &Platform,
     cpus: &Cpus,
     classes: &[Class],
-) -> Result<Machine, DetectError> {
-    let here = Numbering::new(&cpus.online);
+) -> Machine {
+    let here = CpuNumbers::new(cpus.online.iter().collect());
     let (linux, capacities) = capacities(platform, &cpus.list, classes);
     let mut notes = notes(platform, cpus, classes, &capacities);
-    let memory = memory(tree, &here, &mut notes)?;
+    let cores = cores(&here, &cpus.list, classes);
+    let memory = memory(tree, &here, &cpus.list, &mut notes);
+    notes.extend(tree.remedies());
     let types = classes
         .iter()
         .zip(&capacities)
         .map(|(class, capacity)| core_type(platform, cpus, class, *capacity));
-    Ok(Machine {
+    Machine {
         schema: SCHEMA.into(),
         name: slug(&platform.title),
         title: format!("{}, {} CPUs", platform.title, cpus.list.len()),
@@ -52,38 +56,12 @@ pub(super) fn machine(
         governor: Governor::default(),
         power_limit: None,
         model: Vec::new(),
-        os_cpus: (!here.is_identity()).then(|| cpus.online.clone()),
+        os_cpus: Some(cpus.online.clone())
+            .filter(|online| *online != CpuSet::first(cpus.list.len() as u32)),
         core_type: types.collect(),
-        cores: cores(tree, &here, &cpus.list, classes)?,
+        cores,
         cache: shared_caches(&here, &cpus.list, classes),
         memory,
-    })
-}
-
-/// From the kernel's CPU numbers to numbers without holes.
-struct Numbering {
-    by_os: BTreeMap<CpuId, CpuId>,
-}
-
-impl Numbering {
-    fn new(online: &CpuSet) -> Self {
-        Self {
-            by_os: online
-                .iter()
-                .enumerate()
-                .map(|(i, os)| (os, CpuId::from_index(i)))
-                .collect(),
-        }
-    }
-
-    fn is_identity(&self) -> bool {
-        self.by_os.iter().all(|(os, here)| os == here)
-    }
-
-    fn set(&self, os: &CpuSet) -> CpuSet {
-        os.iter()
-            .filter_map(|cpu| self.by_os.get(&cpu).copied())
-            .collect()
     }
 }
 
@@ -140,6 +118,7 @@ fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
 
 fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> CoreType {
     let u = class.uarch;
+    let of_rows = || class.rows.iter().map(|row| &cpus.list[*row]);
     let first = &cpus.list[class.rows[0]];
     // (size in KiB, ways); 0 ways: the kernel does not know.
     let private = |(size_kib, ways): (u32, u32), cycles: u32| PrivateCache {
@@ -148,15 +127,15 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         latency_cycles: f64::from(cycles),
     };
     let facts = |cache: &CacheFacts| (cache.size_kib, cache.ways);
-    let l1 = first.l1d.as_ref().map_or((USUAL_KIB[1], 0), facts);
-    let no_outer = first.outer.is_empty() && cluster_l2(first).is_none();
+    let l1 = of_rows().find_map(|cpu| cpu.l1d.as_ref());
+    let l1 = l1.map_or((USUAL_KIB[1], 0), facts);
     let l2 = first
         .at_level(2)
         .filter(|_| !shares_l2(&cpus.list, class))
         .map(facts);
-    let l2 = l2.or(no_outer.then_some((USUAL_KIB[2], 0)));
     CoreType {
         name: class.name.clone(),
+        why: (!class.why.is_empty()).then(|| class.why.join(", ")),
         dispatch_width: f64::from(u.width),
         window: u.window,
         pipeline: CorePipeline::named(&class.name).map(|p| p.name.clone()),
@@ -195,17 +174,12 @@ fn fixed_counters(platform: &Platform, cpu: &CpuFacts) -> u32 {
 
 fn clock(platform: &Platform, class: &Class) -> f64 {
     let khz = class.khz.map(|khz| khz as f64 / 1e6);
-    khz.or(platform.mhz.map(|mhz| (mhz / 10.0).round() / 100.0))
+    khz.or(platform.clock.map(|clock| clock.ghz))
         .unwrap_or(GUESSED_GHZ)
 }
 
 /// Rows of CPUs alike in type, socket, threads per core and spacing of siblings.
-fn cores(
-    tree: &Tree<'_>,
-    here: &Numbering,
-    cpus: &[CpuFacts],
-    classes: &[Class],
-) -> Result<Vec<Cores>, DetectError> {
+fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<Cores> {
     let mut packages: Vec<u64> = cpus.iter().map(|c| c.package).collect();
     packages.sort_unstable();
     packages.dedup();
@@ -215,23 +189,13 @@ fn cores(
         .enumerate()
         .flat_map(|(i, c)| c.rows.iter().map(move |r| (i, &cpus[*r])))
     {
-        let siblings: Vec<u32> = here.set(&cpu.core).iter().map(|c| c.0).collect();
-        let step = siblings.get(1).map_or(1, |second| second - siblings[0]);
-        if siblings.windows(2).any(|w| w[1] - w[0] != step) {
-            let file = format!(
-                "sys/devices/system/cpu/cpu{}/topology/core_cpus_list",
-                cpu.os.0
-            );
-            return Err(DetectError::OddSiblings {
-                path: tree.path(&file),
-                cpus: cpu.core.to_string(),
-            });
-        }
+        let own = here.own_set(&cpu.core);
+        let step = spacing(&own).unwrap_or(1);
         let socket = packages.partition_point(|p| *p < cpu.package) as u32;
         let row = rows
-            .entry((class, socket, siblings.len() as u32, step))
+            .entry((class, socket, own.len() as u32, step))
             .or_default();
-        here.set(&cpu.core).iter().for_each(|c| row.insert(c));
+        own.iter().for_each(|c| row.insert(c));
     }
     let mut cores: Vec<Cores> = Vec::new();
     for ((class, socket, online, step), cpus_of_row) in rows {
@@ -244,22 +208,29 @@ fn cores(
         });
     }
     cores.sort_by_key(|c| c.cpus.lowest());
-    Ok(cores)
+    cores
+}
+
+/// How far apart the siblings of a core are; 1 for a core of one. None where they are not evenly spaced.
+pub(super) fn spacing(siblings: &CpuSet) -> Option<u32> {
+    let numbers: Vec<u32> = siblings.iter().map(|cpu| cpu.0).collect();
+    let mut steps = numbers.windows(2).map(|w| w[1] - w[0]);
+    let step = steps.next().unwrap_or(1);
+    steps.all(|other| other == step).then_some(step)
 }
 
 /// Every cache outside the cores, once.
-fn shared_caches(here: &Numbering, cpus: &[CpuFacts], classes: &[Class]) -> Vec<SharedCache> {
+fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<SharedCache> {
     let mut caches: BTreeMap<(u32, CpuSet), SharedCache> = BTreeMap::new();
     for (class, cpu) in classes
         .iter()
         .flat_map(|c| c.rows.iter().map(move |r| (c, &cpus[*r])))
     {
-        let guessed = cluster_l2(cpu);
-        for cache in cpu.outer.iter().chain(&guessed) {
-            if cache.level == 2 && guessed.is_none() && !shares_l2(cpus, class) {
+        for cache in &cpu.outer {
+            if cache.level == 2 && !shares_l2(cpus, class) {
                 continue;
             }
-            let set = here.set(&cache.cpus);
+            let set = here.own_set(&cache.cpus);
             let cycles_ns = f64::from(class.uarch.l2_cycles)
                 / class.khz.map_or(GUESSED_GHZ, |khz| khz as f64 / 1e6);
             let latency_ns = if cache.level == 2 {
@@ -279,46 +250,47 @@ fn shared_caches(here: &Numbering, cpus: &[CpuFacts], classes: &[Class]) -> Vec<
                 });
         }
     }
-    let mut caches: Vec<SharedCache> = caches.into_values().collect();
-    caches.sort_by_key(|c| (c.level, c.cpus.lowest()));
-    caches
+    let cores = cpus.iter().map(|cpu| here.own_set(&cpu.core)).collect();
+    nested(caches.into_values().collect(), cores)
 }
 
-/// Old Arm kernels know clusters but no caches; a cluster shares its L2.
-fn cluster_l2(cpu: &CpuFacts) -> Option<CacheFacts> {
-    let cluster = cpu
-        .cluster
-        .as_ref()
-        .filter(|c| cpu.outer.is_empty() && !c.is_subset(&cpu.core))?;
-    Some(CacheFacts {
-        level: 2,
-        size_kib: 2 * USUAL_KIB[2],
-        ways: 0,
-        cpus: cluster.clone(),
-        guessed: true,
-    })
+/// The caches, united where they overlap or cut a core or an inner cache, by level and lowest CPU.
+fn nested(caches: Vec<SharedCache>, mut inner: Vec<CpuSet>) -> Vec<SharedCache> {
+    let mut nested = Vec::new();
+    for level in 2..=4 {
+        let here: Vec<&SharedCache> = caches.iter().filter(|c| c.level == level).collect();
+        let sets: Vec<CpuSet> = here.iter().map(|c| c.cpus.clone()).collect();
+        let sets = agree::united(&sets, &inner);
+        for set in &sets {
+            let first = here.iter().find(|c| c.cpus.intersects(set));
+            nested.extend(first.map(|cache| SharedCache {
+                cpus: set.clone(),
+                ..(*cache).clone()
+            }));
+        }
+        inner.extend(sets);
+    }
+    nested
 }
 
+/// The memory nodes' CPUs, apart from each other; CPUs of no node have one of their own.
 fn memory(
     tree: &Tree<'_>,
-    here: &Numbering,
+    here: &CpuNumbers,
+    cpus: &[CpuFacts],
     notes: &mut Vec<String>,
-) -> Result<Vec<Memory>, DetectError> {
+) -> Vec<Memory> {
     const NODES: &str = "sys/devices/system/node";
-    let mut rest: CpuSet = here.by_os.values().copied().collect();
-    let mut domains = Vec::new();
+    let mut nodes = Vec::new();
     let mut without = Vec::new();
     for node in tree.numbered(NODES, "node") {
-        let cpus = here.set(
-            &tree
-                .cpus(&format!("{NODES}/node{node}/cpulist"))?
-                .unwrap_or_default(),
-        );
-        cpus.iter().for_each(|cpu| rest.remove(cpu));
-        if cpus.is_empty() {
-            without.push(node.to_string())
+        let at = |file: &str| format!("{NODES}/node{node}/{file}");
+        let listed = tree.cpus_or_mask(&at("cpulist"), &at("cpumap"));
+        let set = here.own_set(&listed.unwrap_or_default());
+        if set.is_empty() {
+            without.push(node.to_string());
         } else {
-            domains.push(cpus)
+            nodes.push(set);
         }
     }
     if !without.is_empty() {
@@ -327,6 +299,18 @@ fn memory(
             without.join(", ")
         ));
     }
+    let cores: Vec<CpuSet> = cpus.iter().map(|cpu| here.own_set(&cpu.core)).collect();
+    let mut domains = agree::united(&nodes, &cores);
+    for set in domains
+        .iter()
+        .filter(|set| nodes.iter().filter(|node| node.intersects(set)).count() != 1)
+    {
+        let what = "Memory nodes share CPUs or cut cores, and are taken for one";
+        tree.remedy(what, format!("CPUs {}", here.os_set(set)));
+    }
+    let placed: CpuSet = domains.iter().flat_map(CpuSet::iter).collect();
+    let all = CpuSet::first(cpus.len() as u32);
+    let rest: CpuSet = all.iter().filter(|cpu| !placed.contains(*cpu)).collect();
     if !rest.is_empty() {
         domains.push(rest);
     }
@@ -336,65 +320,7 @@ fn memory(
         bandwidth_gb_s: MEMORY_GB_S,
         access_nj: MEMORY_NJ,
     };
-    Ok(domains.into_iter().map(domain).collect())
-}
-
-/// What was read, what was not, and what is odd.
-fn notes(platform: &Platform, cpus: &Cpus, classes: &[Class], capacities: &[u32]) -> Vec<String> {
-    let names: Vec<&str> = classes.iter().map(|c| c.name.as_str()).collect();
-    let mut notes = vec![
-        "Read from sysfs and /proc: CPUs, siblings, sockets, cache sizes and ways, capacities, memory nodes, highest clocks.".into(),
-        format!("From a table of microarchitectures ({}): widths, windows, penalties, cache latencies, counters.", names.join(", ")),
-        "Estimates: all power figures, memory latency and bandwidth. Clocks are the highest that every core of a type \
-         reaches, not what it sustains."
-            .into(),
-    ];
-    let mut note = |when: bool, text: String| notes.extend(when.then_some(text));
-    note(
-        platform.virtual_machine,
-        "A virtual machine: sockets, caches and siblings are what the hypervisor makes up.".into(),
-    );
-    note(
-        !cpus.offline.is_empty(),
-        format!("Offline when read: CPUs {}.", cpus.offline),
-    );
-    let unknown = classes.iter().any(|c| c.uarch.name == "generic");
-    note(
-        unknown,
-        "The processor is in no table: figures of a generic core.".into(),
-    );
-    let no_clock = classes.iter().any(|c| c.khz.is_none());
-    let clock = platform.mhz.map_or("a guess", |_| "that of /proc/cpuinfo");
-    note(
-        no_clock,
-        format!("The kernel reports no highest clock: the one here is {clock}."),
-    );
-    let one_clock = classes.len() > 1
-        && classes
-            .iter()
-            .all(|c| c.khz.is_some() && c.khz == classes[0].khz);
-    note(
-        one_clock,
-        "The kernel reports one highest clock for all core types, which cannot be right for all."
-            .into(),
-    );
-    let vague = |c: &CpuFacts| {
-        c.outer.is_empty() || c.l1d.iter().chain(&c.outer).any(|cache| cache.guessed)
-    };
-    note(
-        cpus.list.iter().any(vague),
-        "The kernel does not know all caches or their sizes: what is missing is guessed.".into(),
-    );
-    let blind = classes.len() > 1 && capacities.iter().all(|c| *c == 1024);
-    note(
-        blind,
-        "The kernel gives all core types the same capacity; they are distinguished by PMU, part, caches or clock.".into(),
-    );
-    note(
-        platform.hz.is_none(),
-        "The timer frequency is the usual 250 Hz: no kernel configuration was found.".into(),
-    );
-    notes
+    domains.into_iter().map(domain).collect()
 }
 
 /// `12th Gen Intel(R) Core(TM) i9-12900K` to `12th-gen-intel-core-i9-12900k`.

@@ -2,15 +2,18 @@
 //!
 //! Input: facts about each CPU. Output: [`Class`]es, fastest first.
 //!
-//! The rules, in order, and what each is there for:
-//! 1. Different PMU (Intel hybrids), part number (Arm), level-one or level-two size, or number of cache levels: different
-//!    types. A low-power island outside the ring has the PMU of its siblings but no L3.
-//! 2. Different LLC sizes *and* clocks more than 2 % apart: different types. That is a die with stacked cache; its kernel
+//! CPUs are alike until two known facts differ; a CPU of which a fact is unknown is with those that it is most like otherwise. The facts, in
+//! order, and what each is there for:
+//! 1. Another PMU (Intel hybrids), part number (Arm), level-one or level-two size: another type.
+//! 2. Fewer cache levels, on hybrids alone and where the cache folder is complete: a low-power island outside the ring has the
+//!    PMU of its siblings but no L3. Elsewhere a level that is missing is one that the kernel does not know.
+//! 3. Other LLC sizes *and* clocks more than 2 % apart: another type. That is a die with stacked cache; its kernel
 //!    may also report the other die's clock, so the processor's name counts too. LLC sizes alone do not matter: a cache is
 //!    the machine's, not the core's.
-//! 3. A gap of more than 10 % in the clocks or capacities of one type: different types (compact cores, prime cores). Favoured
+//! 4. A gap of more than 10 % in the clocks or capacities of one type: another type (compact cores, prime cores). Favoured
 //!    cores stay together with the rest: they clock at most 6 % higher and come in small steps.
 
+use super::caches::CacheFacts;
 use super::cpus::{CpuFacts, HybridPmu};
 use super::platform::{Part, Platform, Vendor};
 use super::uarch::{GENERIC, Uarch};
@@ -28,6 +31,8 @@ pub(super) struct Class {
     pub(super) name: String,
     pub(super) uarch: &'static Uarch,
     pub(super) rows: Vec<usize>,
+    /// What sets it apart from the other types; nothing where there is one.
+    pub(super) why: Vec<String>,
     /// The clock that every core of the type reaches.
     pub(super) khz: Option<u64>,
     /// The capacity of its best core, as the kernel has it.
@@ -36,30 +41,35 @@ pub(super) struct Class {
     pub(super) levels: u32,
 }
 
-/// What one type has in common: PMU, part, L1 and L2 size, cache levels.
-type Key = (Option<HybridPmu>, Option<Part>, u32, u32, u32);
+/// CPUs that are alike so far, and what set them apart from others.
+#[derive(Clone, Default)]
+struct Alike {
+    rows: Vec<usize>,
+    why: Vec<String>,
+}
+
+/// A fact that may set CPUs apart.
+struct Fact<'a, V> {
+    of: &'a dyn Fn(&CpuFacts) -> Option<V>,
+    /// Whether two neighbouring values, the lower first, are of different types.
+    apart: &'a dyn Fn(V, V) -> bool,
+    /// The fact of a type in words, from its lowest to its highest value.
+    words: &'a dyn Fn(V, V) -> String,
+}
 
 /// Sorts CPUs into core types, which have the names of their microarchitectures.
 pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut keys: Vec<Key> = Vec::new();
-    for (row, cpu) in cpus.iter().enumerate() {
-        let key = key(platform, cpu);
-        match keys.iter().position(|k| *k == key) {
-            Some(i) => groups[i].push(row),
-            None => {
-                keys.push(key);
-                groups.push(vec![row]);
-            }
-        }
-    }
-    let groups = groups
+    let all = Alike {
+        rows: (0..cpus.len()).collect(),
+        why: Vec::new(),
+    };
+    let groups = by_kind(platform, cpus, vec![all]);
+    let groups = by_llc(platform, cpus, groups);
+    let groups = by_figures(cpus, groups);
+    let mut classes: Vec<Class> = groups
         .into_iter()
-        .flat_map(|rows| by_llc(platform, cpus, rows));
-    let groups = groups.flat_map(|rows| by_gap(cpus, rows, GAP, |c| c.max_khz));
-    let groups = groups.flat_map(|rows| by_gap(cpus, rows, GAP, |c| c.capacity.map(u64::from)));
-    let groups = groups.flat_map(|rows| by_gap(cpus, rows, RANK_GAP, rank));
-    let mut classes: Vec<Class> = groups.map(|rows| class(platform, cpus, rows)).collect();
+        .map(|alike| class(platform, cpus, alike))
+        .collect();
     // Where the kernel tells neither capacities nor clocks apart, the larger window is the faster core, and of two dies the
     // one without stacked cache.
     classes.sort_by_key(|c| {
@@ -71,14 +81,215 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
     classes
 }
 
-fn key(platform: &Platform, cpu: &CpuFacts) -> Key {
-    let pmu = match platform.vendor {
+/// Splits by what the kernel cannot get wrong: PMU, part, shape of the caches.
+fn by_kind(platform: &Platform, cpus: &[CpuFacts], mut groups: Vec<Alike>) -> Vec<Alike> {
+    let kind = |cpu: &CpuFacts| hybrid_kind(platform, cpu);
+    let hybrid = cpus.iter().any(|cpu| kind(cpu).is_some());
+    let with_pmus = cpus.iter().any(|cpu| cpu.pmu.is_some());
+    groups = split(
+        cpus,
+        groups,
+        &Fact {
+            of: &kind,
+            apart: &|_, _| true,
+            words: &|kind: HybridPmu, _| match (with_pmus, kind) {
+                (true, HybridPmu::Core) => "PMU cpu_core".into(),
+                (true, HybridPmu::Atom) => "PMU cpu_atom".into(),
+                (true, HybridPmu::LowPower) => "PMU cpu_lowpower".into(),
+                (false, HybridPmu::Core) => "level-one cache of a performance core".into(),
+                (false, _) => "level-one cache of an efficient core".into(),
+            },
+        },
+    );
+    groups = split(
+        cpus,
+        groups,
+        &Fact {
+            of: &|cpu| cpu.part,
+            apart: &|_, _| true,
+            words: &|part: Part, _| {
+                format!(
+                    "part {:#05x} of implementer {:#04x}",
+                    part.number, part.implementer
+                )
+            },
+        },
+    );
+    for level in [1, 2] {
+        let of = |cpu: &CpuFacts| known_kib(cpu, level);
+        let words = |kib: u32, _| format!("level-{level} cache of {kib} KiB");
+        let apart = |_, _| true;
+        groups = split(
+            cpus,
+            groups,
+            &Fact {
+                of: &of,
+                apart: &apart,
+                words: &words,
+            },
+        );
+    }
+    split(
+        cpus,
+        groups,
+        &Fact {
+            of: &|cpu| Some(levels(cpu)).filter(|_| hybrid && cpu.caches_complete),
+            apart: &|_, _| true,
+            words: &|levels, _| format!("{levels} levels of cache"),
+        },
+    )
+}
+
+/// Splits by clocks, capacities and, where there are neither, by the firmware's ranking.
+fn by_figures(cpus: &[CpuFacts], groups: Vec<Alike>) -> Vec<Alike> {
+    let gap = |least: f64| move |low: u64, high: u64| high as f64 > low as f64 * least;
+    let ghz = |low: u64, high: u64| {
+        let [low, high] = [low, high].map(|khz| khz as f64 / 1e6);
+        if low == high {
+            format!("clock of {low} GHz")
+        } else {
+            format!("clocks of {low} to {high} GHz")
+        }
+    };
+    let clocks = Fact {
+        of: &|cpu: &CpuFacts| cpu.max_khz,
+        apart: &gap(GAP),
+        words: &ghz,
+    };
+    let capacities = Fact {
+        of: &|cpu: &CpuFacts| cpu.capacity.map(u64::from),
+        apart: &gap(GAP),
+        words: &|_, best| format!("capacity {best}"),
+    };
+    let ranked = cpus
+        .iter()
+        .all(|cpu| cpu.max_khz.is_none() && cpu.capacity.is_none());
+    let ranks = Fact {
+        of: &|cpu: &CpuFacts| cpu.highest_perf.filter(|_| ranked),
+        apart: &gap(RANK_GAP),
+        words: &|_, best| format!("highest performance {best} by firmware"),
+    };
+    [clocks, capacities, ranks]
+        .iter()
+        .fold(groups, |groups, fact| split(cpus, groups, fact))
+}
+
+fn by_llc(platform: &Platform, cpus: &[CpuFacts], groups: Vec<Alike>) -> Vec<Alike> {
+    let size = |cpu: &CpuFacts| cpu.outer.last().and_then(CacheFacts::known_kib);
+    let best = |alike: &Alike| {
+        let clocks = alike.rows.iter().filter_map(|row| cpus[*row].max_khz);
+        clocks.max().map(|khz| khz as f64)
+    };
+    let of_group = |alike: Alike| {
+        let sizes = Fact {
+            of: &size,
+            apart: &|_, _| true,
+            words: &|kib, _| format!("last-level cache of {kib} KiB"),
+        };
+        let parts = split(cpus, vec![alike.clone()], &sizes);
+        let clocks: Vec<f64> = parts.iter().filter_map(best).collect();
+        let (low, high) = clocks.iter().fold((f64::MAX, 0.0f64), |(low, high), c| {
+            (low.min(*c), high.max(*c))
+        });
+        if platform.title.contains("X3D") || high > low * LLC_CLOCK_GAP {
+            parts
+        } else {
+            vec![alike]
+        }
+    };
+    groups.into_iter().flat_map(of_group).collect()
+}
+
+/// Splits groups where known values of a fact are apart; CPUs without one go where they fit best.
+fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V>) -> Vec<Alike> {
+    let of_group = |alike: Alike| {
+        let value = |row: &usize| (fact.of)(&cpus[*row]);
+        let mut values: Vec<V> = alike.rows.iter().filter_map(value).collect();
+        values.sort_unstable();
+        values.dedup();
+        let jumps = values.windows(2).filter(|w| (fact.apart)(w[0], w[1]));
+        let bounds: Vec<V> = jumps.map(|w| w[1]).collect();
+        if bounds.is_empty() {
+            return vec![alike];
+        }
+        let mut parts = vec![Alike::default(); bounds.len() + 1];
+        let (known, unknown): (Vec<usize>, Vec<usize>) =
+            alike.rows.iter().partition(|row| value(row).is_some());
+        for (row, value) in known.iter().filter_map(|row| Some((*row, value(row)?))) {
+            parts[bounds.partition_point(|b| *b <= value)]
+                .rows
+                .push(row);
+        }
+        for part in &mut parts {
+            let values = part.rows.iter().filter_map(value);
+            let ends = values.clone().min().zip(values.max());
+            part.why.clone_from(&alike.why);
+            part.why
+                .extend(ends.map(|(low, high)| (fact.words)(low, high)));
+        }
+        for row in unknown {
+            let nearest = most_like(cpus, row, &known);
+            let part = parts.iter_mut().find(|p| p.rows.contains(&nearest));
+            if let Some(part) = part {
+                part.rows.push(row);
+            }
+        }
+        parts.iter_mut().for_each(|part| part.rows.sort_unstable());
+        parts
+    };
+    groups.into_iter().flat_map(of_group).collect()
+}
+
+/// The one of `among` that has most known facts in common with a CPU; of several, the nearest by number.
+fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
+    let likeness = |other: usize| {
+        let [a, b] = [row, other].map(|row| &cpus[row]);
+        let llc = |cpu: &CpuFacts| cpu.outer.last().map(|c| c.cpus.clone());
+        [
+            common(a.pmu, b.pmu),
+            common(a.part, b.part),
+            common(known_kib(a, 1), known_kib(b, 1)),
+            common(known_kib(a, 2), known_kib(b, 2)),
+            common(a.max_khz, b.max_khz),
+            common(a.capacity, b.capacity),
+            common(a.highest_perf, b.highest_perf),
+            common(llc(a), llc(b)),
+            common(a.cluster.clone(), b.cluster.clone()),
+        ]
+        .iter()
+        .sum::<i32>()
+    };
+    let nearest = among
+        .iter()
+        .copied()
+        .max_by_key(|other| (likeness(*other), std::cmp::Reverse(other.abs_diff(row))));
+    nearest.unwrap_or(row)
+}
+
+/// 1 for the same value, -1 for another, 0 where one is unknown.
+fn common<T: PartialEq>(a: Option<T>, b: Option<T>) -> i32 {
+    match (a, b) {
+        (Some(a), Some(b)) if a == b => 1,
+        (Some(_), Some(_)) => -1,
+        _ => 0,
+    }
+}
+
+fn hybrid_kind(platform: &Platform, cpu: &CpuFacts) -> Option<HybridPmu> {
+    match platform.vendor {
         Vendor::Intel { family, model } => x86::hybrid_kind(family, model, cpu),
         _ => None,
+    }
+}
+
+/// The size of a CPU's level-one or level-two cache, where the kernel knows it.
+fn known_kib(cpu: &CpuFacts, level: u32) -> Option<u32> {
+    let cache = if level == 1 {
+        cpu.l1d.as_ref()
+    } else {
+        cpu.at_level(level)
     };
-    let l1 = cpu.l1d.as_ref().map_or(0, |c| c.size_kib);
-    let l2 = cpu.at_level(2).map_or(0, |c| c.size_kib);
-    (pmu, cpu.part, l1, l2, levels(cpu))
+    cache.and_then(CacheFacts::known_kib)
 }
 
 fn levels(cpu: &CpuFacts) -> u32 {
@@ -89,76 +300,25 @@ fn llc_kib(cpu: &CpuFacts) -> u32 {
     cpu.outer.last().map_or(0, |c| c.size_kib)
 }
 
-/// The firmware's ranking, where nothing better tells cores apart.
-fn rank(cpu: &CpuFacts) -> Option<u64> {
-    cpu.highest_perf
-        .filter(|_| cpu.max_khz.is_none() && cpu.capacity.is_none())
-}
-
-fn by_llc(platform: &Platform, cpus: &[CpuFacts], rows: Vec<usize>) -> Vec<Vec<usize>> {
-    let mut sizes: Vec<u32> = rows.iter().map(|r| llc_kib(&cpus[*r])).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let of_size = |size: &u32| -> Vec<usize> {
-        rows.iter()
-            .copied()
-            .filter(|r| llc_kib(&cpus[*r]) == *size)
-            .collect()
-    };
-    let groups: Vec<Vec<usize>> = sizes.iter().map(of_size).collect();
-    let best = |rows: &Vec<usize>| {
-        rows.iter()
-            .filter_map(|r| cpus[*r].max_khz)
-            .max()
-            .map(|khz| khz as f64)
-    };
-    let clocks: Vec<f64> = groups.iter().filter_map(best).collect();
-    let (low, high) = clocks.iter().fold((f64::MAX, 0.0f64), |(low, high), c| {
-        (low.min(*c), high.max(*c))
-    });
-    if platform.title.contains("X3D") || high > low * LLC_CLOCK_GAP {
-        groups
-    } else {
-        vec![rows]
-    }
-}
-
-/// Splits where neighbouring figures are more than `gap` apart; CPUs without a figure stay with the slowest.
-fn by_gap(
-    cpus: &[CpuFacts],
-    rows: Vec<usize>,
-    gap: f64,
-    figure: impl Fn(&CpuFacts) -> Option<u64>,
-) -> Vec<Vec<usize>> {
-    let of = |row: usize| figure(&cpus[row]).unwrap_or(0);
-    let mut figures: Vec<u64> = rows.iter().map(|r| of(*r)).filter(|f| *f > 0).collect();
-    figures.sort_unstable();
-    let jumps = figures
-        .windows(2)
-        .filter(|w| w[1] as f64 > w[0] as f64 * gap);
-    let bounds: Vec<u64> = jumps.map(|w| w[1]).collect();
-    let mut groups = vec![Vec::new(); bounds.len() + 1];
-    for row in rows {
-        groups[bounds.partition_point(|b| *b <= of(row))].push(row);
-    }
-    groups
-}
-
-fn class(platform: &Platform, cpus: &[CpuFacts], rows: Vec<usize>) -> Class {
-    let first = &cpus[rows[0]];
+fn class(platform: &Platform, cpus: &[CpuFacts], alike: Alike) -> Class {
+    let rows = alike.rows;
+    let of_rows = || rows.iter().map(|row| &cpus[*row]);
+    let part = of_rows().find_map(|cpu| cpu.part);
+    let kind = of_rows().find_map(|cpu| hybrid_kind(platform, cpu));
     let uarch = match platform.vendor {
-        Vendor::Intel { family, model } => x86::intel(family, model, first),
+        Vendor::Intel { family, model } => x86::intel(family, model, kind),
         Vendor::Amd { family, model } => x86::amd(family, model),
-        Vendor::Arm => arm::arm(first.part),
+        Vendor::Arm => arm::arm(part),
         Vendor::Other => &GENERIC,
     };
     Class {
         name: uarch.name.to_owned(),
         uarch,
-        khz: rows.iter().filter_map(|r| cpus[*r].max_khz).min(),
-        capacity: rows.iter().filter_map(|r| cpus[*r].capacity).max(),
-        llc_kib: rows.iter().map(|r| llc_kib(&cpus[*r])).max().unwrap_or(0),
-        levels: levels(first),
+        why: alike.why,
+        khz: of_rows().filter_map(|cpu| cpu.max_khz).min(),
+        capacity: of_rows().filter_map(|cpu| cpu.capacity).max(),
+        llc_kib: of_rows().map(llc_kib).max().unwrap_or(0),
+        levels: of_rows().map(levels).max().unwrap_or(1),
         rows,
     }
 }

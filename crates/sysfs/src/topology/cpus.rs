@@ -1,14 +1,23 @@
 //! What sysfs says about each CPU.
 //!
-//! Input: the tree. Output: one [`CpuFacts`] per online CPU, in order; all CPU sets in it are the kernel's numbers.
+//! Input: the tree. Output: one [`CpuFacts`] per online CPU, in order; all CPU sets in it are the kernel's numbers. Siblings are one core and
+//! have all facts in common: what a file lacks for one is taken from the other.
 
+use std::collections::BTreeMap;
+
+use countersteer_model::bounds;
+use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
 use super::DetectError;
-use super::arm;
+use super::agree::{self, Claims};
+use super::build::spacing;
+use super::caches::{self, CacheFacts, Folder};
+use super::clock::{self, Reported};
 use super::platform::{Part, Platform, part_of_midr};
 use super::tree::Tree;
+use crate::files;
 
 /// The PMU that a CPU of an Intel hybrid belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,21 +32,6 @@ const HYBRID_PMUS: [(HybridPmu, &str); 3] = [
     (HybridPmu::Atom, "sys/devices/cpu_atom/cpus"),
     (HybridPmu::LowPower, "sys/devices/cpu_lowpower/cpus"),
 ];
-
-/// A data or unified cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CacheFacts {
-    pub(super) level: u32,
-    pub(super) size_kib: u32,
-    /// 0 where the kernel does not know.
-    pub(super) ways: u32,
-    pub(super) cpus: CpuSet,
-    /// The kernel knows the CPUs that share it, but not its size: usual where a device tree describes it.
-    pub(super) guessed: bool,
-}
-
-/// Usual sizes by level, where the kernel does not know one.
-pub(super) const USUAL_KIB: [u32; 5] = [0, 32, 512, 4096, 8192];
 
 #[derive(Clone, Debug)]
 pub(super) struct CpuFacts {
@@ -55,6 +49,8 @@ pub(super) struct CpuFacts {
     pub(super) l1d: Option<CacheFacts>,
     /// Level 2 and up, inner ones first.
     pub(super) outer: Vec<CacheFacts>,
+    /// Its cache folder lists all of its caches.
+    pub(super) caches_complete: bool,
 }
 
 impl CpuFacts {
@@ -68,157 +64,168 @@ pub(super) struct Cpus {
     pub(super) list: Vec<CpuFacts>,
     pub(super) online: CpuSet,
     pub(super) offline: CpuSet,
+    /// What `max_khz` is.
+    pub(super) reported: Reported,
 }
 
 const BASE: &str = "sys/devices/system/cpu";
 
 pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
-    let online = tree.required_cpus(&format!("{BASE}/online"))?;
+    let online = online(tree)?;
     // `possible` counts sockets that only could be plugged in, so `present` goes first.
-    let present = match tree.cpus(&format!("{BASE}/present"))? {
-        Some(present) => present,
-        None => tree
-            .cpus(&format!("{BASE}/possible"))?
-            .unwrap_or_else(|| online.clone()),
-    };
-    let mut pmus = Vec::new();
-    for (pmu, file) in HYBRID_PMUS {
-        pmus.extend(tree.cpus(file)?.map(|cpus| (pmu, cpus)));
-    }
-    let mut list = Vec::new();
-    for os in online.iter() {
-        let mut facts = cpu(tree, platform, &online, os)?;
-        facts.pmu = pmus
-            .iter()
-            .find(|(_, cpus)| cpus.contains(os))
-            .map(|(pmu, _)| *pmu);
-        list.push(facts);
-    }
+    let present = tree.cpus(&format!("{BASE}/present"));
+    let present = present.or_else(|| tree.cpus(&format!("{BASE}/possible")));
     let offline = present
         .iter()
+        .flat_map(CpuSet::iter)
         .filter(|cpu| !online.contains(*cpu))
         .collect();
+    let cores = cores(tree, &online);
+    let packages = packages(tree, &online, &cores);
+    let part = |cpu: CpuId| {
+        let midr = tree.text(&at(cpu, "regs/identification/midr_el1"));
+        let of_midr = midr.as_deref().and_then(part_of_midr);
+        of_midr.or_else(|| platform.part(cpu))
+    };
+    let folder = |cpu: CpuId| Folder {
+        entries: caches::entries(tree, &at(cpu, "cache")),
+        part: part(cpu),
+        package: packages[&cpu],
+    };
+    let folders = online.iter().map(|cpu| (cpu, folder(cpu))).collect();
+    let mut known = caches::agreed(tree, &folders, &cores);
+    let pmus = HYBRID_PMUS.map(|(pmu, file)| (pmu, tree.cpus(file).unwrap_or_default()));
+    let (reported, clocks) = clock::reported(tree, BASE, &online);
+    let small = |file: String| {
+        let number = tree.number(&file).filter(|n| *n > 0);
+        number.and_then(|n| u32::try_from(n).ok())
+    };
+    let facts = |cpu: CpuId| {
+        let caches = known.by_cpu.remove(&cpu).unwrap_or_default().into_iter();
+        let (inner, outer): (Vec<CacheFacts>, _) = caches.partition(|c| c.level == 1);
+        let cluster = tree.cpus(&at(cpu, "topology/cluster_cpus_list"));
+        CpuFacts {
+            os: cpu,
+            core: [cpu].into_iter().collect(),
+            cluster: cluster.map(|set| set.intersection(&online)),
+            package: packages[&cpu],
+            part: folders[&cpu].part,
+            pmu: pmus.iter().find(|row| row.1.contains(cpu)).map(|row| row.0),
+            max_khz: clocks.get(&cpu).copied(),
+            capacity: small(at(cpu, "cpu_capacity")),
+            highest_perf: small(at(cpu, "acpi_cppc/highest_perf")).map(u64::from),
+            l1d: inner.into_iter().next(),
+            outer,
+            caches_complete: known.complete.contains(cpu),
+        }
+    };
+    let mut list: Vec<CpuFacts> = online.iter().map(facts).collect();
+    let rows: BTreeMap<CpuId, usize> = online.iter().enumerate().map(|(r, c)| (c, r)).collect();
+    for core in &cores {
+        let rows: Vec<usize> = core.iter().filter_map(|c| rows.get(&c).copied()).collect();
+        share(&mut list, &rows, core);
+    }
     Ok(Cpus {
         list,
         online,
         offline,
+        reported,
     })
 }
 
-fn cpu(
-    tree: &Tree<'_>,
-    platform: &Platform,
-    online: &CpuSet,
-    os: CpuId,
-) -> Result<CpuFacts, DetectError> {
-    let at = |file: &str| format!("{BASE}/cpu{}/{file}", os.0);
-    let itself: CpuSet = [os].into_iter().collect();
-    let mut siblings = tree.cpus(&at("topology/core_cpus_list"))?;
-    if siblings.is_none() {
-        siblings = tree.cpus(&at("topology/thread_siblings_list"))?;
-    }
-    let with_itself = |set: CpuSet| {
-        set.intersection(online)
-            .iter()
-            .chain([os])
-            .collect::<CpuSet>()
-    };
-    let midr = tree.text(&at("regs/identification/midr_el1"));
-    let part = midr
-        .as_deref()
-        .and_then(part_of_midr)
-        .or_else(|| platform.parts.get(&os.0).copied());
-    let caches = caches(tree, &at("cache"), part, &with_itself)?;
-    // Without a driver that knows boost clocks there may still be the nominal one.
-    let nominal = || {
-        tree.number(&at("acpi_cppc/nominal_freq"))
-            .map(|mhz| mhz.saturating_mul(1000))
-    };
-    let base = || tree.number(&at("cpufreq/base_frequency"));
-    let max_khz = tree
-        .number(&at("cpufreq/cpuinfo_max_freq"))
-        .or_else(base)
-        .or_else(nominal);
-    let small = |n: u64| u32::try_from(n).ok();
-    Ok(CpuFacts {
-        os,
-        core: siblings.map_or(itself, with_itself),
-        cluster: tree
-            .cpus(&at("topology/cluster_cpus_list"))?
-            .map(with_itself),
-        // Some Arm kernels say -1: no socket information.
-        package: tree
-            .number(&at("topology/physical_package_id"))
-            .unwrap_or(0),
-        part,
-        pmu: None,
-        max_khz: max_khz.filter(|khz| *khz > 0),
-        capacity: tree
-            .number(&at("cpu_capacity"))
-            .and_then(small)
-            .filter(|c| *c > 0),
-        highest_perf: tree
-            .number(&at("acpi_cppc/highest_perf"))
-            .filter(|p| *p > 0),
-        l1d: caches.iter().find(|c| c.level == 1).cloned(),
-        outer: caches.into_iter().filter(|c| c.level >= 2).collect(),
-    })
+fn at(cpu: CpuId, file: &str) -> String {
+    format!("{BASE}/cpu{}/{file}", cpu.0)
 }
 
-fn caches(
-    tree: &Tree<'_>,
-    folder: &str,
-    part: Option<Part>,
-    with_itself: &impl Fn(CpuSet) -> CpuSet,
-) -> Result<Vec<CacheFacts>, DetectError> {
-    let mut caches = Vec::new();
-    for index in tree.numbered(folder, "index") {
-        let at = |file: &str| format!("{folder}/index{index}/{file}");
-        let is_data = tree.text(&at("type")).is_some_and(|t| t != "Instruction");
-        let level = tree
-            .number(&at("level"))
-            .and_then(|l| usize::try_from(l).ok())
-            .unwrap_or(0);
-        let Some(usual) = USUAL_KIB.get(level).filter(|kib| is_data && **kib > 0) else {
-            continue;
-        };
-        let size = tree.text(&at("size"));
-        let malformed = |content| DetectError::Malformed {
-            path: tree.path(&at("size")),
-            content,
-            expected: "size",
-        };
-        let size_kib = size
-            .map(|text| kib(&text).ok_or_else(|| malformed(text)))
-            .transpose()?
-            .unwrap_or(0);
-        caches.push(CacheFacts {
-            level: level as u32,
-            size_kib: if size_kib == 0 {
-                arm::cache_kib(part, level).unwrap_or(*usual)
-            } else {
-                size_kib
-            },
-            ways: tree
-                .number(&at("ways_of_associativity"))
-                .and_then(|w| u32::try_from(w).ok())
-                .unwrap_or(0),
-            cpus: with_itself(tree.cpus(&at("shared_cpu_list"))?.unwrap_or_default()),
-            guessed: size_kib == 0,
-        });
+/// The CPUs that are online.
+fn online(tree: &Tree<'_>) -> Result<CpuSet, DetectError> {
+    let file = format!("{BASE}/online");
+    if let Some(listed) = tree.cpus(&file).filter(|c| !c.is_empty()) {
+        return Ok(listed);
     }
-    caches.sort_by_key(|c| c.level);
-    Ok(caches)
+    let online = files::online(tree.root());
+    let online = online.ok_or_else(|| DetectError::Nothing {
+        root: tree.root().to_owned(),
+    })?;
+    let what = "Missing, so that CPUs are online which have a topology or, without sysfs, which /proc counts";
+    tree.remedy(what, file);
+    Ok(online)
 }
 
-/// `48K`, `2M`.
-fn kib(size: &str) -> Option<u32> {
-    let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &size[digits.len()..] {
-        "K" | "KB" => 1,
-        "M" | "MB" => 1024,
-        "G" | "GB" => 1024 * 1024,
-        _ => return None,
+/// The cores, as sets of siblings.
+fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
+    let listed = |cpu: CpuId| {
+        let list = |name: &str, mask: &str| {
+            let [list, mask] = [name, mask].map(|file| at(cpu, &format!("topology/{file}")));
+            tree.cpus_or_mask(&list, &mask)
+        };
+        let set = list("core_cpus_list", "core_cpus");
+        let set = set.or_else(|| list("thread_siblings_list", "thread_siblings"))?;
+        Some(set.intersection(online).iter().chain([cpu]).collect())
     };
-    digits.parse::<u32>().ok()?.checked_mul(unit)
+    let claims: Claims = online.iter().map(|cpu| (cpu, listed(cpu))).collect();
+    let (mut cores, denied) = agree::sets(&claims);
+    for cpu in denied.iter() {
+        let what = "Siblings contradict each other: two CPUs are of one core where both say so";
+        tree.remedy(what, format!("CPU {}", cpu.0));
+    }
+    let numbers = CpuNumbers::new(online.iter().collect());
+    cores.retain(|core| {
+        let own = numbers.own_set(core);
+        let possible = spacing(&own).is_some() && bounds::SMT.check("smt", own.len() as f64).is_ok();
+        if !possible {
+            let what = "Siblings not evenly spaced or more than any core has: each stands for a core of its own";
+            tree.remedy(what, format!("CPUs {core}"));
+        }
+        possible
+    });
+    let placed: CpuSet = cores.iter().flat_map(CpuSet::iter).collect();
+    let alone = online.iter().filter(|cpu| !placed.contains(*cpu));
+    cores.extend(alone.map(|cpu| CpuSet::from_iter([cpu])));
+    cores.sort_by_key(CpuSet::lowest);
+    cores
+}
+
+/// The socket of each CPU. Some Arm kernels say -1, which is none; a CPU of which nothing is known is where its siblings are, else where the
+/// CPU before it is.
+fn packages(tree: &Tree<'_>, online: &CpuSet, cores: &[CpuSet]) -> BTreeMap<CpuId, u64> {
+    let file = |cpu: CpuId| tree.number(&at(cpu, "topology/physical_package_id"));
+    let mut packages: BTreeMap<CpuId, u64> = online
+        .iter()
+        .filter_map(|cpu| Some((cpu, file(cpu)?)))
+        .collect();
+    for core in cores {
+        if let Some(package) = core.iter().find_map(|cpu| packages.get(&cpu).copied()) {
+            packages.extend(core.iter().map(|cpu| (cpu, package)));
+        }
+    }
+    let mut last = packages.values().next().copied().unwrap_or(0);
+    for cpu in online.iter() {
+        last = *packages.entry(cpu).or_insert(last);
+    }
+    packages
+}
+
+/// Gives the siblings of a core what is known of any of them.
+fn share(list: &mut [CpuFacts], rows: &[usize], core: &CpuSet) {
+    fn first<T>(cpus: &[CpuFacts], fact: impl Fn(&CpuFacts) -> Option<T>) -> Option<T> {
+        cpus.iter().find_map(fact)
+    }
+    let own: Vec<CpuFacts> = rows.iter().map(|row| list[*row].clone()).collect();
+    let max_khz = own.iter().filter_map(|c| c.max_khz).max();
+    let most = own.iter().max_by_key(|c| c.outer.len());
+    let outer = most.map(|c| c.outer.clone()).unwrap_or_default();
+    for row in rows {
+        let cpu = &mut list[*row];
+        cpu.core = core.clone();
+        cpu.cluster = first(&own, |c| c.cluster.clone());
+        cpu.part = first(&own, |c| c.part);
+        cpu.pmu = first(&own, |c| c.pmu);
+        cpu.max_khz = max_khz;
+        cpu.capacity = first(&own, |c| c.capacity);
+        cpu.highest_perf = first(&own, |c| c.highest_perf);
+        cpu.l1d = first(&own, |c| c.l1d.clone());
+        cpu.outer.clone_from(&outer);
+        cpu.caches_complete = own.iter().all(|c| c.caches_complete);
+    }
 }

@@ -57,7 +57,9 @@ fn distinct(platform: &Platform, class: &Class, rivals: &[&Class]) -> String {
         name.to_owned()
     } else if matches!(platform.vendor, Vendor::Amd { .. }) {
         format!("{name}c")
+    } else if let Some(khz) = class.khz {
+        format!("{name}-{}mhz", khz / 1000)
     } else {
-        format!("{name}-{}mhz", khz(class) / 1000)
+        name.to_owned()
     }
 }

@@ -4,6 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use countersteer_model::bounds;
+use countersteer_model::units::CpuId;
+
+use super::clock::{self, Mentioned};
 use super::tree::Tree;
 use crate::procfs::field;
 
@@ -34,10 +38,9 @@ pub(super) struct Platform {
     pub(super) vendor: Vendor,
     /// For people: the processor, or the board where the processor has no name.
     pub(super) title: String,
-    /// Part numbers by CPU as `/proc/cpuinfo` has them.
-    pub(super) parts: BTreeMap<u32, Part>,
-    /// A clock that `/proc/cpuinfo` mentions.
-    pub(super) mhz: Option<f64>,
+    parts: Parts,
+    /// A clock that `/proc/cpuinfo` mentions and that does not change.
+    pub(super) clock: Option<Mentioned>,
     pub(super) virtual_machine: bool,
     pub(super) hz: Option<u32>,
     /// Whether energy-aware scheduling is on; a kernel that cannot do it has the file without content.
@@ -51,8 +54,8 @@ impl Platform {
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
         let family = number("cpu family");
         let model = number("model");
-        let parts = parts(&cpuinfo);
-        let is_arm = !parts.is_empty()
+        let parts = Parts::of(&cpuinfo);
+        let is_arm = parts.are_known()
             || tree
                 .text("sys/devices/system/cpu/cpu0/regs/identification/midr_el1")
                 .is_some();
@@ -66,21 +69,29 @@ impl Platform {
             "sys/firmware/devicetree/base/model",
             "sys/class/dmi/id/product_name",
         ];
+        let others = ["Model Name", "cpu", "uarch", "Hardware", "Processor"];
         let title = field("model name")
             .map(str::to_owned)
-            .or_else(|| board.iter().find_map(|f| tree.text(f)));
+            .or_else(|| board.iter().find_map(|f| tree.text(f)))
+            .or_else(|| Some(others.iter().find_map(|key| field(key))?.to_owned()));
+        let virtual_machine =
+            field("flags").is_some_and(|f| f.split(' ').any(|flag| flag == "hypervisor"));
+        let is_x86 = matches!(vendor, Vendor::Intel { .. } | Vendor::Amd { .. });
         Self {
             vendor,
             title: title.unwrap_or_else(|| "Unknown machine".into()),
             parts,
-            mhz: field("cpu MHz")
-                .and_then(|v| v.parse().ok())
-                .filter(|mhz| *mhz > 1.0),
-            virtual_machine: field("flags")
-                .is_some_and(|f| f.split(' ').any(|flag| flag == "hypervisor")),
+            clock: clock::mentioned(&cpuinfo, is_x86, virtual_machine),
+            virtual_machine,
             hz: kernel_hz(tree),
             energy_aware: tree.proc().setting("sched_energy_aware").as_deref() == Some("1"),
         }
+    }
+
+    /// The part number of a CPU in `/proc/cpuinfo`.
+    pub(super) fn part(&self, cpu: CpuId) -> Option<Part> {
+        let own = self.parts.by_cpu.get(&cpu.0).copied();
+        own.or(self.parts.of_all)
     }
 
     pub(super) fn is_x86(&self) -> bool {
@@ -92,27 +103,37 @@ fn hex(value: &str) -> Option<u32> {
     u32::from_str_radix(value.trim_start_matches("0x"), 16).ok()
 }
 
-/// `/proc/cpuinfo` has a block per CPU, each starting with its number.
-fn parts(cpuinfo: &str) -> BTreeMap<u32, Part> {
-    let mut cpu = 0;
-    let mut implementer = 0;
-    let mut parts = BTreeMap::new();
-    for line in cpuinfo.lines() {
-        if let Some(number) = field(line, "processor").and_then(|v| v.parse().ok()) {
-            cpu = number;
-        } else if let Some(code) = field(line, "CPU implementer").and_then(hex) {
-            implementer = code;
-        } else if let Some(number) = field(line, "CPU part").and_then(hex) {
-            parts.insert(
-                cpu,
-                Part {
-                    implementer,
-                    number,
-                },
-            );
+/// Part numbers as `/proc/cpuinfo` has them: a block for each CPU, which begins with its number. Kernels before 3.10 give the part once, in a
+/// block of its own, for all CPUs.
+#[derive(Default)]
+struct Parts {
+    by_cpu: BTreeMap<u32, Part>,
+    of_all: Option<Part>,
+}
+
+impl Parts {
+    fn of(cpuinfo: &str) -> Self {
+        let mut parts = Self::default();
+        for block in cpuinfo.split("\n\n") {
+            let code = |key: &str| field(block, key).and_then(hex);
+            let Some(number) = code("CPU part") else {
+                continue;
+            };
+            let part = Part {
+                implementer: code("CPU implementer").unwrap_or(0),
+                number,
+            };
+            match field(block, "processor").and_then(|cpu| cpu.parse().ok()) {
+                Some(cpu) => drop(parts.by_cpu.insert(cpu, part)),
+                None => parts.of_all = Some(part),
+            }
         }
+        parts
     }
-    parts
+
+    fn are_known(&self) -> bool {
+        self.of_all.is_some() || !self.by_cpu.is_empty()
+    }
 }
 
 /// The part of a MIDR register as sysfs prints it: `0x00000000410fd871`.
@@ -130,4 +151,5 @@ fn kernel_hz(tree: &Tree<'_>) -> Option<u32> {
     config
         .lines()
         .find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
+        .filter(|hz| bounds::HZ.check("hz", f64::from(*hz)).is_ok())
 }

@@ -1,27 +1,63 @@
 //! Files under a root directory, read the way sysfs wants.
 //!
-//! Input: paths relative to the root. Output: trimmed text, numbers, CPU lists; `None` where the kernel offers no such file.
+//! Input: paths relative to the root. Output: trimmed text, numbers, sets of CPUs; `None` where the kernel offers no such file or the
+//! file makes no sense, which is kept as a remedy.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use countersteer_model::cpuset::CpuSet;
 
-use super::DetectError;
 use crate::files;
 use crate::procfs::Procfs;
+
+/// So many files or CPUs are named in a remedy.
+const NAMED: usize = 3;
 
 /// A directory that stands for `/`.
 pub(super) struct Tree<'a> {
     root: &'a Path,
+    /// What was done about, and the files or CPUs that it concerns.
+    remedies: RefCell<Vec<(String, Vec<String>)>>,
 }
 
 impl<'a> Tree<'a> {
     pub(super) fn new(root: &'a Path) -> Self {
-        Self { root }
+        Self {
+            root,
+            remedies: RefCell::default(),
+        }
     }
 
     pub(super) fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.root
+    }
+
+    /// Keeps what was assumed in place of files that are missing or contradict each other, and where.
+    pub(super) fn remedy(&self, what: impl Into<String>, subject: impl Into<String>) {
+        let (what, subject) = (what.into(), subject.into());
+        let mut remedies = self.remedies.borrow_mut();
+        match remedies.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, subjects)) => subjects.push(subject),
+            None => remedies.push((what, vec![subject])),
+        }
+    }
+
+    /// The remedies as sentences.
+    pub(super) fn remedies(&self) -> Vec<String> {
+        let sentence = |(what, subjects): &(String, Vec<String>)| {
+            let named = subjects.len().min(NAMED);
+            let more = match subjects.len() - named {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            format!("{what}: {}{more}.", subjects[..named].join(", "))
+        };
+        self.remedies.borrow().iter().map(sentence).collect()
     }
 
     /// The trimmed text of a file. Some sysfs files exist and refuse to be read: those count as absent, and so do empty ones.
@@ -34,26 +70,17 @@ impl<'a> Tree<'a> {
     }
 
     /// A CPU list, `None` if there is no such file.
-    pub(super) fn cpus(&self, file: &str) -> Result<Option<CpuSet>, DetectError> {
-        files::cpus(&self.path(file)).map_err(|content| DetectError::Malformed {
-            path: self.path(file),
-            content,
-            expected: "CPU list",
+    pub(super) fn cpus(&self, file: &str) -> Option<CpuSet> {
+        files::cpus(&self.path(file)).unwrap_or_else(|_| {
+            self.remedy("Left out, for they hold no CPU list", file);
+            None
         })
     }
 
-    /// A CPU list that every kernel has.
-    pub(super) fn required_cpus(&self, file: &str) -> Result<CpuSet, DetectError> {
-        let path = self.path(file);
-        if let Err(source) = std::fs::metadata(&path) {
-            return Err(DetectError::Unreadable { path, source });
-        }
-        let empty = DetectError::Malformed {
-            path,
-            content: String::new(),
-            expected: "CPU list",
-        };
-        self.cpus(file)?.filter(|c| !c.is_empty()).ok_or(empty)
+    /// A CPU list, else the bit mask that older kernels have alone.
+    pub(super) fn cpus_or_mask(&self, list: &str, mask: &str) -> Option<CpuSet> {
+        let of_mask = || files::mask(&self.text(mask)?);
+        self.cpus(list).or_else(of_mask).filter(|c| !c.is_empty())
     }
 
     /// Entries of `folder` named `prefix` and a number, by number.

@@ -57,18 +57,19 @@ pub(super) fn hybrid_kind(family: u32, model: u32, cpu: &CpuFacts) -> Option<Hyb
     }
     let is_hybrid = family == 6 && HYBRIDS.iter().any(|(models, _)| models.contains(&model));
     let l1d = cpu.l1d.as_ref().filter(|_| is_hybrid)?;
-    Some(if l1d.size_kib >= BIG_CORE_L1D_KIB {
+    Some(if l1d.known_kib()? >= BIG_CORE_L1D_KIB {
         HybridPmu::Core
     } else {
         HybridPmu::Atom
     })
 }
 
-pub(super) fn intel(family: u32, model: u32, cpu: &CpuFacts) -> &'static Uarch {
+/// An Intel core; of a hybrid whose kind is unknown, the big one.
+pub(super) fn intel(family: u32, model: u32, kind: Option<HybridPmu>) -> &'static Uarch {
     if family != 6 {
         return &GENERIC;
     }
-    let kind = hybrid_kind(family, model, cpu).unwrap_or(HybridPmu::Core) as usize;
+    let kind = kind.unwrap_or(HybridPmu::Core) as usize;
     let hybrid = HYBRIDS
         .iter()
         .find(|(models, _)| models.contains(&model))

@@ -1,0 +1,145 @@
+//! What CPUs say of each other, made consistent.
+//!
+//! Input: for each CPU the set that it counts itself to (its core, those that share its cache), where it says anything. Output: sets
+//! that are apart from each other. Two CPUs belong together where both say so; one that says nothing is where most of a set count it.
+
+use std::collections::BTreeMap;
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
+
+/// What each CPU says; nothing where its file is missing.
+pub(super) type Claims = BTreeMap<CpuId, Option<CpuSet>>;
+
+/// CPUs joined step by step.
+struct Joined {
+    parents: Vec<usize>,
+}
+
+impl Joined {
+    fn new(cpus: impl Iterator<Item = CpuId>) -> Self {
+        let most = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
+        Self {
+            parents: (0..most).collect(),
+        }
+    }
+
+    fn root(&mut self, cpu: usize) -> usize {
+        let mut at = cpu;
+        while self.parents[at] != at {
+            self.parents[at] = self.parents[self.parents[at]];
+            at = self.parents[at];
+        }
+        at
+    }
+
+    fn join(&mut self, a: CpuId, b: CpuId) {
+        let (a, b) = (self.root(a.index()), self.root(b.index()));
+        self.parents[a.max(b)] = a.min(b);
+    }
+
+    /// The sets among these CPUs, by lowest CPU.
+    fn sets(mut self, among: impl Iterator<Item = CpuId>) -> Vec<CpuSet> {
+        let mut sets: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        for cpu in among {
+            sets.entry(self.root(cpu.index())).or_default().insert(cpu);
+        }
+        sets.into_values().collect()
+    }
+}
+
+/// The sets that the CPUs agree on, and the CPUs that say something else.
+pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
+    let known = || {
+        claims
+            .iter()
+            .filter_map(|(cpu, set)| Some((*cpu, set.as_ref()?)))
+    };
+    let mut joined = Joined::new(claims.keys().copied());
+    for (cpu, claimed) in known() {
+        for other in claimed.iter() {
+            let answer = claims.get(&other).and_then(Option::as_ref);
+            if answer.is_some_and(|set| set.contains(cpu)) {
+                joined.join(cpu, other);
+            }
+        }
+    }
+    let mut sets = joined.sets(known().map(|(cpu, _)| cpu));
+    let silent = claims.iter().filter(|(_, claimed)| claimed.is_none());
+    for (cpu, _) in silent {
+        let counts = |member: &CpuId| {
+            let claimed = claims.get(member).and_then(Option::as_ref);
+            claimed.is_some_and(|set| set.contains(*cpu))
+        };
+        let most = |set: &&mut CpuSet| 2 * set.iter().filter(counts).count() >= set.len();
+        if let Some(set) = sets.iter_mut().find(most) {
+            set.insert(*cpu);
+        }
+    }
+    let all: CpuSet = claims.keys().copied().collect();
+    let kept: BTreeMap<CpuId, &CpuSet> = sets
+        .iter()
+        .flat_map(|set| set.iter().map(move |cpu| (cpu, set)))
+        .collect();
+    let denied = known().filter(|(cpu, claimed)| claimed.intersection(&all) != *kept[cpu]);
+    let denied = denied.map(|(cpu, _)| cpu).collect();
+    (sets, denied)
+}
+
+/// The sets united where they overlap or where a block is partly inside: no block is cut then.
+pub(super) fn united(sets: &[CpuSet], blocks: &[CpuSet]) -> Vec<CpuSet> {
+    let mut joined = Joined::new(sets.iter().chain(blocks).flat_map(CpuSet::iter));
+    let mut among: CpuSet = sets.iter().flat_map(CpuSet::iter).collect();
+    let touched: Vec<&CpuSet> = blocks.iter().filter(|b| b.intersects(&among)).collect();
+    for set in sets.iter().chain(touched) {
+        let first = set.lowest().unwrap_or_default();
+        for cpu in set.iter() {
+            joined.join(first, cpu);
+            among.insert(cpu);
+        }
+    }
+    joined.sets(among.iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// Claims of CPUs 0, 1, 2, ...; `-` says nothing.
+    fn agreed(claims: &[&str]) -> (String, String) {
+        let claims = claims
+            .iter()
+            .map(|list| (*list != "-").then(|| set(list)))
+            .enumerate()
+            .map(|(cpu, claimed)| (CpuId::from_index(cpu), claimed))
+            .collect();
+        let (sets, denied) = sets(&claims);
+        let texts: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        (texts.join(" "), denied.to_string())
+    }
+
+    #[test]
+    fn cpus_belong_together_where_both_say_so() {
+        let of = |sets: &str, denied: &str| (sets.to_owned(), denied.to_owned());
+        assert_eq!(agreed(&["0-1", "0-1", "2", "3"]), of("0-1 2 3", ""));
+        assert_eq!(agreed(&["0-1", "-", "2-3", "2-3"]), of("0-1 2-3", ""));
+        assert_eq!(agreed(&["0-2", "0-1", "2-3", "2-3"]), of("0-1 2-3", "0"));
+        assert_eq!(agreed(&["0-3", "0-1,3", "2", "-"]), of("0-1,3 2", "0"));
+        assert_eq!(agreed(&["-", "-"]), of("", ""));
+    }
+
+    #[test]
+    fn sets_unite_where_they_overlap_or_cut_a_block() {
+        let apart = [set("0-1"), set("2-3")];
+        assert_eq!(united(&apart, &[set("0-1")]), apart);
+        assert_eq!(united(&apart, &[set("1-2"), set("6-7")]), [set("0-3")]);
+        assert_eq!(
+            united(&[set("0-1"), set("0-1"), set("5")], &[]),
+            [set("0-1"), set("5")]
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Caches as each CPU has them.
+//!
+//! Input: the tree, and then the core types. Output: the data and unified caches of each CPU, with sets of CPUs on which they agree; what
+//! the kernel does not know is taken from CPUs of the same type, else assumed.
+
+use std::collections::BTreeMap;
+
+use countersteer_model::bounds;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
+
+use super::agree::{self, Claims};
+use super::arm;
+use super::classify::Class;
+use super::cpus::CpuFacts;
+use super::platform::Part;
+use super::tree::Tree;
+
+/// A data or unified cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CacheFacts {
+    pub(super) level: u32,
+    pub(super) size_kib: u32,
+    /// 0 where the kernel does not know.
+    pub(super) ways: u32,
+    pub(super) cpus: CpuSet,
+    /// The kernel does not know its size, or not even that it is there: usual where a device tree describes it.
+    pub(super) guessed: bool,
+}
+
+impl CacheFacts {
+    /// The size, where the kernel knows it.
+    pub(super) fn known_kib(&self) -> Option<u32> {
+        (!self.guessed).then_some(self.size_kib)
+    }
+}
+
+/// Usual sizes by level, where the kernel does not know one.
+pub(super) const USUAL_KIB: [u32; 5] = [0, 32, 512, 4096, 8192];
+const LEVELS: u32 = USUAL_KIB.len() as u32 - 1;
+
+/// A cache folder's entry, as far as its files are there.
+#[derive(Clone)]
+pub(super) struct Entry {
+    index: u32,
+    level: Option<u32>,
+    kind: Option<String>,
+    size_kib: Option<u32>,
+    ways: Option<u32>,
+    cpus: Option<CpuSet>,
+}
+
+/// The entries of a CPU's cache folder.
+pub(super) fn entries(tree: &Tree<'_>, folder: &str) -> Vec<Entry> {
+    let entry = |index: u32| {
+        let at = |file: &str| format!("{folder}/index{index}/{file}");
+        let small = |file: &str| {
+            tree.number(&at(file))
+                .and_then(|n| u32::try_from(n).ok())
+                .filter(|n| *n > 0)
+        };
+        let possible = |kib: &u32| bounds::CACHE_SIZE.check("size", f64::from(*kib)).is_ok();
+        let size = tree.text(&at("size")).and_then(|text| kib(&text));
+        Entry {
+            index,
+            level: small("level").filter(|level| *level <= LEVELS),
+            kind: tree.text(&at("type")),
+            size_kib: size.filter(possible),
+            ways: small("ways_of_associativity").filter(|ways| *ways <= bounds::WAYS.most as u32),
+            cpus: tree.cpus_or_mask(&at("shared_cpu_list"), &at("shared_cpu_map")),
+        }
+    };
+    let indices = tree.numbered(folder, "index");
+    indices.into_iter().map(entry).collect()
+}
+
+/// `48K`, `2M`.
+fn kib(size: &str) -> Option<u32> {
+    let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &size[digits.len()..] {
+        "K" | "KB" => 1,
+        "M" | "MB" => 1024,
+        "G" | "GB" => 1024 * 1024,
+        _ => return None,
+    };
+    digits.parse::<u32>().ok()?.checked_mul(unit)
+}
+
+/// Caches by CPU and level, level 1 first, and the CPUs whose folders list all of theirs.
+pub(super) struct Known {
+    pub(super) by_cpu: BTreeMap<CpuId, Vec<CacheFacts>>,
+    pub(super) complete: CpuSet,
+}
+
+/// A CPU's cache folder, and where the CPU is.
+pub(super) struct Folder {
+    pub(super) entries: Vec<Entry>,
+    pub(super) part: Option<Part>,
+    pub(super) package: u64,
+}
+
+/// The caches that CPUs agree on, given the cores, which no cache cuts.
+pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[CpuSet]) -> Known {
+    let mut shapes: BTreeMap<u32, (u32, String)> = BTreeMap::new();
+    for entry in cpus.values().flat_map(|folder| &folder.entries) {
+        if let (Some(level), Some(kind)) = (entry.level, &entry.kind) {
+            shapes
+                .entry(entry.index)
+                .or_insert_with(|| (level, kind.clone()));
+        }
+    }
+    let data = |entry: &&Entry| {
+        let kind = entry.kind.as_deref();
+        kind.or(shapes.get(&entry.index).map(|s| s.1.as_str())) != Some("Instruction")
+    };
+    let level_of = |entry: &Entry| entry.level.or(shapes.get(&entry.index).map(|s| s.0));
+    let whole = |entries: &[Entry]| {
+        let numbered = entries
+            .iter()
+            .enumerate()
+            .all(|(nth, e)| e.index as usize == nth && level_of(e).is_some());
+        numbered && !entries.is_empty()
+    };
+    let mut known = Known {
+        by_cpu: BTreeMap::new(),
+        complete: cpus
+            .iter()
+            .filter(|(_, folder)| whole(&folder.entries))
+            .map(|(cpu, _)| *cpu)
+            .collect(),
+    };
+    let mut inner = cores.to_vec();
+    for level in 1..=LEVELS {
+        let at_level: BTreeMap<CpuId, &Entry> = cpus
+            .iter()
+            .filter_map(|(cpu, folder)| {
+                let of_level = folder.entries.iter().filter(data);
+                let mut of_level = of_level.filter(|e| level_of(e) == Some(level));
+                Some((*cpu, of_level.next()?))
+            })
+            .collect();
+        let mut sets = shared(tree, level, cpus.keys(), &at_level, &inner);
+        let placed: CpuSet = sets.iter().flat_map(CpuSet::iter).collect();
+        let rest = at_level.keys().filter(|cpu| !placed.contains(**cpu));
+        let rest: CpuSet = rest.copied().collect();
+        sets.extend(usual_sharing(level, &rest, cpus, cores));
+        for set in &sets {
+            let entries: Vec<&Entry> = set
+                .iter()
+                .filter_map(|c| at_level.get(&c).copied())
+                .collect();
+            let part = set.lowest().and_then(|cpu| cpus.get(&cpu)?.part);
+            let cache = cache(level, set, &entries, part);
+            for cpu in set.iter() {
+                known.by_cpu.entry(cpu).or_default().push(cache.clone());
+            }
+        }
+        inner.extend(sets);
+    }
+    known
+}
+
+/// The sets of CPUs that share the caches of a level; none cuts a core or an inner cache.
+fn shared<'a>(
+    tree: &Tree<'_>,
+    level: u32,
+    cpus: impl Iterator<Item = &'a CpuId>,
+    at_level: &BTreeMap<CpuId, &Entry>,
+    inner: &[CpuSet],
+) -> Vec<CpuSet> {
+    let claims: Claims = cpus
+        .map(|cpu| (*cpu, at_level.get(cpu).and_then(|e| e.cpus.clone())))
+        .collect();
+    let online: CpuSet = claims.keys().copied().collect();
+    let (sets, denied) = agree::sets(&claims);
+    let united = agree::united(&sets, inner);
+    let cut = united.iter().filter(|set| !sets.contains(set));
+    for set in denied
+        .iter()
+        .map(|c| c.to_string())
+        .chain(cut.map(ToString::to_string))
+    {
+        let what =
+            format!("Level-{level} caches contradict each other, and are as most CPUs have them");
+        tree.remedy(what, format!("CPUs {set}"));
+    }
+    united.iter().map(|set| set.intersection(&online)).collect()
+}
+
+/// The sets of CPUs that share caches of which no file says so: the inner ones belong to a core, the others to a socket.
+fn usual_sharing(
+    level: u32,
+    rest: &CpuSet,
+    cpus: &BTreeMap<CpuId, Folder>,
+    cores: &[CpuSet],
+) -> Vec<CpuSet> {
+    if level <= 2 {
+        let of_core = cores.iter().map(|core| core.intersection(rest));
+        return of_core.filter(|set| !set.is_empty()).collect();
+    }
+    let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
+    for cpu in rest.iter() {
+        let package = cpus.get(&cpu).map_or(0, |folder| folder.package);
+        sockets.entry(package).or_default().insert(cpu);
+    }
+    sockets.into_values().collect()
+}
+
+fn cache(level: u32, cpus: &CpuSet, entries: &[&Entry], part: Option<Part>) -> CacheFacts {
+    let size = most_common(entries.iter().filter_map(|e| e.size_kib));
+    let usual = || {
+        let built = arm::cache_kib(part, level as usize);
+        built.unwrap_or(USUAL_KIB[level as usize])
+    };
+    CacheFacts {
+        level,
+        size_kib: size.unwrap_or_else(usual),
+        ways: most_common(entries.iter().filter_map(|e| e.ways)).unwrap_or(0),
+        cpus: cpus.clone(),
+        guessed: size.is_none(),
+    }
+}
+
+/// The most common of some figures; the smallest of several as common.
+pub(super) fn most_common(figures: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    figures.for_each(|figure| *counts.entry(figure).or_default() += 1);
+    let common = counts.into_iter().rev().max_by_key(|(_, count)| *count);
+    common.map(|(figure, _)| figure)
+}
+
+/// Fills in the caches that CPUs lack and others of their type have, or where the kernel knows of none.
+pub(super) fn complete(tree: &Tree<'_>, cpus: &mut [CpuFacts], classes: &[Class]) {
+    for class in classes {
+        for level in 2..=LEVELS {
+            as_others_of_the_type(tree, cpus, class, level);
+        }
+    }
+    let blank = |cpu: &CpuFacts| cpu.outer.is_empty();
+    let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
+    for cpu in cpus.iter_mut().filter(|c| blank(c)) {
+        // Old Arm kernels know clusters but no caches; a cluster shares its L2.
+        let cluster = cpu.cluster.clone().filter(|c| !c.is_subset(&cpu.core));
+        match cluster {
+            Some(cluster) => cpu.outer.push(assumed(2, 2 * USUAL_KIB[2], cluster)),
+            None => sockets.entry(cpu.package).or_default().insert(cpu.os),
+        }
+    }
+    for shared in sockets.into_values() {
+        let what = "No file has caches outside the cores: one last-level cache is assumed";
+        tree.remedy(what, format!("CPUs {shared}"));
+        for cpu in cpus.iter_mut().filter(|c| shared.contains(c.os)) {
+            let own = assumed(2, USUAL_KIB[2], cpu.core.clone());
+            cpu.outer = vec![own, assumed(3, USUAL_KIB[3], shared.clone())];
+        }
+    }
+}
+
+const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
+    CacheFacts {
+        level,
+        size_kib,
+        ways: 0,
+        cpus,
+        guessed: true,
+    }
+}
+
+/// Gives CPUs without a cache of a level those that others of their type have: as large, and shared by as many.
+fn as_others_of_the_type(tree: &Tree<'_>, cpus: &mut [CpuFacts], class: &Class, level: u32) {
+    let rows = class.rows.iter().copied();
+    let lacks = |row: &usize| cpus[*row].at_level(level).is_none();
+    let (without, with): (Vec<usize>, Vec<usize>) = rows.partition(lacks);
+    let model = with.first().and_then(|row| cpus[*row].at_level(level));
+    let Some(model) = model.cloned().filter(|_| !without.is_empty()) else {
+        return;
+    };
+    let named: CpuSet = without.iter().map(|row| cpus[*row].os).collect();
+    let what = format!(
+        "No file has level-{level} caches of some CPUs, as others of their type have them: assumed"
+    );
+    tree.remedy(what, format!("CPUs {named}"));
+    let mut open: BTreeMap<u64, CpuSet> = BTreeMap::new();
+    let mut done: CpuSet = CpuSet::default();
+    let mut sets = Vec::new();
+    for row in without {
+        if done.contains(cpus[row].os) {
+            continue;
+        }
+        let set = open.entry(cpus[row].package).or_default();
+        for cpu in cpus[row].core.iter() {
+            set.insert(cpu);
+            done.insert(cpu);
+        }
+        if set.len() >= model.cpus.len() {
+            sets.push(std::mem::take(set));
+        }
+    }
+    sets.extend(open.into_values().filter(|set| !set.is_empty()));
+    for set in sets {
+        for cpu in cpus.iter_mut().filter(|cpu| set.contains(cpu.os)) {
+            let cache = assumed(level, model.size_kib, set.clone());
+            cpu.outer.push(CacheFacts {
+                ways: model.ways,
+                ..cache
+            });
+            cpu.outer.sort_by_key(|c| c.level);
+        }
+    }
+}
