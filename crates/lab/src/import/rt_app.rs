@@ -1,7 +1,11 @@
 //! Task files of rt-app, and of its workgen (comments, repeated keys).
 //!
-//! A task's phases are gone through once: `run` and `runtime` are CPU time, `sleep` and `timer` end a burst. A workload's program has
-//! one length of bursts and one of sleeps, so a task's are means over its phases. Locks, signals and forks are not kept.
+//! A task's phases are gone through once: `run` and `runtime` are CPU time, `sleep` and `timer` end a burst, `suspend` lasts until another
+//! task resumes it. A workload's program has one length of bursts and one of sleeps, so a task's are means over its phases. Locks, signals
+//! and forks are not kept; each field that is not is listed.
+
+mod dialect;
+mod rates;
 
 use std::collections::BTreeSet;
 
@@ -10,41 +14,32 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 
 use super::{Task, Tasks};
+use rates::Pass;
 
 const US: f64 = 1e-6;
 /// How long tasks run that have no end of their own.
 const ENDLESS_S: f64 = 10.0;
-/// What a task may have that is no event.
-const PROPERTIES: [&str; 20] = [
-    "instance",
-    "loop",
-    "delay",
-    "phases",
-    "policy",
-    "priority",
-    "cpus",
-    "util_min",
-    "util_max",
-    "taskgroup",
-    "dl-runtime",
-    "dl-period",
-    "dl-deadline",
-    "membind_nodes",
-    "nodes_membind",
-    "deadline",
-    "period",
-    "yield",
-    "mem_buffer_size",
-    "cumulative_slack",
+/// What a task has that is no event and is kept.
+const OF_TASKS: [&str; 7] = [
+    "instance", "loop", "delay", "phases", "policy", "priority", "cpus",
 ];
+/// What a phase has that is no event and is kept.
+const OF_PHASES: [&str; 1] = ["loop"];
 
 pub fn detects(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok_and(|text| text.contains("\"tasks\"") && text.contains('{'))
+    let is_object = |text: &str| {
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        text.starts_with(['{', '/'])
+    };
+    let keys = ["tasks", "global", "resources"];
+    std::str::from_utf8(bytes)
+        .is_ok_and(|text| is_object(text) && keys.iter().any(|key| text.contains(key)))
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let text = std::str::from_utf8(&bytes)
         .map_err(|e| TextError::value(path, format!("this is no text: {e}")))?;
+    let text = &*dialect::completed(text);
     let file = File { path, text };
     let parsed = jsonc_parser::parse_to_ast(text, &Default::default(), &Default::default());
     let parsed = parsed
@@ -52,9 +47,14 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let Some(Value::Object(root)) = parsed.value else {
         return Err(TextError::value(path, "there is no object `{...}`"));
     };
-    let tasks = file
-        .object(&root, "tasks")?
-        .ok_or_else(|| TextError::value(path, "there is no `tasks`"))?;
+    let tasks = file.object(&root, "tasks")?.ok_or_else(|| {
+        let keys: Vec<&str> = root.properties.iter().map(|p| p.name.as_str()).collect();
+        let why = format!(
+            "there is no `tasks`, only `{}`: a fragment of a task file, to be joined with others by rt-app's merge.py",
+            keys.join("`, `")
+        );
+        TextError::value(path, why)
+    })?;
     let global = file.object(&root, "global")?;
     let duration_s = global
         .and_then(|g| number(g, "duration"))
@@ -65,10 +65,22 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
         not_kept: BTreeSet::new(),
         warnings: Vec::new(),
     };
-    let mut read = Vec::new();
-    for task in &tasks.properties {
-        read.extend(reader.task(task)?);
+    for prop in &root.properties {
+        reader.account("", prop.name.as_str(), &["tasks", "global"]);
     }
+    for prop in global.iter().flat_map(|g| &g.properties) {
+        reader.account("global.", prop.name.as_str(), &["duration"]);
+    }
+    let mut known = Vec::new();
+    for task in &tasks.properties {
+        known.push(reader.task(task)?);
+    }
+    let passes: Vec<Pass> = known.iter().map(|task| task.pass.clone()).collect();
+    let rates = rates::rates(&passes);
+    let read = known.into_iter().zip(rates);
+    let read: Vec<Task> = read
+        .filter_map(|(task, passes_per_s)| reader.paced(task, passes_per_s))
+        .collect();
     if !reader.not_kept.is_empty() {
         let events: Vec<_> = reader.not_kept.into_iter().collect();
         reader
@@ -127,20 +139,15 @@ fn number(object: &Object<'_>, name: &str) -> Option<f64> {
     number_of(&prop.value)
 }
 
-/// CPU time and sleeps of one pass.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pass {
-    run_s: f64,
-    sleeps: f64,
-    slept_s: f64,
-}
-
-impl Pass {
-    fn add(&mut self, other: Self, times: f64) {
-        self.run_s += other.run_s * times;
-        self.sleeps += other.sleeps * times;
-        self.slept_s += other.slept_s * times;
-    }
+/// A task before it is known how often it is resumed.
+struct Known {
+    name: String,
+    loops: Option<f64>,
+    copies: u32,
+    start_s: f64,
+    nice: i8,
+    cpus: Option<String>,
+    pass: Pass,
 }
 
 struct Reader<'a> {
@@ -151,8 +158,14 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A task; none where it is to have no thread.
-    fn task(&mut self, prop: &ObjectProp<'_>) -> Result<Option<Task>, TextError> {
+    /// Lists a field that is not kept.
+    fn account(&mut self, of: &str, name: &str, kept: &[&str]) {
+        if !kept.contains(&name) {
+            self.not_kept.insert(format!("`{of}{name}`"));
+        }
+    }
+
+    fn task(&mut self, prop: &ObjectProp<'_>) -> Result<Known, TextError> {
         let name = prop.name.as_str();
         let Some(object) = prop.value.as_object() else {
             return Err(self.file.error(prop, format!("task `{name}` is no object")));
@@ -163,47 +176,86 @@ impl Reader<'_> {
                 .file
                 .error(prop, format!("task `{name}` has {copies} instances")));
         }
-        let pass = self.passes(object)?;
+        if let Some(exec) = object.properties.iter().find(|p| p.name.as_str() == "exec") {
+            let why = format!(
+                "task `{name}` has the old form of `exec` and `period`, which rt-app reads no longer: write `run` and `timer`"
+            );
+            return Err(self.file.error(exec, why));
+        }
         let delay = object
             .properties
             .iter()
             .find(|p| p.name.as_str() == "delay");
-        let start_s = delay.map_or(Ok(0.0), |d| self.file.us(d, Some(&d.value)))?;
-        let times = self.times(name, object, pass, start_s);
-        let task = Task {
+        Ok(Known {
             name: name.to_owned(),
+            loops: number(object, "loop").filter(|l| *l > 0.0),
+            copies: copies as u32,
+            start_s: delay.map_or(Ok(0.0), |d| self.file.us(d, Some(&d.value)))?,
+            nice: self.nice(object),
+            cpus: cpus(object),
+            pass: self.passes(name, object)?,
+        })
+    }
+
+    /// The task as often as it is resumed; none where it is to have no thread.
+    fn paced(&mut self, task: Known, passes_per_s: f64) -> Option<Task> {
+        let is_resumed = passes_per_s > 0.0;
+        let pass = if is_resumed {
+            task.pass.paced(passes_per_s)
+        } else {
+            task.pass.clone()
+        };
+        let times = if is_resumed {
+            self.times(&task, pass.length_s())
+        } else {
+            let name = &task.name;
+            self.warnings.push(format!(
+                "task `{name}` waits to be resumed, and no other task resumes it: one pass is kept"
+            ));
+            1.0
+        };
+        (task.copies > 0).then_some(Task {
+            name: task.name,
             cpu_s: pass.run_s * times,
             // The last sleep of a run ends it and does not count.
             sleeps: (pass.sleeps * times - 1.0).max(0.0),
             sleep_s: pass.slept_s / pass.sleeps.max(1.0),
-            start_s,
-            copies: copies as u32,
-            nice: self.nice(object),
-            cpus: cpus(object),
-        };
-        Ok((task.copies > 0).then_some(task))
+            start_s: task.start_s,
+            copies: task.copies,
+            nice: task.nice,
+            cpus: task.cpus,
+        })
     }
 
     /// All phases of a task, each as often as it loops.
-    fn passes(&mut self, task: &Object<'_>) -> Result<Pass, TextError> {
+    fn passes(&mut self, name: &str, task: &Object<'_>) -> Result<Pass, TextError> {
         let Some(phases) = self.file.object(task, "phases")? else {
-            return self.events(task);
+            return self.events(name, task, &OF_TASKS);
         };
+        for prop in &task.properties {
+            self.account("", prop.name.as_str(), &OF_TASKS);
+        }
         let mut pass = Pass::default();
         for phase in &phases.properties {
-            let name = phase.name.as_str();
+            let label = phase.name.as_str();
             let Some(object) = phase.value.as_object() else {
                 return Err(self
                     .file
-                    .error(phase, format!("phase `{name}` is no object")));
+                    .error(phase, format!("phase `{label}` is no object")));
             };
             let loops = number(object, "loop").unwrap_or(1.0).max(1.0);
-            pass.add(self.events(object)?, loops);
+            pass.add(&self.events(name, object, &OF_PHASES)?, loops);
         }
         Ok(pass)
     }
 
-    fn events(&mut self, object: &Object<'_>) -> Result<Pass, TextError> {
+    /// The events of a task or a phase, which has other fields as well.
+    fn events(
+        &mut self,
+        task: &str,
+        object: &Object<'_>,
+        fields: &[&str],
+    ) -> Result<Pass, TextError> {
         let mut pass = Pass::default();
         let mut since_timer_s = 0.0;
         for prop in &object.properties {
@@ -225,32 +277,50 @@ impl Reader<'_> {
                     since_timer_s += slept_s;
                 }
                 "timer" => {
-                    let timer = prop.value.as_object();
-                    let period = timer
-                        .and_then(|t| t.properties.iter().find(|p| p.name.as_str() == "period"));
-                    let period_s = self.file.us(prop, period.map(|p| &p.value))?;
+                    let period_s = self.timer(prop)?;
                     pass.sleeps += 1.0;
                     pass.slept_s += (period_s - since_timer_s).max(0.0);
                     since_timer_s = 0.0;
                 }
-                _ if PROPERTIES.contains(&name) => {}
-                _ => {
-                    self.not_kept.insert(format!("`{event}`"));
+                // Without a name it is that of the task.
+                "suspend" | "resume" => {
+                    let named = prop.value.as_string_lit().map(|s| s.value.to_string());
+                    let named = named.unwrap_or_else(|| task.to_owned());
+                    let of = if event == "suspend" {
+                        &mut pass.waits
+                    } else {
+                        &mut pass.resumes
+                    };
+                    *of.entry(named).or_default() += 1.0;
                 }
+                _ if fields.contains(&name) => {}
+                _ => drop(self.not_kept.insert(format!("`{event}`"))),
             }
         }
         Ok(pass)
     }
 
+    /// The period of a timer, in seconds.
+    fn timer(&mut self, prop: &ObjectProp<'_>) -> Result<f64, TextError> {
+        let fields = prop.value.as_object();
+        let fields = || fields.iter().flat_map(|timer| &timer.properties);
+        for field in fields() {
+            self.account("timer.", field.name.as_str(), &["period"]);
+        }
+        let period = fields().find(|p| p.name.as_str() == "period");
+        self.file.us(prop, period.map(|p| &p.value))
+    }
+
     /// How often a task goes through its phases: as it says, and not beyond the end of the whole.
-    fn times(&mut self, name: &str, object: &Object<'_>, pass: Pass, start_s: f64) -> f64 {
-        let loops = number(object, "loop").filter(|l| *l > 0.0);
-        let length_s = (pass.run_s + pass.slept_s).max(US);
-        let until = self.duration_s.map(|d| ((d - start_s) / length_s).max(0.0));
-        match (loops, until) {
+    fn times(&mut self, task: &Known, length_s: f64) -> f64 {
+        let until = self
+            .duration_s
+            .map(|d| ((d - task.start_s) / length_s).max(0.0));
+        match (task.loops, until) {
             (Some(loops), Some(until)) => loops.min(until),
             (Some(times), None) | (None, Some(times)) => times,
             (None, None) => {
+                let name = &task.name;
                 self.warnings.push(format!(
                     "task `{name}` has no end: its first {ENDLESS_S} s are kept"
                 ));

@@ -242,10 +242,47 @@ fn phases_of_rt_app_are_gone_through() {
     near(frame.sleep_s, 0.042 / 4.0);
     near(batch.cpu_s, 4.0 * 0.004);
     near(batch.sleep_s, 0.003);
-    assert_eq!(read.warnings, ["not kept: `lock`"]);
+    assert_eq!(read.warnings, ["not kept: `lock`, `timer.ref`"]);
     let text = RT_APP.replace("\"run\": 5000", "\"run\": \"x\"");
     let error = rt_app::read("t.json", text.into()).unwrap_err();
     assert_eq!(error.line, Some(7), "{error}");
+}
+
+#[test]
+fn tasks_of_rt_app_wait_until_others_resume_them() {
+    let text = "\u{feff}{ \"tasks\": {
+        \"worker\": { \"loop\": -1, \"suspend\", \"run\": 1500 },
+        \"waker\": { \"loop\": -1, \"run\": 500, \"resume\": \"worker\", \"timer\": { \"period\": 10000 } },
+        \"alone\": { \"loop\": -1, \"suspend\", \"run\": 700, \"util_max\": 5 } },
+        \"global\": { \"duration\": 1, \"frag\": 1 } }";
+    let read = tasks("rt-app", text.as_bytes());
+    let [worker, waker, alone] = &read.tasks[..] else {
+        panic!("{read:?}");
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+    near(worker.cpu_s, 100.0 * 0.0015);
+    near(worker.sleep_s, 0.0085);
+    near(waker.cpu_s, 100.0 * 0.0005);
+    near(alone.cpu_s, 0.0007);
+    assert_eq!(
+        read.warnings,
+        [
+            "task `alone` waits to be resumed, and no other task resumes it: one pass is kept",
+            "not kept: `global.frag`, `util_max`"
+        ]
+    );
+}
+
+#[test]
+fn fragments_and_old_forms_of_rt_app_are_said_to_be_such() {
+    let refused = |text: &str| {
+        assert!(rt_app::detects(text.as_bytes()), "{text}");
+        rt_app::read("x", text.into()).unwrap_err().to_string()
+    };
+    let fragment = refused(r#"{ "global": { "duration": 5 } }"#);
+    assert!(fragment.contains("a fragment of a task file"), "{fragment}");
+    let old = refused(r#"{ "tasks": { "t": { "exec": 5000, "period": 5000 } } }"#);
+    assert!(old.contains("the old form"), "{old}");
 }
 
 #[test]
