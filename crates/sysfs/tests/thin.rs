@@ -235,6 +235,7 @@ fn what_most_cpus_say_goes_before_what_one_says() {
         ("cpu0/cache/index3/shared_cpu_list", "0-4"),
         ("cpu0/cache/index3/shared_cpu_list", "0..1"),
         ("cpu5/cache/index2/shared_cpu_list", "4-5"),
+        ("cpu5/cache/index2/shared_cpu_list", "0-3"),
         ("cpu1/topology/core_cpus_list", "0-1"),
     ] {
         let Survey { machine, remedies } = surveyed(&format!("{lake}\n{CPU}/{file}: {wrong}\n"));

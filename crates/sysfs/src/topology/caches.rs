@@ -51,7 +51,7 @@ pub(super) struct Entry {
 }
 
 /// The entries of a CPU's cache folder.
-pub(super) fn entries(tree: &Tree<'_>, folder: &str) -> Vec<Entry> {
+pub(super) fn entries(tree: &Tree<'_>, cpu: CpuId, folder: &str) -> Vec<Entry> {
     let entry = |index: u32| {
         let at = |file: &str| format!("{folder}/index{index}/{file}");
         let small = |file: &str| {
@@ -67,7 +67,7 @@ pub(super) fn entries(tree: &Tree<'_>, folder: &str) -> Vec<Entry> {
             kind: tree.text(&at("type")),
             size_kib: size.filter(possible),
             ways: small("ways_of_associativity").filter(|ways| *ways <= bounds::WAYS.most as u32),
-            cpus: tree.cpus_or_mask(&at("shared_cpu_list"), &at("shared_cpu_map")),
+            cpus: tree.cpus_with(cpu, &at("shared_cpu_list"), &at("shared_cpu_map")),
         }
     };
     let indices = tree.numbered(folder, "index");

@@ -88,7 +88,7 @@ pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectE
         of_midr.or_else(|| platform.part(cpu))
     };
     let folder = |cpu: CpuId| Folder {
-        entries: caches::entries(tree, &at(cpu, "cache")),
+        entries: caches::entries(tree, cpu, &at(cpu, "cache")),
         part: part(cpu),
         package: packages[&cpu],
     };
@@ -157,11 +157,11 @@ fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
     let listed = |cpu: CpuId| {
         let list = |name: &str, mask: &str| {
             let [list, mask] = [name, mask].map(|file| at(cpu, &format!("topology/{file}")));
-            tree.cpus_or_mask(&list, &mask)
+            tree.cpus_with(cpu, &list, &mask)
         };
         let set = list("core_cpus_list", "core_cpus");
         let set = set.or_else(|| list("thread_siblings_list", "thread_siblings"))?;
-        Some(set.intersection(online).iter().chain([cpu]).collect())
+        Some(set.intersection(online))
     };
     let claims: Claims = online.iter().map(|cpu| (cpu, listed(cpu))).collect();
     let (mut cores, denied) = agree::sets(&claims);

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 use crate::files;
 use crate::procfs::Procfs;
@@ -81,6 +82,20 @@ impl<'a> Tree<'a> {
     pub(super) fn cpus_or_mask(&self, list: &str, mask: &str) -> Option<CpuSet> {
         let of_mask = || files::mask(&self.text(mask)?);
         self.cpus(list).or_else(of_mask).filter(|c| !c.is_empty())
+    }
+
+    /// The CPUs that share something with a CPU, which is one of them or the file is wrong.
+    pub(super) fn cpus_with(&self, cpu: CpuId, list: &str, mask: &str) -> Option<CpuSet> {
+        let has_itself = |set: &CpuSet| set.contains(cpu);
+        let listed = self.cpus(list);
+        if listed.as_ref().is_some_and(|set| !has_itself(set)) {
+            self.remedy("Left out, for their own CPU is not in them", list);
+        }
+        let of_mask = || files::mask(&self.text(mask)?);
+        listed
+            .filter(has_itself)
+            .or_else(of_mask)
+            .filter(has_itself)
     }
 
     /// Entries of `folder` named `prefix` and a number, by number.
