@@ -26,6 +26,7 @@ mod loaded;
 pub mod models;
 pub mod plan;
 pub mod probe;
+pub mod published;
 pub mod replay;
 pub mod reproduce;
 pub mod sweep;

@@ -61,32 +61,55 @@ pub fn text_of(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
     })
 }
 
-/// A profile of one's own.
+/// A profile by file, or by the name of a shipped one.
 pub fn profile(path: &Path) -> anyhow::Result<Profile> {
-    let text = read(path)?;
+    let text = profile_text(path)?;
     Profile::parse(&text.path, &text.text).map_err(|why| PROFILE.explain(&text, why.into()))
 }
 
-/// A shipped profile, by its path below `profiles/`.
-pub fn shipped_profile(path: &str) -> Option<Text> {
-    let text = PROFILES.get_file(path)?.contents_utf8()?;
+/// The text of a profile by file, or by the name of a shipped one.
+pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
+    let shipped = || path.to_str().and_then(shipped_profile);
+    match shipped().filter(|_| !path.exists()) {
+        Some(text) => Ok(text),
+        None => read(path),
+    }
+}
+
+/// Folders of shipped profiles, and the ending of the files there.
+const PROFILE_FOLDERS: [(&str, &str); 3] = [
+    ("published", "toml"),
+    ("recorded", "json"),
+    ("spec2017", "toml"),
+];
+
+/// A shipped profile, by its path below `profiles/` or its name.
+pub fn shipped_profile(name: &str) -> Option<Text> {
+    let named = PROFILE_FOLDERS.map(|(folder, ending)| format!("{folder}/{name}.{ending}"));
+    let mut paths = std::iter::once(name).chain(named.iter().map(String::as_str));
+    let file = paths.find_map(|path| PROFILES.get_file(path))?;
     Some(Text {
-        path: format!("profiles/{path}"),
-        text: text.into(),
+        path: format!("profiles/{}", file.path().display()),
+        text: file.contents_utf8()?.into(),
         shipped: true,
     })
 }
 
+/// Paths below `profiles/` of the shipped profiles in one of its folders, in order.
+pub fn shipped_profiles(folder: &str) -> Vec<String> {
+    let dir = PROFILES.get_dir(folder);
+    let files = dir.into_iter().flat_map(Dir::files);
+    let mut paths: Vec<String> = files
+        .filter_map(|f| f.path().to_str().map(str::to_owned))
+        .collect();
+    paths.sort();
+    paths
+}
+
 /// All shipped recorded profiles, in the order of their paths.
 pub fn recorded() -> Vec<Text> {
-    let dir = PROFILES.get_dir("recorded");
-    let mut files: Vec<_> = dir.into_iter().flat_map(Dir::files).collect();
-    files.sort_by_key(|f| f.path());
-    let path = |f: &include_dir::File<'_>| f.path().to_str().map(str::to_owned);
-    files
-        .into_iter()
-        .filter_map(|f| shipped_profile(&path(f)?))
-        .collect()
+    let paths = shipped_profiles("recorded");
+    paths.iter().filter_map(|p| shipped_profile(p)).collect()
 }
 
 /// Family by program, where several programs are alike.

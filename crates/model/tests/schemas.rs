@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::counters::MetricGroup;
 use countersteer_model::machine::Machine;
 use countersteer_model::models::ModelFile;
-use countersteer_model::profile::{Recorded, Tabulated};
+use countersteer_model::profile::{Published, Recorded, Tabulated};
 use countersteer_model::rules::Rules;
 use countersteer_model::workload::Workload;
 use schemars::{Schema, schema_for};
@@ -23,6 +23,7 @@ const SCHEMAS: [Row; 7] = [
     ("metrics.schema.json", || schema_for!(MetricGroup)),
     ("model.schema.json", || schema_for!(ModelFile)),
     ("profile.schema.json", || schema_for!(Recorded)),
+    ("published.schema.json", || schema_for!(Published)),
     ("rules.schema.json", || schema_for!(Rules)),
     ("table.schema.json", || schema_for!(Tabulated)),
     ("workload.schema.json", || schema_for!(Workload)),

@@ -185,7 +185,15 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ),
     (
         "profile show",
-        ["profile show xz.json", "profile show xz.json --json"],
+        ["profile show xz.json", "profile show mcf-2006"],
+    ),
+    ("profile list", ["profile list", "profile list --json"]),
+    (
+        "profile import-counters",
+        [
+            "profile import-counters --ways metrics.csv --sizes XEON_SKL --events intfile.xls fpfile.xls -o profiles/published",
+            "profile import-counters --ways metrics.csv --sizes XEON_SKL --events intfile.xls -o out --json",
+        ],
     ),
     ("machine list", ["machine list", "machine list --json"]),
     (

@@ -2,6 +2,7 @@
 
 pub mod blame;
 pub mod compare;
+mod counters;
 pub mod ctl;
 pub mod daemon;
 pub mod doctor;

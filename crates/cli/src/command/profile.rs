@@ -1,4 +1,4 @@
-//! `steer profile -- PROGRAM` records a program; `--online` measures one that runs; `steer profile show FILE` shows a profile.
+//! `steer profile -- PROGRAM` records a program; `--online` measures one that runs; `steer profile show` shows a profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use countersteer_lab::{Loaded, plan};
 use countersteer_live::online::counted::EVENTS;
-use countersteer_model::profile::{Caveat, Profile};
+use countersteer_model::profile::published::SCHEMA;
+use countersteer_model::profile::{Caveat, Profile, Published};
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;
 use countersteer_profiler::this_program;
@@ -15,7 +16,7 @@ use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
-use super::{print, print_json};
+use super::{counters, print, print_json};
 use crate::error::{Kind, failure};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
@@ -85,7 +86,7 @@ pub struct Args {
 enum Action {
     /// Show phases, miss curve and class of a profile
     Show {
-        /// Profile, recorded or tabulated
+        /// Profile: a file, or the name of a shipped one
         file: PathBuf,
         /// The checked profile as JSON
         #[arg(long)]
@@ -94,6 +95,14 @@ enum Action {
         #[arg(long, value_name = "FILE.svg")]
         plot: Option<PathBuf>,
     },
+    /// List the shipped profiles
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make profiles of the papers' programs from public tables of counters
+    ImportCounters(counters::Args),
 }
 
 pub(super) fn count(text: &str) -> Result<u64, String> {
@@ -121,6 +130,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Action::Show { file, json, plot }) => {
             show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS)
         }
+        Some(Action::List { json }) => counters::list(json).map(|()| ExitCode::SUCCESS),
+        Some(Action::ImportCounters(args)) => counters::import(args).map(|()| ExitCode::SUCCESS),
         None if args.online => online::run(&Online {
             pids: &args.pid,
             command: &args.command,
@@ -241,6 +252,7 @@ pub(super) fn watched(mut options: ProfileOptions) -> anyhow::Result<Profiled> {
 }
 
 fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
+    let text = library::profile_text(file)?;
     let profile = library::profile(file)?;
     if let Some(path) = plot {
         write_atomically(path, profile_view::svg(&profile)?.as_bytes())?;
@@ -249,7 +261,13 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     match (&profile, json) {
         (Profile::Recorded(p), true) => print_json(p),
         (Profile::Tabulated(p), true) => print_json(p),
-        (_, false) => print(&profile_view::text(&profile)),
+        (_, false) => {
+            let mut shown = profile_view::text(&profile);
+            if text.text.contains(SCHEMA) {
+                shown += &counters::provenance(&Published::parse(&text.path, &text.text)?);
+            }
+            print(&shown)
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a program does, independent of the machine that runs it.
 //!
 //! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds:
-//! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds
-//! were measured or published, for the core types they were measured on.
+//! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds that
+//! were measured or published, for the core types they were measured on. A [`Published`] file holds counters from public tables
+//! and is read as a recorded profile.
 
 mod caveat;
 mod curve;
 pub mod fit;
 mod histogram;
 mod pipeline;
+pub mod published;
 mod recorded;
 mod tabulated;
 
@@ -19,6 +21,7 @@ pub use pipeline::{
     CONFLICT_SETS, CONFLICT_WAYS, ChainPoint, Operation, Operations, Pipeline,
     REFERENCE_LOAD_CYCLES, Resolution, StreamPoint,
 };
+pub use published::Published;
 pub use recorded::{
     Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
 };
@@ -36,13 +39,15 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Parses the text of a profile file: JSON for recorded profiles, TOML for tabulated ones.
+    /// Parses the text of a profile file: JSON for recorded profiles, TOML for published and tabulated ones.
     ///
     /// # Errors
     /// A paragraph with `path` and line for text that is neither, is truncated, or holds impossible values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         if text.trim_start().starts_with('{') {
             Recorded::parse(path, text).map(Self::Recorded)
+        } else if text.contains(published::SCHEMA) {
+            Published::parse(path, text).map(|p| Self::Recorded(p.recorded()))
         } else {
             Tabulated::parse(path, text).map(Self::Tabulated)
         }

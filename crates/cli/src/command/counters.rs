@@ -1,0 +1,190 @@
+//! `steer profile import-counters` makes profiles of public tables of counters; `steer profile list` names the shipped profiles.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use countersteer_lab::published::{self, Checks, Files, Imported};
+use countersteer_model::profile::published::ASSUMED;
+use countersteer_model::profile::{Profile, Published};
+use countersteer_report::table::plain;
+use countersteer_report::write_atomically;
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::library;
+use crate::output::make_folder;
+
+/// Files of counters and where the profiles go.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// PBBCache's table: metrics.csv
+    #[arg(long, value_name = "FILE")]
+    ways: PathBuf,
+    /// Folder with 2K6 and 2K17Rate of the Skylake-SP characterization
+    #[arg(long, value_name = "DIR")]
+    sizes: PathBuf,
+    /// Events of CPU2000 and CPU2006 on Nehalem: fpfile.xls and intfile.xls, each named on its own
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    events: Vec<PathBuf>,
+    /// Folder for the profiles, one file a program
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Errors of prediction and what was left out, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    programs: Vec<&'a str>,
+    checks: &'a Checks,
+    left_out: &'a [String],
+}
+
+/// Imports tables.
+///
+/// # Errors
+/// Those of reading, fitting and writing.
+pub fn import(args: Args) -> anyhow::Result<()> {
+    let imported = published::import(&Files {
+        ways: args.ways,
+        sizes: args.sizes,
+        events: args.events,
+    })?;
+    make_folder(&args.output)?;
+    for profile in &imported.profiles {
+        let path = args.output.join(format!("{}.toml", profile.name));
+        let text = toml::to_string(profile).context("a profile cannot be written as TOML")?;
+        write_atomically(&path, text.as_bytes())?;
+    }
+    let shown = args.output.display();
+    let count = imported.profiles.len();
+    eprintln!("steer: {count} profiles in {shown}");
+    if args.json {
+        return print_json(&Outcome {
+            programs: imported.profiles.iter().map(|p| p.name.as_str()).collect(),
+            checks: &imported.checks,
+            left_out: &imported.left_out,
+        });
+    }
+    print(&text(&imported))
+}
+
+fn text(imported: &Imported) -> String {
+    let checks = &imported.checks;
+    let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
+    let rows = checks.programs.iter().map(|check| {
+        vec![
+            check.program.clone(),
+            cell(Some(check.held_out_sizes)),
+            cell(check.other_table),
+            cell(check.between_tables),
+        ]
+    });
+    let mean = vec![
+        "mean".to_owned(),
+        cell(Some(checks.held_out_sizes)),
+        cell(Some(checks.other_table)),
+        cell(Some(checks.between_tables)),
+    ];
+    let mut text = String::from("errors of predicted cycles per instruction, in per cent\n\n");
+    text += &plain(
+        &[
+            "program",
+            "held-out sizes",
+            "other table",
+            "between the tables",
+        ],
+        rows.chain([mean]),
+    );
+    text += &format!("\nleft out: {}\n", imported.left_out.len());
+    for why in &imported.left_out {
+        text += &format!("  {why}\n");
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    /// `recorded`, `published` or `tabulated`.
+    kind: &'static str,
+    giga_instructions: f64,
+    source: String,
+}
+
+/// Folders of shipped profiles and what is in them.
+const FOLDERS: [(&str, &str); 3] = [
+    ("published", "published"),
+    ("recorded", "recorded"),
+    ("spec2017", "tabulated"),
+];
+
+/// Lists the shipped profiles.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn list(json: bool) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for (folder, kind) in FOLDERS {
+        for path in library::shipped_profiles(folder) {
+            let Some(text) = library::shipped_profile(&path) else {
+                continue;
+            };
+            let profile = Profile::parse(&text.path, &text.text)?;
+            let source = match &profile {
+                Profile::Recorded(p) => &p.source,
+                Profile::Tabulated(p) => &p.source,
+            };
+            rows.push(Row {
+                name: profile.name().to_owned(),
+                kind,
+                giga_instructions: profile.instructions() as f64 / 1e9,
+                source: source.detail.clone(),
+            });
+        }
+    }
+    if json {
+        return print_json(&rows);
+    }
+    let cells = rows.into_iter().map(|r| {
+        let giga = format!("{:.1}", r.giga_instructions);
+        vec![r.name, r.kind.to_owned(), giga, r.source]
+    });
+    print(&plain(
+        &["profile", "kind", "billion instructions", "source"],
+        cells,
+    ))
+}
+
+/// Figures of a published profile with their errors and tables.
+pub fn provenance(published: &Published) -> String {
+    let figure = |name: &str, value: f64, error: f64, from: &str| {
+        let from = if from == ASSUMED {
+            "assumed: no table gives it"
+        } else {
+            from
+        };
+        vec![
+            name.to_owned(),
+            format!("{value}"),
+            format!("{error}"),
+            from.to_owned(),
+        ]
+    };
+    let listed = published.listed();
+    let figures = listed
+        .iter()
+        .map(|(name, f)| figure(name, f.value, f.error, &f.from));
+    let misses = published.curve.iter().map(|p| {
+        let name = format!("misses at {} KiB", p.cache_kib);
+        figure(&name, p.mpki, p.error, &p.from)
+    });
+    format!(
+        "\n{}",
+        plain(
+            &["figure", "value", "standard error", "table"],
+            figures.chain(misses)
+        )
+    )
+}

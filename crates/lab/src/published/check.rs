@@ -1,0 +1,153 @@
+//! Fits all programs, and compares what the fits predict with measurements that they were not made of.
+
+use serde::Serialize;
+
+use super::figures::{Start, by_size, median};
+use super::fit::{Bench, Measured};
+use super::tables::Program;
+use super::{PBBCACHE, Read, SKYLAKE};
+use countersteer_model::profile::published::{ASSUMED, Figure};
+
+/// How well one program's cycles are predicted, as errors in per cent of the measured ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    pub program: String,
+    /// Mean over every other size, of a fit of the rest.
+    pub held_out_sizes: f64,
+    /// Mean over the sizes of the other table of cycles, of another build on another processor of the kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_table: Option<f64>,
+    /// Mean distance of the two tables where both have, or nearly have, a size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub between_tables: Option<f64>,
+}
+
+/// All checks, and their means.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Checks {
+    pub programs: Vec<Check>,
+    /// Mean over programs.
+    pub held_out_sizes: f64,
+    pub other_table: f64,
+    pub between_tables: f64,
+}
+
+/// Sets the figures that follow from cycles in all profiles.
+///
+/// # Errors
+/// A profile that the model cannot run.
+pub(super) fn check(
+    bench: &Bench,
+    made: &mut [(Program, Start)],
+    read: &Read,
+) -> anyhow::Result<Checks> {
+    let mut checks = Vec::new();
+    let mut overlaps = Vec::new();
+    for (_, start) in made.iter_mut() {
+        let measured = start.measured.clone();
+        fitted(bench, start, &measured)?;
+        if start.miss_cycles.is_some() {
+            overlaps.push(start.published.figures.overlap.value);
+        }
+    }
+    let (typical, spread) = median(overlaps);
+    for (_, start) in made.iter_mut().filter(|(_, s)| s.miss_cycles.is_none()) {
+        start.published.figures.overlap = Figure::new(typical, spread, ASSUMED);
+        let measured = start.measured.clone();
+        fitted(bench, start, &measured)?;
+    }
+    for (program, start) in made.iter() {
+        checks.push(one(bench, program, start, read)?);
+    }
+    let mean = |of: fn(&Check) -> Option<f64>| {
+        let values: Vec<f64> = checks.iter().filter_map(of).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    let all = Checks {
+        held_out_sizes: mean(|c| Some(c.held_out_sizes)),
+        other_table: mean(|c| c.other_table),
+        between_tables: mean(|c| c.between_tables),
+        programs: checks,
+    };
+    for ((_, start), check) in made.iter_mut().zip(&all.programs) {
+        let error = check.other_table.unwrap_or(all.other_table) / 100.0;
+        let from = match start.published.curve.last() {
+            Some(point) if point.from == PBBCACHE => PBBCACHE,
+            _ => SKYLAKE,
+        };
+        let figures = &mut start.published.figures;
+        figures.ilp = Figure::new(figures.ilp.value, error * figures.ilp.value, from);
+    }
+    Ok(all)
+}
+
+/// Fits one profile to some of its measurements.
+fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Result<()> {
+    let wanted = start.miss_cycles.map(|(cycles, _)| cycles);
+    bench.fit(&mut start.published, measured, wanted)?;
+    let figures = &mut start.published.figures;
+    if let Some((cycles, error)) = start.miss_cycles {
+        let value = figures.overlap.value;
+        let error = value * (error / cycles.max(1e-9)).min(1.0);
+        let from = start.published.curve.last().map_or("", |p| &p.from);
+        figures.overlap = Figure::new(value, error, from);
+    }
+    Ok(())
+}
+
+fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::Result<Check> {
+    let every = |first: usize| -> Vec<Measured> {
+        start
+            .measured
+            .iter()
+            .skip(first)
+            .step_by(2)
+            .copied()
+            .collect()
+    };
+    let mut half = Start {
+        published: start.published.clone(),
+        measured: every(0),
+        miss_cycles: start.miss_cycles,
+    };
+    let kept = half.measured.clone();
+    fitted(bench, &mut half, &kept)?;
+    let held_out_sizes = away(bench, &half, &every(1))?;
+    let by_ways = start.published.curve.iter().any(|p| p.from == PBBCACHE);
+    let other = read
+        .sizes
+        .rows
+        .get(program)
+        .filter(|_| by_ways)
+        .map(by_size);
+    let other_table = other.as_deref().map(|other| away(bench, start, other));
+    Ok(Check {
+        program: program.to_string(),
+        held_out_sizes,
+        other_table: other_table.transpose()?,
+        between_tables: other.map(|other| apart(&start.measured, &other)),
+    })
+}
+
+/// Mean distance of prediction and measurement in per cent.
+fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f64> {
+    let mut sum = 0.0;
+    for m in measured {
+        let cpi = bench.cpi(&start.published, m.cache_kib)?;
+        sum += 100.0 * (cpi / m.cpi - 1.0).abs();
+    }
+    Ok(sum / measured.len().max(1) as f64)
+}
+
+/// Mean distance of two tables, each size of the second against the nearest of the first.
+fn apart(first: &[Measured], second: &[Measured]) -> f64 {
+    let nearest = |m: &Measured| {
+        let away = |o: &&Measured| (o.cache_kib - m.cache_kib).abs();
+        first.iter().min_by(|a, b| away(a).total_cmp(&away(b)))
+    };
+    let distances = second.iter().filter_map(|m| {
+        let other = nearest(m)?;
+        Some(100.0 * (other.cpi / m.cpi - 1.0).abs())
+    });
+    distances.sum::<f64>() / second.len().max(1) as f64
+}

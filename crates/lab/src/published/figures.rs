@@ -1,0 +1,338 @@
+//! Figures of a program out of the tables, before its cycles are fitted.
+
+use std::collections::BTreeMap;
+
+use countersteer_model::profile::published::{ASSUMED, CurvePoint, Figure, Figures, SCHEMA};
+use countersteer_model::profile::{Published, Source, Tabulated};
+
+use super::fit::{L2_KIB, Measured};
+use super::tables::{Events, Program, SizePoint, Sizes, Ways};
+use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
+use crate::library;
+
+/// Medians over the programs that two tables have, for those that only one has.
+pub struct Typical {
+    /// Retired loads and stores over first-level accesses, with their spread.
+    retired: (f64, f64),
+    /// Lines that the first level asks for over the loads that it misses.
+    lines: (f64, f64),
+    /// Distance between what two tables say of prefetchers.
+    streams_error: f64,
+    /// Loads over loads and stores.
+    loads: (f64, f64),
+    /// Branches per instruction of integer and floating-point programs.
+    branches: [(f64, f64); 2],
+}
+
+/// Median and spread (median distance to it, as a standard deviation).
+pub fn median(mut values: Vec<f64>) -> (f64, f64) {
+    let middle = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    };
+    let at = middle(&mut values);
+    let mut away: Vec<f64> = values.iter().map(|v| (v - at).abs()).collect();
+    // Of a normal distribution, half lies within .6745 standard deviations.
+    (at, middle(&mut away) / 0.6745)
+}
+
+const FIRST_ACCESSES: &str = "L1D_ALL_REF.ANY";
+const BRANCHES: &str = "BR_INST_RETIRED.ALL_BRANCHES";
+const MISPREDICTED: &str = "BR_MISP_RETIRED.ALL_BRANCHES";
+const L2_REFERENCES: &str = "L2_RQSTS.REFERENCES";
+const L2_MISSES: &str = "L2_RQSTS.MISS";
+const L3_DEMANDED: &str = "L3_LAT_CACHE.REFERENCE";
+const CODE_MISSES: &str = "L1I.MISSES";
+
+impl Typical {
+    pub fn of(read: &Read) -> Self {
+        let both: Vec<(&Events, &Sizes)> = read
+            .sizes
+            .rows
+            .iter()
+            .filter_map(|(program, sizes)| Some((read.events.rows.get(program)?.last()?, sizes)))
+            .collect();
+        let over = |f: &dyn Fn(&Events, &Sizes) -> Option<f64>| {
+            median(both.iter().filter_map(|(e, s)| f(e, s)).collect())
+        };
+        let away = over(&|e, s| Some((foreseen_by_events(e)? - foreseen_by_sizes(s)?).abs()));
+        let branches = |fp: bool| {
+            let of = |(program, events): (&Program, &Vec<Events>)| {
+                let rate = events.last()?.of(BRANCHES)?;
+                (is_fp(program) == fp).then_some(rate)
+            };
+            median(read.events.rows.iter().filter_map(of).collect())
+        };
+        Self {
+            retired: over(&|e, s| Some((s.loads + s.stores) / e.of(FIRST_ACCESSES)?)),
+            lines: over(&|e, s| {
+                (s.first > 1.0).then_some(1000.0 * e.less(L2_REFERENCES, CODE_MISSES)? / s.first)
+            }),
+            streams_error: away.0,
+            loads: over(&|_, s| Some(s.loads / (s.loads + s.stores))),
+            branches: [branches(false), branches(true)],
+        }
+    }
+}
+
+/// Floating-point programs of the three suites.
+const FP: &str = "wupwise swim mgrid applu mesa galgel art equake facerec ammp lucas fma3d sixtrack apsi \
+    bwaves gamess milc zeusmp gromacs cactusADM leslie3d namd dealII soplex povray calculix GemsFDTD tonto lbm wrf sphinx3 \
+    cactuBSSN parest blender cam4 imagick nab fotonik3d roms";
+/// Share of their instructions that is floating point; of the shipped recorded ones between .2 and .45.
+const FP_SHARE: (f64, f64) = (0.3, 0.1);
+/// Error of one run's counts where no second run shows it.
+const ONE_RUN: f64 = 0.03;
+/// Misses per kilo-instruction below which stalls on them say nothing.
+const FEW_MISSES: f64 = 1.0;
+
+fn is_fp(program: &Program) -> bool {
+    FP.split_whitespace().any(|name| name == program.name)
+}
+
+/// Share of the misses of 256 KiB that are no demand of the core.
+fn foreseen_by_events(events: &Events) -> Option<f64> {
+    let all = events.of(L2_MISSES).filter(|misses| *misses > 1e-3)?;
+    Some((1.0 - events.of(L3_DEMANDED)? / all).clamp(0.0, 1.0))
+}
+
+/// Share of the last level's misses that prefetchers take away, at the smallest size.
+fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
+    let point = sizes.points.first().filter(|p| p.misses > FEW_MISSES)?;
+    Some((1.0 - point.demanded / point.misses).clamp(0.0, 1.0))
+}
+
+/// A profile before its cycles are fitted.
+pub struct Start {
+    pub published: Published,
+    pub measured: Vec<Measured>,
+    /// Cycles of a last-level miss, and their error.
+    pub miss_cycles: Option<(f64, f64)>,
+}
+
+pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start> {
+    let runs = read.events.rows.get(program).map_or(&[][..], Vec::as_slice);
+    let events = runs.last();
+    let sizes = read.sizes.rows.get(program);
+    let ways = read.ways.rows.get(program);
+    let giga = events.map(|e| e.instructions / 1e9);
+    let giga = giga.or(sizes.map(|s| s.giga_instructions))?;
+    let (loads, stores) = accesses(events, sizes, typical)?;
+    let fp = if is_fp(program) { FP_SHARE } else { (0.0, 0.0) };
+    let (branches, mispredicted) = branches(program, runs, typical);
+    let assumed = |value: f64| Figure::new(value, 0.0, ASSUMED);
+    let figures = Figures {
+        loads,
+        stores,
+        branches,
+        fp: Figure::new(fp.0, fp.1, ASSUMED),
+        branch_mpki: mispredicted,
+        ilp: assumed(3.0),
+        overlap: assumed(2.0),
+        streams: streams(events, sizes, typical),
+    };
+    let published = Published {
+        schema: SCHEMA.to_owned(),
+        name: program.to_string(),
+        source: source(events.is_some(), sizes.is_some(), ways.is_some()),
+        giga_instructions: (giga * 10.0).round() / 10.0,
+        figures,
+        curve: curve(runs, sizes, ways, typical)?,
+        left_out: Vec::new(),
+    };
+    let (measured, miss_cycles) = match ways {
+        Some(ways) => (by_ways(ways), stalled(ways)),
+        None => {
+            let sizes = sizes?;
+            (by_size(sizes), slope(sizes))
+        }
+    };
+    Some(Start {
+        published,
+        measured,
+        miss_cycles,
+    })
+}
+
+fn source(events: bool, sizes: bool, ways: bool) -> Source {
+    let used = [(ways, 0), (sizes, 1), (events, 2), (!events, 3)];
+    let used = used.iter().filter(|(is, _)| *is).map(|(_, row)| {
+        let table = &TABLES[*row];
+        format!("{}: {}, {}", table.name, table.repository, table.files)
+    });
+    Source {
+        kind: "published".into(),
+        detail: used.collect::<Vec<_>>().join("; "),
+        method: "steer profile import-counters".into(),
+    }
+}
+
+/// Loads and stores.
+fn accesses(
+    events: Option<&Events>,
+    sizes: Option<&Sizes>,
+    typical: &Typical,
+) -> Option<(Figure, Figure)> {
+    if let Some(s) = sizes {
+        // The table has whole per cents.
+        let of = |value| Figure::new(value, 0.005, SKYLAKE);
+        return Some((of(s.loads), of(s.stores)));
+    }
+    let all = events?.of(FIRST_ACCESSES)?;
+    let (retired, spread) = typical.retired;
+    let (loads, loads_spread) = typical.loads;
+    let error = (spread / retired).hypot(loads_spread / loads);
+    let figure = |value: f64| Figure::new(value, value * error, NEHALEM);
+    Some((
+        figure(all * retired * loads),
+        figure(all * retired * (1.0 - loads)),
+    ))
+}
+
+/// Branches per instruction, and mispredicted ones per kilo-instruction.
+fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, Figure) {
+    let counted = runs.last().and_then(|last| {
+        let branches = Figure::new(last.of(BRANCHES)?, ONE_RUN * last.of(BRANCHES)?, NEHALEM);
+        // The first Nehalems count too many (erratum of BR_MISP_RETIRED): the newer of two machines is right.
+        let mpki = 1000.0 * last.of(MISPREDICTED)?;
+        Some((branches, Figure::new(mpki, 0.1 * mpki, NEHALEM)))
+    });
+    let silicon = || {
+        let (value, spread) = typical.branches[usize::from(is_fp(program))];
+        let branches = Figure::new(value, spread, ASSUMED);
+        let (mpki, error, from) =
+            silicon(program).map_or((5.0, 5.0, ASSUMED), |(mpki, error)| (mpki, error, SILICON));
+        (branches, Figure::new(mpki, error, from))
+    };
+    counted.unwrap_or_else(silicon)
+}
+
+/// Mispredictions of the shipped tables of CPU2017: the mean over core types and half their distance.
+fn silicon(program: &Program) -> Option<(f64, f64)> {
+    let name = format!(".{}_r.toml", program.name);
+    let mut paths = library::shipped_profiles("spec2017").into_iter();
+    let path = paths.find(|p| program.year == 2017 && p.ends_with(&name))?;
+    let text = library::shipped_profile(&path)?;
+    let table = Tabulated::parse(&text.path, &text.text).ok()?;
+    let rates: Vec<f64> = table.core.iter().filter_map(|c| c.branch_mpki).collect();
+    let most = rates.iter().copied().reduce(f64::max)?;
+    let least = rates.iter().copied().reduce(f64::min)?;
+    Some((f64::midpoint(most, least), 0.5 * (most - least)))
+}
+
+fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) -> Figure {
+    let by_events = events.and_then(foreseen_by_events);
+    let by_sizes = sizes.and_then(foreseen_by_sizes);
+    match (by_events, by_sizes) {
+        (Some(e), Some(s)) => Figure::new(f64::midpoint(e, s), 0.5 * (e - s).abs(), NEHALEM),
+        (Some(e), None) => Figure::new(e, typical.streams_error, NEHALEM),
+        (None, Some(s)) => Figure::new(s, typical.streams_error, SKYLAKE),
+        (None, None) => Figure::new(0.3, 0.3, ASSUMED),
+    }
+}
+
+/// Misses by size, made to fall: what rises by a counter's error is carried on from the smaller size.
+fn curve(
+    runs: &[Events],
+    sizes: Option<&Sizes>,
+    ways: Option<&BTreeMap<u32, Ways>>,
+    typical: &Typical,
+) -> Option<Vec<CurvePoint>> {
+    let mut points = Vec::new();
+    let mut add = |cache_kib: f64, mpki: f64, error: f64, from: &str| {
+        let before = points.last().map_or(f64::INFINITY, |p: &CurvePoint| p.mpki);
+        let Figure { value, error, from } = Figure::new(mpki.min(before), error, from);
+        points.push(CurvePoint {
+            cache_kib,
+            mpki: value,
+            error,
+            from,
+        });
+    };
+    if let Some(last) = runs.last() {
+        let first = runs.first()?;
+        let mut event = |kib: f64, of: &dyn Fn(&Events) -> Option<f64>| {
+            let (mpki, other) = (1000.0 * of(last)?, 1000.0 * of(first)?);
+            let error = (0.5 * (mpki - other).abs()).max(ONE_RUN * mpki);
+            add(kib, mpki, error, NEHALEM);
+            Some(())
+        };
+        event(32.0, &|e| e.less(L2_REFERENCES, CODE_MISSES))?;
+        event(256.0, &|e| e.of(L2_MISSES))?;
+    } else if let Some(s) = sizes {
+        let (ratio, spread) = typical.lines;
+        add(32.0, s.first * ratio, s.first * spread, SKYLAKE);
+    }
+    if let Some(ways) = ways {
+        let refs: Vec<f64> = ways.values().map(|w| w.refs).collect();
+        let (refs, spread) = median(refs);
+        add(L2_KIB, refs, spread.max(ONE_RUN * refs), PBBCACHE);
+        for (nth, row) in ways {
+            let kib = L2_KIB + f64::from(*nth) * WAY_KIB;
+            // Two counters of one thing: misses, and lines that the memory controller moved.
+            let away = row
+                .bandwidth_ratio
+                .map_or(ONE_RUN, |ratio| (ratio - 1.0).abs());
+            add(
+                kib,
+                row.misses,
+                away.clamp(ONE_RUN, 0.5) * row.misses,
+                PBBCACHE,
+            );
+        }
+    } else {
+        let sizes = sizes?;
+        add(L2_KIB, sizes.refs, ONE_RUN * sizes.refs, SKYLAKE);
+        for point in &sizes.points {
+            let kib = L2_KIB + point.size_kib;
+            // The table has hundredths.
+            let error = (ONE_RUN * point.misses).max(0.005);
+            add(kib, point.misses, error, SKYLAKE);
+        }
+    }
+    Some(points)
+}
+
+/// A way of the last-level cache of PBBCache's machine.
+const WAY_KIB: f64 = 2560.0;
+
+fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
+    let measured = |(nth, row): (&u32, &Ways)| Measured {
+        cache_kib: L2_KIB + f64::from(*nth) * WAY_KIB,
+        cpi: row.cpi,
+    };
+    ways.iter().map(measured).collect()
+}
+
+pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
+    let measured = |point: &SizePoint| Measured {
+        cache_kib: L2_KIB + point.size_kib,
+        cpi: point.cpi,
+    };
+    sizes.points.iter().map(measured).collect()
+}
+
+/// Stalled cycles per miss with the fewest ways; the error is the distance to the slope of cycles over misses.
+fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
+    let (few, many) = (ways.values().next()?, ways.values().next_back()?);
+    if few.misses < FEW_MISSES {
+        return None;
+    }
+    let stalled = 1000.0 * few.stalled / few.misses;
+    let fewer = few.misses - many.misses;
+    let slope = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);
+    let error = if fewer > 0.2 * few.misses {
+        (stalled - slope).abs()
+    } else {
+        0.3 * stalled
+    };
+    Some((stalled, error))
+}
+
+/// The slope of cycles over misses between the smallest and the largest size.
+fn slope(sizes: &Sizes) -> Option<(f64, f64)> {
+    let (few, many) = (sizes.points.first()?, sizes.points.last()?);
+    let fewer = few.misses - many.misses;
+    let slope = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);
+    (fewer > FEW_MISSES).then_some((slope, 0.3 * slope))
+}

@@ -1,0 +1,185 @@
+//! Profiles of the papers' programs, from public tables of counters.
+//!
+//! Input: tables that a user fetched ([`TABLES`]). Output: a [`Published`] profile for each program of SPEC CPU2000, CPU2006 and
+//! CPU2017 that the tables hold, each figure with its error and its table, and how well they predict what they were not made of.
+//!
+//! The method, step by step:
+//!
+//! - Instructions, branches, mispredictions and the misses of 32 KiB and 256 KiB are those of the raw events (`nehalem`).
+//! - Loads and stores are the retired ones of `skylake-sp`; where that lacks the program, all first-level accesses of `nehalem` times
+//!   the median ratio of both over CPU2006, since those count replays and wrong paths too.
+//! - Misses of 1 MiB are the accesses to the last level, and those beyond the misses, by ways (`pbbcache`) or by size (`skylake-sp`,
+//!   without prefetchers). L3 does not repeat L2, so a size is that of both.
+//! - Prefetchers foresee the requests to L3 that are no demand of the core (`nehalem`), or what misses less with them (`skylake-sp`).
+//! - A miss costs the cycles that the core is stalled while it is under way (`pbbcache`), or the slope of cycles over misses; the
+//!   overlap follows ([`fit`]). What then remains of the measured cycles is dependences.
+
+mod check;
+mod figures;
+mod fit;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use countersteer_model::profile::Published;
+
+pub use self::check::{Check, Checks};
+use self::figures::{Typical, start};
+use self::fit::Bench;
+use self::tables::{Events, Program, SizeTexts, Sizes, Table, Ways};
+use crate::error::{Kind, failure};
+use crate::library;
+
+/// A public table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableSource {
+    /// As figures name it.
+    pub name: &'static str,
+    pub repository: &'static str,
+    /// Files in the repository.
+    pub files: &'static str,
+    pub machine: &'static str,
+}
+
+/// The tables that profiles are made of.
+pub const TABLES: [TableSource; 4] = [
+    TableSource {
+        name: "pbbcache",
+        repository: "pbbcache/cachesim",
+        files: "simulator/input/metrics.csv",
+        machine: "Skylake-SP, 11 ways of 2.5 MiB behind 1 MiB of L2",
+    },
+    TableSource {
+        name: "skylake-sp",
+        repository: "agusnt/Xeon-SP_Memory_Characterization_SPEC-CPU-2K6-2K17",
+        files: "figure_data/raw/XEON_SKL/{2K6,2K17Rate}",
+        machine: "Xeon Gold 5120, 3.5 to 19.25 MB of L3, with and without prefetchers",
+    },
+    TableSource {
+        name: "nehalem",
+        repository: "anlongfei/spec2000-perf, anlongfei/spec2006-perf",
+        files: "{950,980}/output/{int,fp}file.xls",
+        machine: "Core i7 950 and 980",
+    },
+    TableSource {
+        name: "silicon",
+        repository: "jiegec/blog-source",
+        files: "docs/benchmark/data-trixie",
+        machine: "Core i9-12900KS, by the shipped tables of CPU2017",
+    },
+];
+
+const PBBCACHE: &str = TABLES[0].name;
+const SKYLAKE: &str = TABLES[1].name;
+const NEHALEM: &str = TABLES[2].name;
+const SILICON: &str = TABLES[3].name;
+
+/// Where the tables are.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// `metrics.csv` of PBBCache.
+    pub ways: PathBuf,
+    /// The folder with `2K6` and `2K17Rate`.
+    pub sizes: PathBuf,
+    /// Any number of files of events.
+    pub events: Vec<PathBuf>,
+}
+
+/// Profiles and what is known of them.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    pub profiles: Vec<Published>,
+    /// Rows of the tables that no profile is made of, with the reason.
+    pub left_out: Vec<String>,
+    pub checks: Checks,
+}
+
+/// All tables, read.
+struct Read {
+    ways: Table<BTreeMap<u32, Ways>>,
+    sizes: Table<Sizes>,
+    /// Runs on both machines, the newer one last.
+    events: Table<Vec<Events>>,
+}
+
+/// Makes profiles of the tables.
+///
+/// # Errors
+/// A table that is not there or cannot be read; a program that the model cannot run.
+pub fn import(files: &Files) -> anyhow::Result<Imported> {
+    let mut read = read(files)?;
+    let bench = Bench::new()?;
+    let typical = Typical::of(&read);
+    let programs: BTreeSet<&Program> = read
+        .ways
+        .rows
+        .keys()
+        .chain(read.sizes.rows.keys())
+        .collect();
+    let mut made = Vec::new();
+    let mut left_out = Vec::new();
+    for program in programs {
+        match start(program, &read, &typical) {
+            Some(start) => made.push((program.clone(), start)),
+            None => left_out.push(format!("{program}: no table of events or by size has it")),
+        }
+    }
+    let checks = check::check(&bench, &mut made, &read)?;
+    left_out.append(&mut read.ways.left_out);
+    left_out.append(&mut read.sizes.left_out);
+    left_out.append(&mut read.events.left_out);
+    let profiles = made.into_iter().map(|(_, start)| start.published).collect();
+    Ok(Imported {
+        profiles,
+        left_out,
+        checks,
+    })
+}
+
+fn read(files: &Files) -> anyhow::Result<Read> {
+    let text = |path: &Path| Ok::<_, anyhow::Error>(library::read(path)?.text);
+    let suite = |name: &str, file: &str| {
+        // A folder of the repository, or its files with their folder's name before theirs.
+        let nested = files.sizes.join(name).join(file);
+        let flat = files.sizes.join(format!("{name}-{file}"));
+        text(if flat.is_file() { &flat } else { &nested })
+    };
+    let mut sizes = Table::default();
+    for name in ["2K6", "2K17Rate"] {
+        let read = tables::sizes(SizeTexts {
+            general: &suite(name, "General_Info.csv")?,
+            prefetch: &suite(name, "Associativity_Prefetch.csv")?,
+            no_prefetch: &suite(name, "Associativity_NoPrefetch.csv")?,
+            by_prefetcher: &suite(name, "MPKI_APKI_CPI_Prefetch.csv")?,
+        });
+        sizes.rows.extend(read.rows);
+        sizes.left_out.extend(read.left_out);
+    }
+    if files.events.is_empty() {
+        let why = "name at least one table of events with --events FILE";
+        return Err(failure(Kind::Usage, why));
+    }
+    let mut paths = files.events.clone();
+    // The 950 before the 980, in which fewer events err.
+    paths.sort();
+    let mut events: Table<Vec<Events>> = Table::default();
+    for path in &paths {
+        let read = tables::events(&text(path)?);
+        for (program, row) in read.rows {
+            let runs = events.rows.entry(program.clone()).or_default();
+            if runs.contains(&row) {
+                let why = format!("{program}: two tables of events are one and the same run");
+                events.left_out.push(why);
+            } else {
+                runs.push(row);
+            }
+        }
+        events.left_out.extend(read.left_out);
+    }
+    Ok(Read {
+        ways: tables::ways(&text(&files.ways)?),
+        sizes,
+        events,
+    })
+}

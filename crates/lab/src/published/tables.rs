@@ -1,0 +1,405 @@
+//! Readers of public tables of counters.
+//!
+//! Input: the text of a table as its repository has it. Output: rows by program. A row that is no row of numbers is left out, and
+//! the reason is kept: a table with holes is still a table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A program and the year of its suite: `mcf-2006`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    pub name: String,
+    pub year: u32,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.name, self.year)
+    }
+}
+
+impl Program {
+    /// Of a number and a name as SPEC writes them: `429.mcf`, `505.mcf_r`; the number tells the suite.
+    fn of_spec(text: &str) -> Option<Self> {
+        let (number, name) = text.split_once('.')?;
+        let number: u32 = number.parse().ok()?;
+        let year = match number {
+            100..400 => 2000,
+            400..500 => 2006,
+            500..600 => 2017,
+            // 998 and 999 only check the random number generator; 600 on are the speed suite.
+            _ => return None,
+        };
+        let name = name.split('.').next().unwrap_or(name);
+        let name = name.strip_suffix("_r").unwrap_or(name).to_owned();
+        Some(Self { name, year })
+    }
+
+    /// Of a name with the last digits of the year: `mcf00`, `sphinx306`.
+    fn of_short(text: &str) -> Option<Self> {
+        let (name, year) = text.split_at_checked(text.len().checked_sub(2)?)?;
+        let year = 2000 + year.parse::<u32>().ok()?;
+        let name = name.to_owned();
+        Some(Self { name, year })
+    }
+}
+
+/// Rows by program, and what was left out.
+#[derive(Clone, Debug)]
+pub struct Table<R> {
+    pub rows: BTreeMap<Program, R>,
+    pub left_out: Vec<String>,
+}
+
+impl<R> Default for Table<R> {
+    fn default() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// A number, also with a comma for its point or a per cent sign behind it.
+fn number(cell: &str) -> Option<f64> {
+    let cell = cell.trim().trim_matches('"');
+    let (cell, scale) = match cell.strip_suffix('%') {
+        Some(cell) => (cell, 0.01),
+        None => (cell, 1.0),
+    };
+    let value: f64 = cell.replace(',', ".").parse().ok()?;
+    Some(value * scale).filter(|v| v.is_finite() && *v >= 0.0)
+}
+
+/// Cells of a line of comma-separated values; commas inside quotation marks belong to the cell.
+fn cells(line: &str) -> Vec<&str> {
+    let mut quoted = false;
+    line.split(|c: char| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+    .collect()
+}
+
+/// Numbers behind the name of a line; none if one of them is none.
+fn numbers(cells: &[&str]) -> Option<Vec<f64>> {
+    cells.iter().map(|cell| number(cell)).collect()
+}
+
+/// A program behind one number of ways of the last-level cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways {
+    pub cpi: f64,
+    /// Accesses to the last-level cache per kilo-instruction, prefetches included.
+    pub refs: f64,
+    /// Misses likewise.
+    pub misses: f64,
+    /// Bandwidth by the memory controller's counter over what the misses make.
+    pub bandwidth_ratio: Option<f64>,
+    /// Cycles per instruction stalled while a last-level miss is under way.
+    pub stalled: f64,
+}
+
+/// Below this many MB/s the memory controller's counter shows what else the machine does.
+const QUIET_MB_S: f64 = 200.0;
+
+/// PBBCache's table of programs by ways.
+#[must_use]
+pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
+    let mut table: Table<BTreeMap<u32, Ways>> = Table::default();
+    let mut lines = text.lines();
+    let head = cells(lines.next().unwrap_or_default());
+    for line in lines.filter(|line| !line.trim().is_empty()) {
+        let cells = cells(line);
+        let at = |column: &str| {
+            let nth = head.iter().position(|h| *h == column)?;
+            number(cells.get(nth)?)
+        };
+        let row = || {
+            let ipc = at("ipc").filter(|ipc| *ipc > 0.0)?;
+            let by_misses = at("llcm_bandwidth")?;
+            Some(Ways {
+                cpi: 1.0 / ipc,
+                refs: at("llcrpki")?,
+                misses: at("llcmpki")?,
+                bandwidth_ratio: Some(at("bandwidth_mbps")? / by_misses)
+                    .filter(|_| by_misses > QUIET_MB_S),
+                stalled: at("stalls_l3_miss")? / ipc,
+            })
+        };
+        let program = Program::of_short(cells.first().unwrap_or(&""));
+        match (program, at("NR_WAYS"), row()) {
+            (Some(program), Some(ways), Some(row)) => {
+                let rows = table.rows.entry(program).or_default();
+                rows.insert(ways as u32, row);
+            }
+            _ => table
+                .left_out
+                .push(format!("a cell is no number: `{line}`")),
+        }
+    }
+    table
+}
+
+/// Raw events of a program on a Nehalem or a Westmere, per instruction, from a run of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Events {
+    pub instructions: f64,
+    /// By the names that perf and the table give them, per instruction.
+    rates: BTreeMap<String, f64>,
+}
+
+impl Events {
+    /// Counts per instruction.
+    #[must_use]
+    pub fn of(&self, event: &str) -> Option<f64> {
+        self.rates.get(event).copied()
+    }
+
+    /// Counts per instruction of the first event less those of the second.
+    #[must_use]
+    pub fn less(&self, all: &str, part: &str) -> Option<f64> {
+        Some((self.of(all)? - self.of(part)?).max(0.0))
+    }
+}
+
+const INSTRUCTIONS: &str = "INST_RETIRED.ANY_P";
+/// Programs below this many instructions are probes of the harness, or did not run to their end.
+const FEW_INSTRUCTIONS: f64 = 5e9;
+
+/// A block a program: its name, then a line an event.
+#[must_use]
+pub fn events(text: &str) -> Table<Events> {
+    let mut counts: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
+    let mut table = Table::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        match (cells.as_slice(), counts.last_mut()) {
+            ([name], _) => counts.push(((*name).to_owned(), BTreeMap::new())),
+            ([event, _, count], Some((name, events))) => match number(count) {
+                // An event that was counted twice keeps its first count.
+                Some(count) => {
+                    events.entry((*event).to_owned()).or_insert(count);
+                }
+                None => {
+                    let why = format!("{name}: `{event}` has the count `{count}`");
+                    table.left_out.push(why);
+                }
+            },
+            _ => table.left_out.push(format!("no event: `{line}`")),
+        }
+    }
+    for (name, mut events) in counts {
+        let instructions = events.get(INSTRUCTIONS).copied().unwrap_or(0.0);
+        match Program::of_spec(&name) {
+            Some(program) if instructions >= FEW_INSTRUCTIONS => {
+                events.values_mut().for_each(|count| *count /= instructions);
+                let rates = events;
+                table.rows.insert(
+                    program,
+                    Events {
+                        instructions,
+                        rates,
+                    },
+                );
+            }
+            _ => {
+                let giga = instructions / 1e9;
+                let why = format!("{name}: {giga:.1} billion instructions");
+                table.left_out.push(why);
+            }
+        }
+    }
+    table
+}
+
+/// A program by size of the last-level cache, means over its inputs weighted by their instructions.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    pub giga_instructions: f64,
+    pub loads: f64,
+    pub stores: f64,
+    /// Load misses of the first level per kilo-instruction.
+    pub first: f64,
+    /// Accesses to the last level without prefetchers per kilo-instruction.
+    pub refs: f64,
+    pub points: Vec<SizePoint>,
+}
+
+/// One size of the last-level cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SizePoint {
+    pub size_kib: f64,
+    /// With prefetchers.
+    pub cpi: f64,
+    /// Demand misses per kilo-instruction with prefetchers.
+    pub demanded: f64,
+    /// Without.
+    pub misses: f64,
+}
+
+/// Files of one suite of the table by size.
+#[derive(Clone, Copy, Debug)]
+pub struct SizeTexts<'a> {
+    pub general: &'a str,
+    pub prefetch: &'a str,
+    pub no_prefetch: &'a str,
+    pub by_prefetcher: &'a str,
+}
+
+/// Sizes of the columns; 1.75 MB is left out, because its figures are those of 3.5 MB: fewer than two ways cannot be had.
+const SIZES_MB: [f64; 4] = [3.5, 7.0, 14.0, 19.25];
+
+/// The Skylake-SP characterization by size of the last-level cache.
+#[must_use]
+pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
+    let mut table = Table::default();
+    let general = inputs(texts.general, 7, &mut table.left_out);
+    let prefetch = inputs(texts.prefetch, 10, &mut table.left_out);
+    let no_prefetch = inputs(texts.no_prefetch, 10, &mut table.left_out);
+    let by_prefetcher = inputs(texts.by_prefetcher, 18, &mut table.left_out);
+    let mut sums: BTreeMap<Program, Sizes> = BTreeMap::new();
+    for (input, general) in &general {
+        let Some(program) = Program::of_spec(input) else {
+            continue;
+        };
+        let (Some(on), Some(off), Some(each)) = (
+            prefetch.get(input),
+            no_prefetch.get(input),
+            by_prefetcher.get(input),
+        ) else {
+            let why = format!("{input}: it is not in all tables");
+            table.left_out.push(why);
+            continue;
+        };
+        let sum = sums.entry(program).or_insert_with(|| Sizes {
+            points: vec![SizePoint::default(); SIZES_MB.len()],
+            ..Sizes::default()
+        });
+        let giga = general[0];
+        sum.giga_instructions += giga;
+        sum.loads += giga * general[1];
+        sum.stores += giga * general[2];
+        sum.first += giga * general[3];
+        sum.refs += giga * each[6];
+        for (nth, point) in sum.points.iter_mut().enumerate() {
+            point.cpi += giga * on[1 + nth];
+            point.demanded += giga * on[6 + nth];
+            point.misses += giga * off[6 + nth];
+        }
+    }
+    table.rows = sums.into_iter().map(|(p, sum)| (p, sum.mean())).collect();
+    table
+}
+
+impl Sizes {
+    fn mean(mut self) -> Self {
+        let n = self.giga_instructions;
+        for figure in [
+            &mut self.loads,
+            &mut self.stores,
+            &mut self.first,
+            &mut self.refs,
+        ] {
+            *figure /= n;
+        }
+        for (point, mb) in self.points.iter_mut().zip(SIZES_MB) {
+            *point = SizePoint {
+                size_kib: mb * 1024.0,
+                cpi: point.cpi / n,
+                demanded: point.demanded / n,
+                misses: point.misses / n,
+            };
+        }
+        self
+    }
+}
+
+/// Lines of `count` numbers by the input that they begin with.
+fn inputs(text: &str, count: usize, left_out: &mut Vec<String>) -> BTreeMap<String, Vec<f64>> {
+    let mut rows = BTreeMap::new();
+    for line in text.lines() {
+        let cells = cells(line);
+        let Some((name, rest)) = cells.split_first() else {
+            continue;
+        };
+        if !name.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        match numbers(rest.get(..count).unwrap_or_default()) {
+            Some(row) if !row.is_empty() => {
+                rows.insert((*name).to_owned(), row);
+            }
+            _ => left_out.push(format!("fewer than {count} numbers: `{line}`")),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_named_by_suite() {
+        let name = |p: Option<Program>| p.map(|p| p.to_string());
+        assert_eq!(
+            name(Program::of_spec("429.mcf.1")).as_deref(),
+            Some("mcf-2006")
+        );
+        assert_eq!(
+            name(Program::of_spec("505.mcf_r.1")).as_deref(),
+            Some("mcf-2017")
+        );
+        assert_eq!(
+            name(Program::of_short("sphinx306")).as_deref(),
+            Some("sphinx3-2006")
+        );
+        assert_eq!(name(Program::of_spec("999.specrand")), None);
+    }
+
+    #[test]
+    fn decimal_commas_and_per_cent_are_numbers_and_holes_are_left_out() {
+        assert_eq!(number("\"1,05\""), Some(1.05));
+        assert_eq!(number("27%"), Some(0.27));
+        assert_eq!(number("NA"), None);
+        let head = "BENCH,NR_WAYS,ipc,llcrpki,llcmpki,bandwidth_mbps,llcm_bandwidth,stalls_l3_miss";
+        let text = format!("{head}\nmcf00,1,\"0,5\",200,100,1100,1000,0.4\nart00,2,0,1,1,1,1,0\n");
+        let table = ways(&text);
+        let row = table.rows.values().next().unwrap()[&1];
+        assert_eq!((row.cpi, row.stalled), (2.0, 0.8));
+        assert_eq!(row.bandwidth_ratio, Some(1.1));
+        assert_eq!(table.rows.len(), 1);
+        assert_eq!(table.left_out.len(), 1, "{:?}", table.left_out);
+    }
+
+    #[test]
+    fn events_are_rates_and_short_runs_are_left_out() {
+        let text = "429.mcf\nL2_RQSTS.MISS\trAA24\t20000000000\nINST_RETIRED.ANY_P\tr00C0\t100000000000\n\
+                    998.specrand\nINST_RETIRED.ANY_P\tr00C0\t1000000\n";
+        let table = events(text);
+        let mcf = table.rows.values().next().unwrap();
+        assert_eq!(mcf.of("L2_RQSTS.MISS"), Some(0.2));
+        assert_eq!(table.left_out, ["998.specrand: 0.0 billion instructions"]);
+    }
+
+    #[test]
+    fn inputs_of_a_program_are_weighted_by_their_instructions() {
+        let line = |input: &str, n: usize, value: f64| {
+            let values = vec![value.to_string(); n].join(",");
+            format!("{input},{values}\n")
+        };
+        let both = |n| line("401.bzip2.1", n, 1.0) + &line("401.bzip2.2", n, 3.0);
+        let table = sizes(SizeTexts {
+            general: &both(7),
+            prefetch: &both(10),
+            no_prefetch: &both(10),
+            by_prefetcher: &both(18),
+        });
+        let bzip2 = table.rows.values().next().unwrap();
+        assert_eq!(bzip2.giga_instructions, 4.0);
+        assert_eq!(bzip2.points[0].cpi, 2.5);
+        assert!(table.left_out.is_empty());
+    }
+}
