@@ -497,7 +497,7 @@ mod tests {
         let all = [runs("linux", 2.0), runs("hsf", 1.6)].concat();
         let said = judge(&all, &facts).remove(0).sentences().join("\n");
         for part in [
-            "Of the +25 points, +5.3 come from where programs start",
+            "Of the +25 points, +5.3 (90 %: ",
             "Where Linux chooses, hsf gains +6.2 % throughput",
             "Not compared, though they have something to do here: joint.",
         ] {
