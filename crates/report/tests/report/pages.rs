@@ -297,9 +297,7 @@ fn equal_cores_are_led_by_throughput() {
     }
     let html = page(&all, "Equal");
     assert!(html.contains("overall throughput (STP)"), "{html}");
-    assert!(
-        html.contains("times as fast as under linux in the mean. ") && html.contains("STP adds up")
-    );
+    assert!(html.contains("STP adds up"));
 }
 
 #[test]
