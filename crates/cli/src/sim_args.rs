@@ -8,7 +8,6 @@ use countersteer_lab::{Finished, LoadedMachine, SimOptions};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
 use countersteer_model::units::Nanos;
-use countersteer_sim::engine::not_offered;
 use countersteer_sim::linux::KERNELS;
 
 use crate::values::number;
@@ -88,16 +87,11 @@ fn event(text: &str) -> Result<String, String> {
     known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
 }
 
-/// Says which events a policy reads that the simulator does not count: the metrics that need them are unavailable to it.
-pub fn warn_of_uncounted(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
-    let made = countersteer_policies::parse(policy, &machine.topology)?;
-    let missing = not_offered(&made.needs().metrics);
-    if !missing.is_empty() {
-        let names: Vec<&str> = missing.iter().map(|event| event.def().name).collect();
-        eprintln!(
-            "steer: policy {policy} reads events that the simulator does not count ({}); the metrics that need them have no value",
-            names.join(", ")
-        );
+/// Says what a policy takes for granted that does not hold on a machine or in the simulator.
+pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
+    for why in machine.unmet(policy)? {
+        let name = &machine.machine.name;
+        eprintln!("steer: {policy} is not made for {name}: {why}");
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use anyhow::Context;
 use countersteer_model::machine::Machine;
 use countersteer_model::textfile::TextError;
 use countersteer_model::topology::Topology;
+use countersteer_policies::reach;
+use countersteer_sim::engine::not_offered;
 use serde::{Deserialize, Serialize};
 
 use crate::library::{self, Text};
@@ -105,6 +107,27 @@ impl LoadedMachine {
             },
         };
         Ok(loaded)
+    }
+}
+
+impl LoadedMachine {
+    /// What a policy takes for granted that does not hold here, by reasons: of the machine, and events that the simulator does not
+    /// count, so that metrics of them have no value.
+    ///
+    /// # Errors
+    /// There is no such policy, or a parameter is wrong.
+    pub fn unmet(&self, policy: &str) -> anyhow::Result<Vec<String>> {
+        let made = countersteer_policies::parse(policy, &self.topology)?;
+        let missing = not_offered(&made.needs().metrics);
+        let names: Vec<&str> = missing.iter().map(|event| event.def().name).collect();
+        let uncounted = (!names.is_empty()).then(|| {
+            format!(
+                "it reads events that the simulator does not count ({}); the metrics that need them have no value",
+                names.join(", ")
+            )
+        });
+        let unmet = reach::unmet(policy, &self.topology).into_iter();
+        Ok(unmet.map(str::to_owned).chain(uncounted).collect())
     }
 }
 

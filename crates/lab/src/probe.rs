@@ -6,6 +6,7 @@
 //!   comes from where programs start.
 //! - Where the workload pins its programs at launch, `linux` and the best policy run once more without these pins.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -74,6 +75,20 @@ fn is_pinned(workload: &Loaded) -> bool {
     workload.programs.iter().any(|(p, _)| p.launch_on.is_some())
 }
 
+/// What the policies of a sweep take for granted that does not hold, by machine.
+fn unmet(sweep: &Sweep) -> anyhow::Result<BTreeMap<String, Vec<(String, String)>>> {
+    let mut by_machine = BTreeMap::new();
+    for machine in &sweep.machines {
+        let mut rows = Vec::new();
+        for policy in &sweep.policies {
+            let unmet = machine.unmet(policy)?.into_iter();
+            rows.extend(unmet.map(|why| (policy.clone(), why)));
+        }
+        by_machine.insert(machine.machine.name.clone(), rows);
+    }
+    Ok(by_machine)
+}
+
 /// What the judge has to know besides the runs of a sweep; what they leave open is run.
 ///
 /// # Errors
@@ -83,6 +98,7 @@ pub fn facts(sweep: &Sweep, runs: &[CompareRun]) -> anyhow::Result<Facts> {
     let pinned = sweep.workloads.iter().filter(|w| is_pinned(w));
     let mut facts = Facts {
         probed: Vec::new(),
+        unmet: unmet(sweep)?,
         shelves: sweep.machines.iter().map(shelf).collect(),
         pinned: pinned.map(|w| w.name.clone()).collect(),
     };

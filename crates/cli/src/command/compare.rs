@@ -16,7 +16,7 @@ use super::profile::load_workload;
 use super::{print, print_json};
 use crate::error::{Kind, failure};
 use crate::output::{self, check_unused};
-use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
+use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::{interrupt, library, progress};
 
 /// Arguments.
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for machine in &sweep.machines {
         tell_idle(&sweep.policies, machine);
         for policy in &sweep.policies {
-            warn_of_uncounted(policy, machine)?;
+            warn_of_unmet(policy, machine)?;
         }
     }
     args.report

@@ -10,7 +10,7 @@ use countersteer_report::table::{self, CompareRun};
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::RecordOut;
-use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
+use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::{interrupt, library};
 
 /// Arguments.
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options: args.options.options(),
         detail: dir.map(|_| Detail::Everything),
     };
-    warn_of_uncounted(&experiment.policy, &experiment.machine)?;
+    warn_of_unmet(&experiment.policy, &experiment.machine)?;
     let finished = experiment.run()?;
     warn_of_cut([&finished]);
     if let (Some(dir), Some(record)) = (dir, &finished.record) {

@@ -82,6 +82,9 @@ impl Here {
                 "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among the CPUs that threads may use"
             );
         }
+        for why in reach::unmet(spec, &self.topology) {
+            eprintln!("steer: {spec} is not made for this machine: {why}");
+        }
         Ok(policy)
     }
 

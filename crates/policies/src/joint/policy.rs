@@ -9,7 +9,7 @@ use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 
 use crate::life::{Lives, YOUNG};
@@ -187,12 +187,6 @@ impl Joint {
             visits: 0,
             visiting: 0,
         })
-    }
-
-    /// Young threads, and the others.
-    fn by_age<'a>(&self, heavy: &[&'a ThreadInfo]) -> (Vec<&'a ThreadInfo>, Vec<&'a ThreadInfo>) {
-        let threads = heavy.iter().copied();
-        threads.partition(|t| self.lives.is_young(t.id))
     }
 
     /// Notes where the kernel runs young threads: it is measured there, and begins there when it is young no longer.
@@ -467,7 +461,9 @@ impl Joint {
             else {
                 continue;
             };
-            let group = self.places.spots[*spot].group;
+            let place = &self.places.spots[*spot];
+            let group = place.group;
+            let stays = estimate.placed == GroupId(0) && place.cpus.contains(info.cpu);
             if estimate.placed != group {
                 (estimate.placed, estimate.tries) = (group, 0);
             }
@@ -480,17 +476,18 @@ impl Joint {
                 estimate.tries = MOST_TRIES;
                 continue;
             }
-            let reason = reason(estimate, self.explore);
+            let reason = reason(estimate, stays, self.visiting > 0);
             placements.push(ThreadPlacement::new(info.id, Target::Group(group), reason));
         }
         placements
     }
 }
 
-fn reason(estimate: &Estimate, explore: bool) -> Reason {
+fn reason(estimate: &Estimate, stays: bool, visits: bool) -> Reason {
     let rule = match estimate.seen {
         0 => "nothing is known of it: the best core that is free",
-        _ if explore => "to be measured on each kind of core",
+        _ if visits => "to be measured on each kind of core",
+        _ if stays => "stays where Linux placed it",
         _ => "part of the exchange that is predicted to gain most",
     };
     let seen = estimate.why().into_iter();
@@ -510,7 +507,8 @@ impl Policy for Joint {
         self.note(view, &stirred);
         let is_heavy = |t: &&ThreadInfo| self.threads.get(&t.id).is_some_and(|e| e.duty >= HEAVY);
         let heavy: Vec<&ThreadInfo> = view.threads.iter().filter(is_heavy).collect();
-        let (young, old) = self.by_age(&heavy);
+        let (young, old): (Vec<&ThreadInfo>, Vec<&ThreadInfo>) =
+            heavy.iter().partition(|t| self.lives.is_young(t.id));
         self.follow(&young, view.now);
         self.assign(&heavy, view.now);
         let heavy = old;

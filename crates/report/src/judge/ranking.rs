@@ -72,6 +72,8 @@ pub struct Facts {
     pub probed: Vec<Probed>,
     /// Policies that have something to do on a machine, by its name.
     pub shelves: BTreeMap<String, Vec<String>>,
+    /// What policies take for granted that does not hold on a machine, by its name: policy and reason.
+    pub unmet: BTreeMap<String, Vec<(String, String)>>,
     /// Workloads that say where their programs start.
     pub pinned: Vec<String>,
 }
@@ -208,6 +210,10 @@ impl Ranking {
         if facts.pinned.contains(&self.workload) {
             let fair = best.and_then(|best| self.fair(best, &facts.probed));
             remarks.push(Remark::Launch { fair });
+        }
+        for (policy, why) in facts.unmet.get(&self.machine).into_iter().flatten() {
+            let (policy, why) = (policy.clone(), why.clone());
+            remarks.push(Remark::Unmet { policy, why });
         }
         if let Some(shelf) = facts.shelves.get(&self.machine) {
             let name = |spec: &str| spec.split(':').next().unwrap_or(spec).to_owned();
@@ -361,6 +367,23 @@ mod tests {
     }
 
     const LINUX: (&str, [[f64; 2]; 2]) = ("linux", [[2.0, 2.0], [4.0, 4.0]]);
+
+    #[test]
+    fn what_a_policy_takes_for_granted_is_a_remark_of_its_machine_alone() {
+        let runs = [run("linux", 1, [2.0, 2.0]), run("mpi", 1, [2.0, 2.0])];
+        let unmet = vec![("mpi".to_owned(), "cores differ".to_owned())];
+        let remarks = |machine: &str| {
+            let facts = Facts {
+                unmet: BTreeMap::from([(machine.to_owned(), unmet.clone())]),
+                ..Facts::default()
+            };
+            judge(&runs, &facts).remove(0).remarks
+        };
+        let said = remarks("m");
+        assert_eq!(said.len(), 1);
+        assert_eq!(said[0].words(), "mpi is not made for this: cores differ.");
+        assert!(remarks("another").is_empty());
+    }
 
     #[test]
     fn seeds_are_compared_with_the_same_seed_and_losers_are_named() {

@@ -33,6 +33,8 @@ pub enum Remark {
         /// Figures where Linux chooses instead, if that was simulated.
         fair: Option<Fair>,
     },
+    /// A policy takes something for granted that does not hold here.
+    Unmet { policy: String, why: String },
     /// Policies that have something to do on the machine, and were not compared.
     NotCompared { policies: Vec<String> },
 }
@@ -90,6 +92,9 @@ impl Remark {
                     other("mean slowdown", &fair.slowdown),
                     other("energy per instruction", &fair.energy_per_instruction)
                 )
+            }
+            Self::Unmet { policy, why } => {
+                format!("{policy} is not made for this: {why}.")
             }
             Self::NotCompared { policies } => format!(
                 "Not compared, though they have something to do here: {}. Without -P all are.",
