@@ -121,7 +121,7 @@ deb:
 
 # What tests need that Rust's own tools don't bring.
 setup:
-	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev python3
+	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev python3 $(if $(filter x86_64,$(shell uname -m)),gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 	@scripts/recorder-engine.sh --unless-here >/dev/null
 
 # What the demo profiles, and what records it: QEMU, which is built where the system's takes no plugins.

@@ -21,8 +21,7 @@ pub enum End {
     Return,
 }
 
-/// One instruction's part in data flow. Registers are bits: 0-15 general, 16 flags, 17 x87 and MMX, 18-25 mask registers,
-/// 26-57 vector registers.
+/// One instruction's part in data flow. Registers are bits, as the decoder of the architecture numbers them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Insn {
     /// Registers that its memory access needs for the address.
@@ -91,22 +90,28 @@ impl Classes {
 pub struct MemoryUse {
     /// Position of the instruction in its block.
     pub index: u32,
-    /// Parts of eight bytes of one access, which QEMU performs one or two at a time; 1 for most.
-    pub parts: u8,
+    /// Bytes of the access.
+    pub bytes: u8,
+    /// Whether QEMU may perform it in pieces, from the lowest address up. How long these are depends on QEMU's version.
+    pub split: bool,
     /// Whether it is a repeated string instruction.
     pub repeat: bool,
 }
 
 impl MemoryUse {
     pub fn pack(self) -> usize {
-        (self.index as usize) << 9 | (self.parts as usize) << 1 | usize::from(self.repeat)
+        (self.index as usize) << 10
+            | (self.bytes as usize) << 2
+            | usize::from(self.split) << 1
+            | usize::from(self.repeat)
     }
 
     #[inline]
     pub fn unpack(datum: usize) -> Self {
         Self {
-            index: (datum >> 9) as u32,
-            parts: (datum >> 1) as u8,
+            index: (datum >> 10) as u32,
+            bytes: (datum >> 2) as u8,
+            split: datum >> 1 & 1 != 0,
             repeat: datum & 1 != 0,
         }
     }
@@ -134,7 +139,8 @@ mod tests {
         );
         let memory = MemoryUse {
             index: 511,
-            parts: 4,
+            bytes: 64,
+            split: true,
             repeat: true,
         };
         assert_eq!(MemoryUse::unpack(memory.pack()), memory);

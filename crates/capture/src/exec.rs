@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::caveats::is_elf;
+use crate::guest::Guest;
 
 /// Interpreters that run through interpreters, at most.
 const NESTING: usize = 4;
@@ -87,7 +88,7 @@ fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
     let mut head = [0; HEAD];
     let read = File::open(file).ok()?.read(&mut head).ok()?;
     let head = &head[..read];
-    if is_x86_64(head) {
+    if Guest::own().is_program(head) {
         return Some(Plan {
             program: path,
             before: Vec::new(),
@@ -99,11 +100,6 @@ fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
     plan.before.extend(argument);
     plan.before.push(path);
     Some(plan)
-}
-
-/// Whether the file starts like a 64-bit little-endian ELF program for x86-64.
-fn is_x86_64(head: &[u8]) -> bool {
-    head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0])
 }
 
 /// The interpreter of a script, with its argument if it has one.

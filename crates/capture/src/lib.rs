@@ -19,6 +19,7 @@ mod caveats;
 mod conflicts;
 mod decode;
 mod flow;
+mod guest;
 #[path = "../../profiler/src/layout.rs"]
 #[allow(dead_code)]
 mod layout;
@@ -27,7 +28,6 @@ mod live;
 mod mapping;
 mod memo;
 mod near;
-mod operations;
 mod output;
 mod recency;
 mod resolution;

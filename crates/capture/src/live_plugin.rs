@@ -18,10 +18,11 @@ use countersteer_cache::wire::LIVE_FILTER_SETS;
 
 use crate::block::Block;
 use crate::ffi;
+use crate::guest::Guest;
 use crate::layout::LIFELINE_SUFFIX;
 use crate::live::LiveThread;
 use crate::stream::out_of_the_way;
-use crate::translation::{FORKS, become_qemu, end, execution, translated};
+use crate::translation::{become_qemu, end, execution, translated};
 
 /// Threads of one process at a time, at most.
 const THREADS: usize = 1 << 16;
@@ -209,11 +210,11 @@ extern "C" fn on_call(
         unsafe { become_qemu(&settings.wrapper, &execution) };
         return;
     }
-    obey(thread.enter_kernel(number == libc::SYS_exit_group));
+    obey(thread.enter_kernel(number == Guest::own().calls().exit_group));
 }
 
 extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {
-    let forked = result == 0 && FORKS.contains(&number);
+    let forked = result == 0 && Guest::own().calls().forks.contains(&number);
     let Some(settings) = SETTINGS.get().filter(|_| forked) else {
         return;
     };

@@ -105,7 +105,7 @@ impl ThreadFile {
             records.copy_within((complete - 1) * record::WORDS.., pairs * record::WORDS);
         }
         records[complete.div_ceil(2) * record::WORDS..].fill(0);
-        self.window_length *= 2;
+        self.window_length = self.window_length.saturating_mul(2);
         words[header::WINDOW_LENGTH] = self.window_length;
         words[header::WINDOWS] = pairs as u64;
         self.live = HEADER_WORDS + pairs * record::WORDS;

@@ -15,10 +15,11 @@ use countersteer_model::profile::CaveatKind;
 use crate::block::{Block, MemoryUse};
 use crate::caveats;
 use crate::ffi;
+use crate::guest::{Guest, IO_URING_SETUP};
 use crate::layout::COMMAND_FILE;
 use crate::live_plugin;
 use crate::shared::Control;
-use crate::translation::{FORKS, become_qemu, end, execution, translated};
+use crate::translation::{become_qemu, end, execution, translated};
 use crate::vcpu::{Vcpu, Verdict};
 
 /// Threads of one process at a time, at most.
@@ -75,10 +76,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: its name is a string.
     let target = unsafe { CStr::from_ptr(info.target_name) };
     ffi::loaded_by(info);
-    if target != c"x86_64" || info.system_emulation {
-        eprintln!("steer: the plugin works with qemu-x86_64 only");
+    let Some(guest) = Guest::named(target).filter(|_| !info.system_emulation) else {
+        eprintln!("steer: the plugin works with qemu-x86_64 and qemu-aarch64 only");
         return -1;
-    }
+    };
+    guest.keep();
     // SAFETY: QEMU passes `argc` strings.
     let arguments: Vec<&CStr> = (0..argc as usize)
         .map(|at| unsafe { CStr::from_ptr(*argv.add(at)) })
@@ -314,16 +316,22 @@ fn has_more_features() -> bool {
     false
 }
 
+/// Whether this processor has what the models' other version needs.
+fn is_recent() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// The callback for an instruction: the models have a version for recent processors.
 fn memory_callback(usage: &MemoryUse, streams: bool) -> ffi::MemoryCallback {
-    static WIDE: LazyLock<bool> = LazyLock::new(|| {
-        is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-    });
-    match (streams, usage.repeat || usage.parts > 1, *WIDE) {
+    static WIDE: LazyLock<bool> = LazyLock::new(is_recent);
+    match (streams, usage.repeat || usage.split, *WIDE) {
         (false, false, true) => on_memory::<true>,
         (false, false, false) => on_memory::<false>,
         (false, true, true) => on_split_memory::<true>,
@@ -354,8 +362,9 @@ extern "C" fn on_call(
     obey(vcpu.enter_call());
     // SAFETY: these are the arguments of a call that the program makes.
     let execution = unsafe { execution(number, [a1, a2, a3, a4, a5]) };
-    if number == libc::SYS_exit_group || execution.is_some() {
-        vcpu.send_last(number == libc::SYS_exit_group);
+    let exits = number == Guest::own().calls().exit_group;
+    if exits || execution.is_some() {
+        vcpu.send_last(exits);
     }
     let Some(execution) = execution else { return };
     vcpu.exec(true);
@@ -371,7 +380,10 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
     let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else {
         return;
     };
-    if result == 0 && FORKS.contains(&number) && std::process::id() != PID.load(Relaxed) {
+    if result == 0
+        && Guest::own().calls().forks.contains(&number)
+        && std::process::id() != PID.load(Relaxed)
+    {
         adopt(index);
         if let Err(error) = vcpu.fork(&settings.directory) {
             settings
@@ -387,7 +399,7 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
     if LEAVES.take() {
         settings.control.take_back(CaveatKind::NotFollowed);
     }
-    if number == libc::SYS_io_uring_setup && result == -i64::from(libc::ENOSYS) {
+    if number == IO_URING_SETUP && result == -i64::from(libc::ENOSYS) {
         settings
             .control
             .note(CaveatKind::IoUring, &settings.program);

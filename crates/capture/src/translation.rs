@@ -10,12 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::block::{Block, MemoryUse};
-use crate::decode::Builder;
+use crate::decode::decode;
 use crate::exec;
 use crate::ffi;
-
-/// System calls of x86-64 that need more than the usual.
-pub const FORKS: [i64; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
+use crate::guest::Guest;
 
 static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<Known>>>> = OnceLock::new();
 /// Distance from guest to host addresses.
@@ -67,7 +65,7 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     if !in_host.is_null() {
         GUEST_BASE.store((in_host as usize).wrapping_sub(guest as usize), Relaxed);
     }
-    let Decoded {
+    let Found {
         block,
         memory,
         asks_features,
@@ -80,13 +78,14 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     })
 }
 
-struct Decoded {
+/// A block as QEMU needs it.
+struct Found {
     block: &'static Block,
     memory: &'static [Option<MemoryUse>],
     asks_features: Option<u64>,
 }
 
-fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Decoded {
+fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Found {
     let mut bytes = Vec::new();
     let code: Vec<(u64, Range<usize>)> = insns
         .iter()
@@ -109,29 +108,25 @@ fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Decoded {
         .iter()
         .find(|k| k.bytes == bytes && k.memory.len() == insns.len())
     {
-        return Decoded {
+        return Found {
             block: known.block,
             memory: known.memory,
             asks_features: None,
         };
     }
-    let mut builder = Builder::new(pc);
-    let memory: Vec<Option<MemoryUse>> = code
-        .iter()
-        .map(|(pc, own)| builder.push(*pc, &bytes[own.clone()]))
-        .collect();
-    let asks_features = builder.asks_features;
-    let block = &*Box::leak(Box::new(builder.build()));
-    let memory = &*memory.leak();
+    let code = code.iter().map(|(pc, own)| (*pc, &bytes[own.clone()]));
+    let decoded = decode(Guest::own(), code);
+    let block = &*Box::leak(Box::new(decoded.block));
+    let memory = &*decoded.memory.leak();
     known.push(Known {
         bytes,
         block,
         memory,
     });
-    Decoded {
+    Found {
         block,
         memory,
-        asks_features,
+        asks_features: decoded.asks_features,
     }
 }
 
@@ -155,13 +150,14 @@ pub unsafe fn execution(number: i64, arguments: [u64; 5]) -> Option<Execution> {
     // SAFETY: the caller says so.
     let text = |guest: u64| unsafe { CStr::from_ptr(host(guest) as *const c_char) };
     let [a1, a2, a3, a4, flags] = arguments;
+    let calls = Guest::own().calls();
     match number {
-        libc::SYS_execve if a1 != 0 => Some(Execution {
+        _ if number == calls.execve && a1 != 0 => Some(Execution {
             path: text(a1).to_owned(),
             argv: a2,
             envp: a3,
         }),
-        libc::SYS_execveat if a2 != 0 => Some(Execution {
+        _ if number == calls.execveat && a2 != 0 => Some(Execution {
             path: path_at(a1 as c_int, text(a2), flags as c_int)?,
             argv: a3,
             envp: a4,

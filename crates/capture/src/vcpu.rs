@@ -298,7 +298,7 @@ impl Vcpu {
             self.parts = Parts {
                 datum,
                 next: address + bytes,
-                left: (u64::from(usage.parts) * 8 / bytes).saturating_sub(1),
+                left: (u64::from(usage.bytes) / bytes).saturating_sub(1),
             };
         }
         self.memory::<WIDE>(info, address, datum);
@@ -316,7 +316,7 @@ impl Vcpu {
             let index = if usage.repeat { u32::MAX } else { usage.index };
             self.capture.access(
                 index,
-                u32::from(usage.parts),
+                u32::from(usage.bytes).div_ceil(8),
                 address,
                 distance,
                 info >> WRITE_SHIFT & 1 != 0,
@@ -334,7 +334,10 @@ impl Vcpu {
         }
     }
 
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[cfg_attr(
+        target_arch = "x86_64",
+        target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")
+    )]
     fn wide_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
         self.any_memory(info, address, last, datum);
     }

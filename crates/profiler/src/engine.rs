@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::ProfileError;
+use super::program::Architecture;
 use crate::this_program;
 
 /// Environment variable that names QEMU.
@@ -16,7 +17,6 @@ const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
 /// Environment variable that names the plugin.
 const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
 const PLUGIN: &str = "libcountersteer_capture.so";
-const QEMU: &str = "qemu-x86_64";
 /// Folder of engines that were built here, below the user's cache.
 const BUILT: &str = "countersteer/recorder";
 
@@ -52,11 +52,12 @@ pub struct Engine {
     pub origin: Origin,
 }
 
-/// All engines of this machine, the one that is used first.
+/// All engines of this machine for programs of an architecture, the one that is used first.
 #[must_use]
-pub fn engines() -> Vec<Engine> {
+pub fn engines(architecture: Architecture) -> Vec<Engine> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     found(
+        &format!("qemu-{}", architecture.name()),
         std::env::var_os(QEMU_VARIABLE).map(PathBuf::from),
         &own_folders(),
         this_program::cache_folder(),
@@ -64,26 +65,30 @@ pub fn engines() -> Vec<Engine> {
     )
 }
 
-/// The engine that is used.
-pub fn engine() -> Result<Engine, ProfileError> {
+/// The engine that is used for programs of an architecture.
+pub fn engine(architecture: Architecture) -> Result<Engine, ProfileError> {
     let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
     if let Some(file) = named.filter(|file| !file.is_file()) {
         let variable = QEMU_VARIABLE;
         return Err(ProfileError::NotThere { variable, file });
     }
-    engines().into_iter().next().ok_or(ProfileError::NoQemu)
+    let found = engines(architecture).into_iter().next();
+    found.ok_or(ProfileError::NoQemu {
+        architecture: architecture.name(),
+    })
 }
 
 fn found(
+    name: &str,
     named: Option<PathBuf>,
     own: &[PathBuf],
     cache: Option<PathBuf>,
     path: &OsStr,
 ) -> Vec<Engine> {
     let with = |origin| move |file| Engine { file, origin };
-    let own = own.iter().map(|folder| folder.join(QEMU));
-    let built = cache.map(|cache| cache.join(BUILT).join(QEMU));
-    let system = std::env::split_paths(path).map(|folder| folder.join(QEMU));
+    let own = own.iter().map(|folder| folder.join(name));
+    let built = cache.map(|cache| cache.join(BUILT).join(name));
+    let system = std::env::split_paths(path).map(|folder| folder.join(name));
     let all = named
         .map(with(Origin::Environment))
         .into_iter()
@@ -150,6 +155,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    const QEMU: &str = "qemu-x86_64";
+
     fn put(file: &Path, help: &str) {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, format!("#!/bin/sh\necho 'usage:\n{help}'\n")).unwrap();
@@ -172,7 +179,7 @@ mod tests {
         put(&without.join(QEMU), "-strace  no -plugin here");
         let path = std::env::join_paths([&without, &with, &link]).unwrap();
         let origins = |named, own: &[PathBuf], cache| -> Vec<Origin> {
-            let found = found(named, own, cache, &path);
+            let found = found(QEMU, named, own, cache, &path);
             found.iter().map(|engine| engine.origin).collect()
         };
         use Origin::{Cache, Environment, Package, Path};
@@ -180,7 +187,7 @@ mod tests {
         assert_eq!(all, [Environment, Package, Cache, Path]);
         let gone = origins(None, &[root.join("nowhere")], Some(root.to_owned()));
         assert_eq!(gone, [Path]);
-        let last = found(None, &[], None, &path);
+        let last = found(QEMU, None, &[], None, &path);
         assert_eq!(last[0].file, with.join(QEMU));
     }
 }

@@ -10,9 +10,9 @@ pub enum ProfileError {
     EmptyCommand,
     /// There is no engine to record under.
     #[error(
-        "no qemu-x86_64 that takes plugins was found; `scripts/recorder-engine.sh` of the source builds it, packages made by `make deb` and `make wheel` bring it, Debian 12's `qemu-user` is one; or name it in COUNTERSTEER_QEMU"
+        "no qemu-{architecture} that takes plugins was found; `scripts/recorder-engine.sh {architecture}` of the source builds it, packages made by `make deb` and `make wheel` bring that of their own architecture, Debian 12's `qemu-user` has it; or name it in COUNTERSTEER_QEMU"
     )]
-    NoQemu,
+    NoQemu { architecture: &'static str },
     /// What a variable of the environment names is not there.
     #[error("{variable} names {file}, which is no file; correct or unset it")]
     NotThere {
@@ -39,7 +39,7 @@ pub enum ProfileError {
     NotAProgram { path: String },
     /// The program is for another machine.
     #[error(
-        "{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64"
+        "{path} is a program for {machine}; programs for x86-64 and AArch64 are recorded, so build it for one of these"
     )]
     Architecture { path: String, machine: String },
     /// The scratch directory or a file in it cannot be used.

@@ -89,7 +89,13 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
         .map(|(sets, _)| format!(",stream={sets}"));
     let stream = stream.unwrap_or_default();
     let arguments = format!("dir={}{exact}{stream}", escaped(&setup.directory));
-    wrapper(&setup.qemu, &setup.plugin, &options.cpu, &arguments)
+    wrapper(
+        &setup.qemu,
+        &setup.plugin,
+        &setup.program,
+        options,
+        &arguments,
+    )
 }
 
 /// A comma ends a plugin's file name unless doubled.
@@ -98,18 +104,25 @@ pub fn escaped(path: &Path) -> String {
 }
 
 /// QEMU with its options, up to the program.
-pub fn wrapper(qemu: &Path, plugin: &Path, cpu: &str, arguments: &str) -> Vec<OsString> {
+pub fn wrapper(
+    qemu: &Path,
+    plugin: &Path,
+    program: &Program,
+    options: &ProfileOptions,
+    arguments: &str,
+) -> Vec<OsString> {
     let plugin = format!("file={},{arguments}", escaped(plugin));
-    [
-        qemu.into(),
-        "-cpu".into(),
-        cpu.into(),
-        "-seed".into(),
-        "1".into(),
-        "-plugin".into(),
-        plugin.into(),
-    ]
-    .into()
+    let usual = program.architecture.processor();
+    let cpu = options.cpu.as_deref().unwrap_or(usual);
+    let mut words: Vec<OsString> = vec![qemu.into()];
+    words.extend(["-cpu", cpu, "-seed", "1"].map(Into::into));
+    words.extend(["-plugin".into(), plugin.into()]);
+    if let Some(sysroot) = &options.sysroot {
+        // Programs that are executed may be in another folder by then.
+        let absolute = sysroot.canonicalize().unwrap_or_else(|_| sysroot.clone());
+        words.extend(["-L".into(), absolute.into()]);
+    }
+    words
 }
 
 /// A program with its arguments, under QEMU.

@@ -6,7 +6,7 @@
 //! `assemble`).
 //!
 //! What is followed: all threads, forked processes, and programs they execute, static or dynamic, as long as these are
-//! x86-64 ELF files or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded), and
+//! ELF files for x86-64, or for AArch64 where the first is, or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded), and
 //! programs with rights of their own (they run without these); the profile's caveats say so where it happened.
 //! Accesses of the kernel on the program's behalf are invisible.
 
@@ -36,6 +36,7 @@ use nix::sys::time::TimeValLike;
 
 pub use engine::{Engine, Origin, engines};
 pub use error::ProfileError;
+pub use program::Architecture;
 pub use stream::Sink;
 
 /// The format of recorded profiles that this module makes.
@@ -59,8 +60,10 @@ pub struct ProfileOptions {
     pub workdir: Option<PathBuf>,
     /// Further environment variables for the program.
     pub env: Vec<(String, String)>,
-    /// The processor that QEMU shows to the program.
-    pub cpu: String,
+    /// The processor that QEMU shows to the program, if not the usual one.
+    pub cpu: Option<String>,
+    /// Folder of the libraries that a program for another machine needs, as they lie below `/` there.
+    pub sysroot: Option<PathBuf>,
     /// The engine and the plugin, instead of those that are found.
     pub tools: Option<Tools>,
     /// Measures every stack distance exactly, at twice the time: for checking the usual way.
@@ -82,7 +85,8 @@ impl ProfileOptions {
             stdin_null: false,
             workdir: None,
             env: Vec::new(),
-            cpu: "max".into(),
+            cpu: None,
+            sysroot: None,
             tools: None,
             exact: false,
             stream: None,
@@ -131,13 +135,22 @@ pub struct Tools {
     pub plugin: PathBuf,
 }
 
-/// Finds what recording needs.
+/// Finds what recording programs of this machine's architecture needs.
 ///
 /// # Errors
 /// One of them is not there.
 pub fn tools() -> Result<Tools, ProfileError> {
+    let here = Architecture::here();
+    tools_for(here.unwrap_or(Architecture::X86_64))
+}
+
+/// Finds what recording programs of an architecture needs.
+///
+/// # Errors
+/// One of them is not there.
+pub fn tools_for(architecture: Architecture) -> Result<Tools, ProfileError> {
     Ok(Tools {
-        engine: engine::engine()?,
+        engine: engine::engine(architecture)?,
         plugin: engine::plugin()?,
     })
 }
@@ -154,7 +167,8 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("."));
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
-    let tools = options.tools.clone().map_or_else(tools, Ok)?;
+    let tools = options.tools.clone();
+    let tools = tools.map_or_else(|| tools_for(program.architecture), Ok)?;
     let scratch = scratch::Scratch::new()?;
     let directory = scratch.path().to_owned();
     let control = raw::create_control(&directory, options.max_instructions)?;
@@ -270,7 +284,13 @@ fn detail(options: &ProfileOptions) -> String {
     let limit = options
         .max_instructions
         .map_or_else(String::new, |n| format!("--max-instructions {n} "));
-    format!("steer profile {limit}-- {}", quoted(&options.command))
+    let sysroot = options.sysroot.as_ref().map_or_else(String::new, |path| {
+        format!("--sysroot {} ", quote(&path.display().to_string()))
+    });
+    format!(
+        "steer profile {limit}{sysroot}-- {}",
+        quoted(&options.command)
+    )
 }
 
 /// A command as a shell reads it.

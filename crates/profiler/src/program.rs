@@ -13,12 +13,53 @@ use super::ProfileError;
 
 /// Interpreters that run through interpreters, at most.
 const NESTING: usize = 4;
-/// ELF's number for x86-64.
-const X86_64: u16 = 62;
+/// An architecture whose programs are recorded, whatever this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    X86_64,
+    Aarch64,
+}
+
+impl Architecture {
+    const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
+    /// This machine's, if its programs are recorded.
+    #[must_use]
+    pub fn here() -> Option<Self> {
+        let named = |of: &Self| of.name() == std::env::consts::ARCH;
+        Self::ALL.into_iter().find(named)
+    }
+
+    /// QEMU's name of it, which is Rust's, too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+
+    /// ELF's number for it.
+    const fn machine(self) -> u16 {
+        match self {
+            Self::X86_64 => 62,
+            Self::Aarch64 => 183,
+        }
+    }
+
+    /// The processor that QEMU shows to programs: one whose accesses to memory are all seen by plugins. Those of SVE are not.
+    pub(crate) const fn processor(self) -> &'static str {
+        match self {
+            Self::X86_64 => "max",
+            Self::Aarch64 => "neoverse-n1",
+        }
+    }
+}
 
 /// A program ready for QEMU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
+    pub architecture: Architecture,
     pub file: PathBuf,
     /// Arguments that a script's interpreter gets before the user's.
     pub before: Vec<OsString>,
@@ -51,13 +92,15 @@ fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, P
     let head = head(&file).map_err(|_| ProfileError::NotExecutable { path: path.clone() })?;
     if head.starts_with(b"\x7fELF") {
         let machine = machine(&head);
-        if machine != X86_64 {
+        let known = |of: &Architecture| of.machine() == machine;
+        let Some(architecture) = Architecture::ALL.into_iter().find(known) else {
             return Err(ProfileError::Architecture {
                 path,
                 machine: machine_name(machine),
             });
-        }
+        };
         return Ok(Program {
+            architecture,
             file,
             before: Vec::new(),
             zeroth,
@@ -96,7 +139,6 @@ fn machine_name(machine: u16) -> String {
     match machine {
         3 => "32-bit x86".into(),
         40 => "32-bit Arm".into(),
-        183 => "AArch64".into(),
         243 => "RISC-V".into(),
         21 => "PowerPC64".into(),
         22 => "s390".into(),
@@ -175,8 +217,12 @@ mod tests {
         let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
         arm.resize(18, 0);
         arm.extend([183, 0]);
-        let arm = directory_with("arm", &arm, 0o755);
-        let error = program("./arm", arm.path()).unwrap_err();
-        assert!(error.to_string().contains("AArch64"), "{error}");
+        let own = directory_with("arm", &arm, 0o755);
+        let found = program("./arm", own.path()).unwrap();
+        assert_eq!(found.architecture, Architecture::Aarch64);
+        arm[18] = 40;
+        let own = directory_with("arm", &arm, 0o755);
+        let error = program("./arm", own.path()).unwrap_err();
+        assert!(error.to_string().contains("32-bit Arm"), "{error}");
     }
 }

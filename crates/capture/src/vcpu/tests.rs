@@ -38,7 +38,8 @@ fn counts_of_a_sweep_are_exact() {
             0x10_0000 + i % 8000 * 8,
             MemoryUse {
                 index: 1,
-                parts: 1,
+                bytes: 8,
+                split: false,
                 repeat: false,
             }
             .pack(),
@@ -59,29 +60,28 @@ fn counts_of_a_sweep_are_exact() {
 
 #[test]
 fn parts_of_one_access_count_once_and_touch_every_line() {
-    let datum = |parts| {
-        let repeat = false;
-        let index = 0;
-        MemoryUse {
-            index,
-            parts,
-            repeat,
-        }
-        .pack()
+    let datum = |bytes| {
+        let usage = MemoryUse {
+            index: 0,
+            bytes,
+            split: true,
+            repeat: false,
+        };
+        usage.pack()
     };
     // QEMU moves 8 or 16 bytes at a time.
     for (name, size_log2) in [("parts8", 3), ("parts16", 4)] {
         let (mut vcpu, directory) = vcpu(name);
         let info = size_log2 << SIZE_SHIFT | 1 << READ_SHIFT;
         for address in (0x1030..0x1070).step_by(1 << size_log2) {
-            vcpu.split_memory::<false>(info, address, datum(4));
+            vcpu.split_memory::<false>(info, address, datum(32));
         }
         let _ = vcpu.settle();
         assert_eq!(vcpu.file.record()[record::LOADS], 2, "{name}");
         assert_eq!(vcpu.file.record()[record::COLD], 2, "{name}");
         // An access of one piece has no parts to come, wherever the next one begins.
         for address in [0x1000, 0x1008] {
-            vcpu.split_memory::<false>(4 << SIZE_SHIFT | 1 << READ_SHIFT, address, datum(2));
+            vcpu.split_memory::<false>(4 << SIZE_SHIFT | 1 << READ_SHIFT, address, datum(16));
         }
         let _ = vcpu.settle();
         assert_eq!(vcpu.file.record()[record::LOADS], 4, "{name}");
@@ -109,7 +109,8 @@ fn a_repeated_string_instruction_is_one() {
             0x2000 + i,
             MemoryUse {
                 index: 0,
-                parts: 1,
+                bytes: 8,
+                split: false,
                 repeat: true,
             }
             .pack(),

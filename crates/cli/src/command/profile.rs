@@ -77,6 +77,10 @@ pub struct Args {
     /// Stop after this many instructions (K, M and G are understood); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
+    /// Libraries of a program for another processor: the folder below which they lie as below `/` there, as Debian's
+    /// /usr/aarch64-linux-gnu
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["online", "from"])]
+    sysroot: Option<PathBuf>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
@@ -165,6 +169,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
     options.max_instructions = args.max_instructions;
+    options.sysroot = args.sysroot;
     let recording = match watched(options) {
         Err(error) => return interrupted(&error).ok_or(error),
         Ok(recording) => recording,

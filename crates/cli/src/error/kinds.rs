@@ -178,7 +178,7 @@ impl HasKind for ProfileError {
             | Self::Nothing { .. }
             | Self::Interrupted { .. } => Some(Kind::BadInput),
             // A plugin or QEMU that does not fit is none.
-            Self::NoQemu
+            Self::NoQemu { .. }
             | Self::NotThere { .. }
             | Self::NoPlugin { .. }
             | Self::PluginRefused { .. }

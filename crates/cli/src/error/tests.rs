@@ -300,7 +300,9 @@ fn what_a_file_says_has_its_own_kind() {
 fn what_is_missing_has_its_own_kind() {
     are!(
         Kind::Missing,
-        ProfileError::NoQemu,
+        ProfileError::NoQemu {
+            architecture: "x86_64"
+        },
         ProfileError::NotThere {
             variable: "X",
             file: path(),

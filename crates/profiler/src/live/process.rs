@@ -64,7 +64,7 @@ impl Process {
         let name = options.command.first().ok_or(ProfileError::EmptyCommand)?;
         let here = std::path::PathBuf::from(".");
         let program = program::program(name, options.workdir.as_ref().unwrap_or(&here))?;
-        let tools = super::super::tools()?;
+        let tools = super::super::tools_for(program.architecture)?;
         let qemu = tools.engine.file;
         let failed = |source| ProfileError::Launch {
             qemu: qemu.clone(),
@@ -74,7 +74,13 @@ impl Process {
         let listeners = [&address, &lifeline].map(UnixListener::bind_addr);
         let [streams, lifelines] = listeners;
         let (streams, lifelines) = (streams.map_err(failed)?, lifelines.map_err(failed)?);
-        let wrapper = launch::wrapper(&qemu, &tools.plugin, &options.cpu, &format!("live={name}"));
+        let wrapper = launch::wrapper(
+            &qemu,
+            &tools.plugin,
+            &program,
+            options,
+            &format!("live={name}"),
+        );
         let mut command = launch::command(&wrapper, &program, options);
         command
             .stdin(Stdio::null())

@@ -1,8 +1,6 @@
-//! From machine code to [`Block`]s.
+//! The instruction set of x86-64.
 //!
-//! Stage: at translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and per instruction
-//! whether and how it touches memory.
-//!
+//! Registers are bits: 0-15 general, 16 flags, 17 x87 and MMX, 18-25 mask registers, 26-57 vector registers.
 //! Data flow follows what cores do rather than what the manual says: stack instructions do not wait for each other's
 //! stack pointer, writing part of a register keeps the rest, and zeroing idioms wait for nothing.
 
@@ -13,8 +11,8 @@ use iced_x86::{
     Mnemonic, OpAccess, Register,
 };
 
+use super::{Decoded, operations};
 use crate::block::{Block, Classes, End, Insn, MemoryUse};
-use crate::operations;
 
 /// Bit of the flags among an instruction's registers.
 const FLAGS: u64 = 1 << 16;
@@ -22,8 +20,8 @@ const FLAGS: u64 = 1 << 16;
 const STACK_POINTER: u64 = 1 << 4;
 /// Bit of the accumulator, which system calls return in.
 const ACCUMULATOR: u64 = 1;
-/// Bytes that QEMU moves per access up to version 8.0; later ones move up to 16.
-const PART_BYTES: usize = 8;
+/// Bytes that count for accesses which QEMU performs in one piece.
+const ONE_PIECE: u8 = 8;
 
 /// Mnemonics that work on one floating-point value of a vector register.
 static SCALAR: LazyLock<Vec<bool>> =
@@ -51,19 +49,31 @@ fn is_scalar_name(mnemonic: Mnemonic) -> bool {
         })
 }
 
-pub struct Builder {
+/// Decodes the instructions of a block.
+pub fn decode<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
+    let mut code = code.peekable();
+    let mut builder = Builder::new(code.peek().map_or(0, |(pc, _)| *pc));
+    let memory = code.map(|(pc, bytes)| builder.push(pc, bytes)).collect();
+    Decoded {
+        memory,
+        asks_features: builder.asks_features,
+        block: builder.build(),
+    }
+}
+
+struct Builder {
     block: Block,
     classes: Classes,
     insns: Vec<Insn>,
     previous: Mnemonic,
     /// The instruction that asks for the processor's features, if it is among those so far.
-    pub asks_features: Option<u64>,
+    asks_features: Option<u64>,
     factory: InstructionInfoFactory,
 }
 
 impl Builder {
     /// A block that starts at `pc`.
-    pub fn new(pc: u64) -> Self {
+    fn new(pc: u64) -> Self {
         let block = Block {
             pc,
             after: pc,
@@ -80,7 +90,7 @@ impl Builder {
     }
 
     /// Adds the next instruction; says how it uses memory, if it does.
-    pub fn push(&mut self, pc: u64, bytes: &[u8]) -> Option<MemoryUse> {
+    fn push(&mut self, pc: u64, bytes: &[u8]) -> Option<MemoryUse> {
         let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
         let index = self.insns.len() as u32;
         let repeat =
@@ -90,19 +100,20 @@ impl Builder {
         }
         self.classify(&insn);
         self.finish_at(&insn, pc, bytes.len() as u64, repeat);
-        let (mut flow, parts) = self.flow(&insn);
+        let (mut flow, bytes) = self.flow(&insn);
         flow.operation = operations::operation(&insn, is_vector(&insn));
         flow.fused = insn.is_jcc_short_or_near() && operations::fuses(self.previous);
         self.previous = insn.mnemonic();
         self.insns.push(flow);
-        parts.map(|parts| MemoryUse {
+        bytes.map(|bytes| MemoryUse {
             index,
-            parts,
+            bytes,
+            split: bytes > ONE_PIECE,
             repeat,
         })
     }
 
-    pub fn build(mut self) -> Block {
+    fn build(mut self) -> Block {
         self.block.count = self.insns.len() as u32;
         self.block.classes = self.classes.pack();
         self.block.insns = self.insns.into_boxed_slice();
@@ -137,7 +148,7 @@ impl Builder {
         self.classes.simd += u64::from(vector && !scalar);
     }
 
-    /// Registers in and out, and the parts of the memory access.
+    /// Registers in and out, and the bytes of the memory access.
     fn flow(&mut self, insn: &Instruction) -> (Insn, Option<u8>) {
         let info = self.factory.info(insn);
         let bytes = info
@@ -147,19 +158,19 @@ impl Builder {
             .map(|m| m.memory_size().size())
             .max();
         // QEMU's own idea of what touches memory counts where the decoder knows nothing.
-        let parts = if insn.is_invalid() {
-            Some(1)
+        let bytes = if insn.is_invalid() {
+            Some(ONE_PIECE)
         } else {
             bytes.map(|b| {
                 if matches!(b, 16 | 32) {
-                    (b / PART_BYTES) as u8
+                    b as u8
                 } else {
-                    1
+                    ONE_PIECE
                 }
             })
         };
         if matches!(insn.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
-            return (Insn::default(), parts);
+            return (Insn::default(), bytes);
         }
         let mut flow = Insn::default();
         for used in info.used_registers() {
@@ -188,7 +199,7 @@ impl Builder {
         if insn.code() == Code::Syscall {
             flow.writes |= ACCUMULATOR;
         }
-        (flow, parts)
+        (flow, bytes)
     }
 }
 
@@ -267,7 +278,8 @@ mod tests {
             memory,
             Some(MemoryUse {
                 index: 0,
-                parts: 1,
+                bytes: 8,
+                split: false,
                 repeat: false
             })
         );
@@ -340,15 +352,19 @@ mod tests {
     }
 
     #[test]
-    fn wide_accesses_come_in_parts_and_strings_repeat() {
+    fn wide_accesses_are_split_and_strings_repeat() {
         assert_eq!(
-            decode(&[0xf3, 0x0f, 0x6f, 0x06]).1.map(|m| m.parts),
-            Some(2),
+            decode(&[0xf3, 0x0f, 0x6f, 0x06])
+                .1
+                .map(|m| (m.bytes, m.split)),
+            Some((16, true)),
             "movdqu"
         );
         assert_eq!(
-            decode(&[0xc5, 0xfe, 0x6f, 0x06]).1.map(|m| m.parts),
-            Some(4),
+            decode(&[0xc5, 0xfe, 0x6f, 0x06])
+                .1
+                .map(|m| (m.bytes, m.split)),
+            Some((32, true)),
             "vmovdqu ymm"
         );
         let (block, memory) = decode(&[0xf3, 0xa4]);
