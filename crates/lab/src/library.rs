@@ -76,16 +76,30 @@ pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
     }
 }
 
-/// Folders of shipped profiles, and the ending of the files there.
-const PROFILE_FOLDERS: [(&str, &str); 3] = [
-    ("published", "toml"),
-    ("recorded", "json"),
-    ("spec2017", "toml"),
+/// A folder of shipped profiles.
+pub struct ProfileFolder {
+    /// Below `profiles/`.
+    pub name: &'static str,
+    /// What its profiles are: `published`, `recorded` or `tabulated`.
+    pub kind: &'static str,
+    /// Of the files there.
+    ending: &'static str,
+}
+
+/// The folders of shipped profiles.
+pub const PROFILE_FOLDERS: [ProfileFolder; 3] = [
+    folder("published", "published", "toml"),
+    folder("recorded", "recorded", "json"),
+    folder("spec2017", "tabulated", "toml"),
 ];
+
+const fn folder(name: &'static str, kind: &'static str, ending: &'static str) -> ProfileFolder {
+    ProfileFolder { name, kind, ending }
+}
 
 /// A shipped profile, by its path below `profiles/` or its name.
 pub fn shipped_profile(name: &str) -> Option<Text> {
-    let named = PROFILE_FOLDERS.map(|(folder, ending)| format!("{folder}/{name}.{ending}"));
+    let named = PROFILE_FOLDERS.map(|f| format!("{}/{name}.{}", f.name, f.ending));
     let mut paths = std::iter::once(name).chain(named.iter().map(String::as_str));
     let file = paths.find_map(|path| PROFILES.get_file(path))?;
     Some(Text {

@@ -113,21 +113,14 @@ struct Row {
     source: String,
 }
 
-/// Folders of shipped profiles and what is in them.
-const FOLDERS: [(&str, &str); 3] = [
-    ("published", "published"),
-    ("recorded", "recorded"),
-    ("spec2017", "tabulated"),
-];
-
 /// Lists the shipped profiles.
 ///
 /// # Errors
 /// Standard output is closed.
 pub fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for (folder, kind) in FOLDERS {
-        for path in library::shipped_profiles(folder) {
+    for folder in library::PROFILE_FOLDERS {
+        for path in library::shipped_profiles(folder.name) {
             let Some(text) = library::shipped_profile(&path) else {
                 continue;
             };
@@ -138,7 +131,7 @@ pub fn list(json: bool) -> anyhow::Result<()> {
             };
             rows.push(Row {
                 name: profile.name().to_owned(),
-                kind,
+                kind: folder.kind,
                 giga_instructions: profile.instructions() as f64 / 1e9,
                 source: source.detail.clone(),
             });

@@ -236,6 +236,7 @@ impl Published {
             name: self.name.clone(),
             source: self.source.clone(),
             partial: None,
+            caveats: Vec::new(),
             instructions,
             shape: ThreadShape {
                 threads: 1,
