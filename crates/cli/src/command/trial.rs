@@ -6,6 +6,7 @@ use countersteer_model::trial::{Gain, Measure, TrialPlan};
 use countersteer_model::units::Nanos;
 use countersteer_report::judge::trial::Limits;
 use countersteer_report::{judge, number, table};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
@@ -116,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         exit: error::exit,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;
-    if done.exit_code != 0 {
+    if done.exit_code != 0 && !was_interrupted(done.exit_code) {
         eprintln!(
             "steer: no verdict: the program failed with exit code {}, so that neither side did the work",
             done.exit_code
@@ -124,7 +125,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(done.exit_code));
     }
     tell(args, &ab_trial, &done)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(done.exit_code))
+}
+
+/// Whether an exit code is that of a program to which the user's signal was passed on: what was measured until then holds.
+fn was_interrupted(code: u8) -> bool {
+    [SIGHUP, SIGINT, SIGTERM]
+        .map(|signal| 128 + signal)
+        .contains(&i32::from(code))
 }
 
 /// The plan of blocks, and when it ends.
