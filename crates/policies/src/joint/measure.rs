@@ -134,6 +134,20 @@ impl Joint {
             .collect()
     }
 
+    /// Factor on memory latency while a thread ran: those that share its core did not run then.
+    fn met(&self, spot: usize, reading: &Reading) -> f64 {
+        let place = &self.places.spots[spot];
+        let here = || self.placed.iter().filter(|(_, at)| at.0 == spot);
+        if here().count() <= place.ways {
+            return self.factor[place.memory];
+        }
+        let core = here().filter_map(|(id, _)| self.threads.get(id));
+        let core: f64 = core.map(|estimate| estimate.traffic).sum();
+        let own = TRAFFIC * reading.ips * reading.misses;
+        let demand = self.traffic[place.memory] - core + own;
+        load_factor(demand / self.places.memory[place.memory].bandwidth)
+    }
+
     fn seen(
         &self,
         id: ThreadId,
@@ -167,7 +181,7 @@ impl Joint {
             inner_lines: self.inner.get(&id).copied(),
             ran_s: reading.ran_s,
             roomy: room[self.places.llc(spot)],
-            factor: self.factor[place.memory],
+            factor: self.met(spot, reading),
             crowding: crowding(siblings, ips / kind.ghz, kind.width),
             sf: reading.sf,
             nj_per_instruction: reading.nj,

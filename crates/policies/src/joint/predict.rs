@@ -5,6 +5,9 @@
 //! 2013). Memory latency grows with utilisation as loaded-latency measurements show. SMT siblings take issue slots from each
 //! other in proportion to what they use.
 //!
+//! Threads of a core with more of them than it runs at once never run together, and with others a part of the time. What a
+//! thread holds and what memory's load is are taken as they are half-way through its time slices.
+//!
 //! A change of few threads is predicted by solving the caches that it touches; what it does to memory's load moves all others
 //! along the slope found at the last whole solution.
 
@@ -23,6 +26,8 @@ const SLOTS: f64 = 0.9;
 /// Rounds of a whole solution, and of that of a change.
 const ROUNDS: usize = 8;
 const FEW: usize = 2;
+/// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
+const SLICE_NS: f64 = 4e6;
 /// Halvings of the range of eviction ages.
 const HALVINGS: usize = 14;
 const AGE_MIN: f64 = 1e3;
@@ -34,12 +39,62 @@ pub(super) fn load_factor(utilisation: f64) -> f64 {
     1.0 + QUEUE * u * u / (1.0 - u)
 }
 
+/// The utilisation at which latency has that factor.
+fn utilisation_at(factor: f64) -> f64 {
+    // QUEUE u^2 + (factor - 1) (u - 1) = 0.
+    let above = (factor - 1.0).max(0.0);
+    let root = (above * above + 4.0 * QUEUE * above).sqrt();
+    (root - above) / (2.0 * QUEUE)
+}
+
+/// The age at which what was touched since fills a cache.
+fn eviction_age(filled: impl Fn(f64) -> f64, capacity: f64) -> f64 {
+    let (mut low, mut high) = (AGE_MIN.ln(), AGE_MAX.ln());
+    if filled(AGE_MAX) <= capacity {
+        low = high;
+    }
+    for _ in 0..HALVINGS {
+        if high - low < 0.02 {
+            break;
+        }
+        let middle = 0.5 * (low + high);
+        if filled(middle.exp()) > capacity {
+            high = middle
+        } else {
+            low = middle
+        }
+    }
+    low.exp()
+}
+
 /// Factor on the core part of a thread beside siblings that dispatch so many instructions per cycle of that width.
 pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
     if siblings == 0 {
         1.0
     } else {
         1.0 + SIBLING * siblings as f64 + SLOTS * (ipc / width).min(1.0)
+    }
+}
+
+/// How threads of a core share it: what part of the time each runs, and for how long of the last `age` ns it did.
+#[derive(Clone, Copy)]
+struct Slices {
+    share: f64,
+}
+
+impl Slices {
+    /// Of the thread that is half-way through a slice.
+    fn running(self, age: f64) -> f64 {
+        let present = age.min(0.5 * SLICE_NS);
+        present + self.share * (age - present)
+    }
+
+    /// Of another one, whose slices came before the present one.
+    fn waiting(self, age: f64) -> f64 {
+        let before = (age - 0.5 * SLICE_NS).max(0.0);
+        let others = 1.0 / self.share - 1.0;
+        let first = before.min(SLICE_NS * others);
+        first / others.max(1e-9) + self.share * (before - first)
     }
 }
 
@@ -208,6 +263,11 @@ impl<'a> Predictor<'a> {
         (self.places.spots[spot].ways as f64 / load).min(1.0)
     }
 
+    /// Whether a subject's core has more threads than it runs at once.
+    fn shares_core(&self, row: usize) -> bool {
+        self.share(row) < 1.0 - 1e-9
+    }
+
     /// Time per instruction that waits for memory at a factor of 1.
     fn waits(&self, row: usize, kind: usize) -> f64 {
         let kind = &self.places.kinds[kind];
@@ -226,33 +286,53 @@ impl<'a> Predictor<'a> {
             self.held[*row][level] = capacity;
             return;
         }
+        if rows.iter().any(|r| self.shares_core(*r)) {
+            return self.compose_slices(cache);
+        }
         let filled = |age: f64| -> f64 {
             rows.iter()
                 .map(|r| self.subjects[*r].curve.lines_after(age * self.speeds[*r]))
                 .sum()
         };
-        let (mut low, mut high) = (AGE_MIN.ln(), AGE_MAX.ln());
-        if filled(AGE_MAX) <= capacity {
-            low = high;
-        }
-        for _ in 0..HALVINGS {
-            if high - low < 0.02 {
-                break;
-            }
-            let middle = 0.5 * (low + high);
-            if filled(middle.exp()) > capacity {
-                high = middle
-            } else {
-                low = middle
-            }
-        }
-        let age = low.exp();
+        let age = eviction_age(filled, capacity);
         for nth in 0..self.behind[cache].len() {
             let row = self.behind[cache][nth];
             let level = self.level(row, cache);
             let lines = self.subjects[row].curve.lines_after(age * self.speeds[row]);
             self.held[row][level] = lines.min(capacity);
         }
+    }
+
+    /// What each subject behind a cache holds of it while it runs, if some share cores.
+    fn compose_slices(&mut self, cache: usize) {
+        let capacity = self.places.caches[cache];
+        for nth in 0..self.behind[cache].len() {
+            let row = self.behind[cache][nth];
+            let filled = |age: f64| -> f64 {
+                let rows = self.behind[cache].iter();
+                rows.map(|other| self.lines_beside(row, *other, age)).sum()
+            };
+            let age = eviction_age(filled, capacity);
+            let level = self.level(row, cache);
+            self.held[row][level] = self.lines_beside(row, row, age).min(capacity);
+        }
+        self.effort += self.behind[cache].len().pow(2);
+    }
+
+    /// Lines of a subject that are younger than an age while another one (or itself) runs, on average.
+    fn lines_beside(&self, runs: usize, row: usize, age: f64) -> f64 {
+        let share = self.share(row);
+        let slices = Slices { share };
+        let speed = self.speeds[row] / share;
+        let lines = |ran: f64| self.subjects[row].curve.lines_after(ran * speed);
+        if row == runs || share >= 1.0 {
+            return lines(slices.running(age));
+        }
+        let waiting = lines(slices.waiting(age));
+        if self.mapping[row] == self.mapping[runs] {
+            return waiting;
+        }
+        share * lines(slices.running(age)) + (1.0 - share) * waiting
     }
 
     fn level(&self, row: usize, cache: usize) -> usize {
@@ -274,11 +354,26 @@ impl<'a> Predictor<'a> {
             time += subject.exposed * subject.curve.at(lines) * kind.step(level);
             lines = lines.max(self.held[row][level]);
         }
-        time += self.waits(row, place.kind) * self.factor[place.memory];
+        time += self.waits(row, place.kind) * self.met(row);
         let speed = self.share(row) / time;
         self.traffic[row] = TRAFFIC * speed * subject.curve.at(self.held[row][last]);
         // Half way: speed and what is held support each other.
         self.speeds[row] = 0.5 * (self.speeds[row] + speed);
+    }
+
+    /// Factor on memory latency while a subject runs.
+    fn met(&self, row: usize) -> f64 {
+        let spot = self.mapping[row];
+        let domain = self.places.spots[spot].memory;
+        if !self.shares_core(row) {
+            return self.factor[domain];
+        }
+        // While it runs the others of its core do not, and it runs all of the time.
+        let core: f64 = self.on[spot].iter().map(|r| self.traffic[*r]).sum();
+        let more = self.traffic[row] / self.share(row) - core;
+        let bandwidth = self.places.memory[domain].bandwidth;
+        let mean = utilisation_at(self.factor[domain]);
+        load_factor(mean + more / bandwidth)
     }
 
     fn load_memory(&mut self) {
