@@ -11,6 +11,8 @@
 //! A change of few threads is predicted by solving the caches that it touches; what it does to memory's load moves all others
 //! along the slope found at the last whole solution.
 
+mod slices;
+
 use super::estimate::Subject;
 use super::places::Places;
 
@@ -26,8 +28,6 @@ const SLOTS: f64 = 0.9;
 /// Rounds of a whole solution, and of that of a change.
 const ROUNDS: usize = 8;
 const FEW: usize = 2;
-/// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
-const SLICE_NS: f64 = 4e6;
 /// Halvings of the range of eviction ages.
 const HALVINGS: usize = 14;
 const AGE_MIN: f64 = 1e3;
@@ -37,14 +37,6 @@ const AGE_MAX: f64 = 1e12;
 pub(super) fn load_factor(utilisation: f64) -> f64 {
     let u = utilisation.clamp(0.0, FULL);
     1.0 + QUEUE * u * u / (1.0 - u)
-}
-
-/// The utilisation at which latency has that factor.
-fn utilisation_at(factor: f64) -> f64 {
-    // QUEUE u^2 + (factor - 1) (u - 1) = 0.
-    let above = (factor - 1.0).max(0.0);
-    let root = (above * above + 4.0 * QUEUE * above).sqrt();
-    (root - above) / (2.0 * QUEUE)
 }
 
 /// The age at which what was touched since fills a cache.
@@ -73,28 +65,6 @@ pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
         1.0
     } else {
         1.0 + SIBLING * siblings as f64 + SLOTS * (ipc / width).min(1.0)
-    }
-}
-
-/// How threads of a core share it: what part of the time each runs, and for how long of the last `age` ns it did.
-#[derive(Clone, Copy)]
-struct Slices {
-    share: f64,
-}
-
-impl Slices {
-    /// Of the thread that is half-way through a slice.
-    fn running(self, age: f64) -> f64 {
-        let present = age.min(0.5 * SLICE_NS);
-        present + self.share * (age - present)
-    }
-
-    /// Of another one, whose slices came before the present one.
-    fn waiting(self, age: f64) -> f64 {
-        let before = (age - 0.5 * SLICE_NS).max(0.0);
-        let others = 1.0 / self.share - 1.0;
-        let first = before.min(SLICE_NS * others);
-        first / others.max(1e-9) + self.share * (before - first)
     }
 }
 
@@ -263,11 +233,6 @@ impl<'a> Predictor<'a> {
         (self.places.spots[spot].ways as f64 / load).min(1.0)
     }
 
-    /// Whether a subject's core has more threads than it runs at once.
-    fn shares_core(&self, row: usize) -> bool {
-        self.share(row) < 1.0 - 1e-9
-    }
-
     /// Time per instruction that waits for memory at a factor of 1.
     fn waits(&self, row: usize, kind: usize) -> f64 {
         let kind = &self.places.kinds[kind];
@@ -303,38 +268,6 @@ impl<'a> Predictor<'a> {
         }
     }
 
-    /// What each subject behind a cache holds of it while it runs, if some share cores.
-    fn compose_slices(&mut self, cache: usize) {
-        let capacity = self.places.caches[cache];
-        for nth in 0..self.behind[cache].len() {
-            let row = self.behind[cache][nth];
-            let filled = |age: f64| -> f64 {
-                let rows = self.behind[cache].iter();
-                rows.map(|other| self.lines_beside(row, *other, age)).sum()
-            };
-            let age = eviction_age(filled, capacity);
-            let level = self.level(row, cache);
-            self.held[row][level] = self.lines_beside(row, row, age).min(capacity);
-        }
-        self.effort += self.behind[cache].len().pow(2);
-    }
-
-    /// Lines of a subject that are younger than an age while another one (or itself) runs, on average.
-    fn lines_beside(&self, runs: usize, row: usize, age: f64) -> f64 {
-        let share = self.share(row);
-        let slices = Slices { share };
-        let speed = self.speeds[row] / share;
-        let lines = |ran: f64| self.subjects[row].curve.lines_after(ran * speed);
-        if row == runs || share >= 1.0 {
-            return lines(slices.running(age));
-        }
-        let waiting = lines(slices.waiting(age));
-        if self.mapping[row] == self.mapping[runs] {
-            return waiting;
-        }
-        share * lines(slices.running(age)) + (1.0 - share) * waiting
-    }
-
     fn level(&self, row: usize, cache: usize) -> usize {
         let chain = &self.places.spots[self.mapping[row]].chain;
         chain.iter().position(|c| *c == cache).unwrap_or(0)
@@ -359,21 +292,6 @@ impl<'a> Predictor<'a> {
         self.traffic[row] = TRAFFIC * speed * subject.curve.at(self.held[row][last]);
         // Half way: speed and what is held support each other.
         self.speeds[row] = 0.5 * (self.speeds[row] + speed);
-    }
-
-    /// Factor on memory latency while a subject runs.
-    fn met(&self, row: usize) -> f64 {
-        let spot = self.mapping[row];
-        let domain = self.places.spots[spot].memory;
-        if !self.shares_core(row) {
-            return self.factor[domain];
-        }
-        // While it runs the others of its core do not, and it runs all of the time.
-        let core: f64 = self.on[spot].iter().map(|r| self.traffic[*r]).sum();
-        let more = self.traffic[row] / self.share(row) - core;
-        let bandwidth = self.places.memory[domain].bandwidth;
-        let mean = utilisation_at(self.factor[domain]);
-        load_factor(mean + more / bandwidth)
     }
 
     fn load_memory(&mut self) {
@@ -560,6 +478,23 @@ mod tests {
                 "{row}: {speed}, {}",
                 made.speeds[row]
             );
+        }
+    }
+
+    #[test]
+    fn threads_of_one_core_do_not_slow_each_other_by_memory_load() {
+        let places = Places::new(&topology(TWO_LLCS));
+        let stream = Subject {
+            exposed: 0.02,
+            ..subject(0.5, 262_144.0)
+        };
+        let quiet = subject(1e-5, 1_024.0);
+        let subjects = [stream.clone(), stream, quiet.clone(), quiet];
+        let never = predictor(&places, &subjects, &[0, 0, 1, 1]);
+        let meeting = predictor(&places, &subjects, &[0, 1, 0, 1]);
+        for row in 0..2 {
+            let (apart, together) = (never.speeds[row], meeting.speeds[row]);
+            assert!(apart > 1.02 * together, "{row}: {apart}, {together}");
         }
     }
 

@@ -1,0 +1,104 @@
+//! Threads that share a core in time slices: what they hold of caches and how slow memory is while they run.
+//!
+//! Input: a mapping with the speeds found so far. Output: lines and latency as they are half-way through a thread's slice.
+
+use super::{Predictor, QUEUE, eviction_age, load_factor};
+
+/// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
+const SLICE_NS: f64 = 4e6;
+
+/// How threads of a core share it: what part of the time each runs, and for how long of the last `age` ns it did.
+#[derive(Clone, Copy)]
+struct Slices {
+    share: f64,
+}
+
+impl Slices {
+    /// Of the thread that is half-way through a slice.
+    fn running(self, age: f64) -> f64 {
+        let present = age.min(0.5 * SLICE_NS);
+        present + self.share * (age - present)
+    }
+
+    /// Of another one, whose slices came before the present one.
+    fn waiting(self, age: f64) -> f64 {
+        let before = (age - 0.5 * SLICE_NS).max(0.0);
+        let others = 1.0 / self.share - 1.0;
+        let first = before.min(SLICE_NS * others);
+        first / others.max(1e-9) + self.share * (before - first)
+    }
+}
+
+/// The utilisation at which latency has that factor.
+fn utilisation_at(factor: f64) -> f64 {
+    // QUEUE u^2 + (factor - 1) (u - 1) = 0.
+    let above = (factor - 1.0).max(0.0);
+    let root = (above * above + 4.0 * QUEUE * above).sqrt();
+    (root - above) / (2.0 * QUEUE)
+}
+
+impl Predictor<'_> {
+    /// Whether a subject's core has more threads than it runs at once.
+    pub(super) fn shares_core(&self, row: usize) -> bool {
+        self.share(row) < 1.0 - 1e-9
+    }
+
+    /// What each subject behind a cache holds of it while it runs, if some share cores.
+    pub(super) fn compose_slices(&mut self, cache: usize) {
+        let capacity = self.places.caches[cache];
+        for nth in 0..self.behind[cache].len() {
+            let row = self.behind[cache][nth];
+            let filled = |age: f64| -> f64 {
+                let rows = self.behind[cache].iter();
+                rows.map(|other| self.lines_beside(row, *other, age)).sum()
+            };
+            let age = eviction_age(filled, capacity);
+            let level = self.level(row, cache);
+            self.held[row][level] = self.lines_beside(row, row, age).min(capacity);
+        }
+        self.effort += self.behind[cache].len().pow(2);
+    }
+
+    /// Lines of a subject that are younger than an age while another one (or itself) runs, on average.
+    fn lines_beside(&self, runs: usize, row: usize, age: f64) -> f64 {
+        let share = self.share(row);
+        let slices = Slices { share };
+        let speed = self.speeds[row] / share;
+        let lines = |ran: f64| self.subjects[row].curve.lines_after(ran * speed);
+        if row == runs || share >= 1.0 {
+            return lines(slices.running(age));
+        }
+        let waiting = lines(slices.waiting(age));
+        if self.mapping[row] == self.mapping[runs] {
+            return waiting;
+        }
+        share * lines(slices.running(age)) + (1.0 - share) * waiting
+    }
+
+    /// Factor on memory latency while a subject runs.
+    pub(super) fn met(&self, row: usize) -> f64 {
+        let spot = self.mapping[row];
+        let domain = self.places.spots[spot].memory;
+        if !self.shares_core(row) {
+            return self.factor[domain];
+        }
+        // While it runs the others of its core do not, and it runs all of the time.
+        let core: f64 = self.on[spot].iter().map(|r| self.traffic[*r]).sum();
+        let more = self.traffic[row] / self.share(row) - core;
+        let bandwidth = self.places.memory[domain].bandwidth;
+        let mean = utilisation_at(self.factor[domain]);
+        load_factor(mean + more / bandwidth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_tells_utilisation() {
+        for u in [0.0, 0.1, 0.5, 0.9] {
+            assert!((utilisation_at(load_factor(u)) - u).abs() < 1e-9, "{u}");
+        }
+    }
+}
