@@ -287,7 +287,7 @@ fn deletable(root: &Path) -> Vec<PathBuf> {
     ends
 }
 
-/// Whether CPUs of one type are of one type still. Machines without the list of online CPUs may have others, and are not compared.
+/// True where CPUs of one type are of one type still. Machines without the list of online CPUs may have others, and are not compared.
 fn tells_no_more_apart(thin: &Machine, whole: &Machine) -> bool {
     let types = |machine: &Machine| -> Vec<CpuSet> {
         let types = sets(machine, GroupBy::CoreType).into_iter();

@@ -19,11 +19,11 @@ use rates::Pass;
 const US: f64 = 1e-6;
 /// How long tasks run that have no end of their own.
 const ENDLESS_S: f64 = 10.0;
-/// What a task has that is no event and is kept.
+/// Fields of a task that are no events and are kept.
 const OF_TASKS: [&str; 7] = [
     "instance", "loop", "delay", "phases", "policy", "priority", "cpus",
 ];
-/// What a phase has that is no event and is kept.
+/// Fields of a phase that are no events and are kept.
 const OF_PHASES: [&str; 1] = ["loop"];
 
 pub fn detects(bytes: &[u8]) -> bool {

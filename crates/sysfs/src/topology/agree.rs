@@ -1,4 +1,4 @@
-//! What CPUs say of each other, made consistent.
+//! Sets of CPUs that agree with what each CPU says.
 //!
 //! Input: for each CPU the set that it counts itself to (its core, those that share its cache), where it says anything. Output: sets
 //! that are apart from each other. Two CPUs belong together where both say so; one that says nothing is where most of a set count it.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-/// What each CPU says; nothing where its file is missing.
+/// Claims by CPU; nothing where its file is missing.
 pub(super) type Claims = BTreeMap<CpuId, Option<CpuSet>>;
 
 /// CPUs joined step by step.

@@ -31,7 +31,7 @@ pub(super) struct Class {
     pub(super) name: String,
     pub(super) uarch: &'static Uarch,
     pub(super) rows: Vec<usize>,
-    /// What sets it apart from the other types; nothing where there is one.
+    /// Facts that set it apart from the other types; nothing where there is one.
     pub(super) why: Vec<String>,
     /// The clock that every core of the type reaches.
     pub(super) khz: Option<u64>,

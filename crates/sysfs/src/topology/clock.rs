@@ -12,7 +12,7 @@ use countersteer_model::units::CpuId;
 use super::tree::Tree;
 use crate::procfs::field;
 
-/// What the clocks of the CPUs are.
+/// Kind of clock that the CPUs' files hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reported {
     Highest,

@@ -64,7 +64,7 @@ pub(super) struct Cpus {
     pub(super) list: Vec<CpuFacts>,
     pub(super) online: CpuSet,
     pub(super) offline: CpuSet,
-    /// What `max_khz` is.
+    /// Kind of clock that `max_khz` is.
     pub(super) reported: Reported,
 }
 

@@ -1,4 +1,4 @@
-//! What a machine's `source` says: what was read, what was not, and what is odd.
+//! Sentences of a machine's `source`: what was read, what was not, and what is odd.
 //!
 //! Input: what was made out of the files. Output: sentences.
 
@@ -7,7 +7,7 @@ use super::clock::Reported;
 use super::cpus::{CpuFacts, Cpus};
 use super::platform::Platform;
 
-/// What was read, what was not, and what is odd.
+/// Sentences about what was read, what was not, and what is odd.
 pub(super) fn notes(
     platform: &Platform,
     cpus: &Cpus,

@@ -1,8 +1,8 @@
-//! What task files of rt-app have beyond JSON: a byte-order mark, and keys without a value, which its workgen completes.
+//! Dialect of rt-app's task files beyond JSON: a byte-order mark, and keys without a value, which its workgen completes.
 //!
 //! Input: a file's text. Output: the text with `true` as the value of such keys, line by line as it was.
 
-/// What the innermost bracket is, and whether a key comes next in it.
+/// Kind of the innermost bracket, and of what comes next in it.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     ObjectAtKey,

@@ -1,4 +1,4 @@
-//! How often tasks go through their phases where some wait to be resumed by others.
+//! Rates of tasks through their phases, where some wait to be resumed by others.
 //!
 //! Input: for each task the length of a pass and what it waits for and resumes in it. Output: passes a second.
 
