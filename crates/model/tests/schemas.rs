@@ -18,7 +18,7 @@ use schemars::{Schema, schema_for};
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.
-const SCHEMAS: [Row; 7] = [
+const SCHEMAS: [Row; 8] = [
     ("machine.schema.json", || schema_for!(Machine)),
     ("metrics.schema.json", || schema_for!(MetricGroup)),
     ("model.schema.json", || schema_for!(ModelFile)),
