@@ -106,7 +106,7 @@ fn what_sets_a_run_apart_is_said_in_a_line() {
     }
     let dir = tempfile::tempdir().unwrap();
     // The number of io_uring_setup is the same for all processors.
-    let refused = "syscall(425, 4, \"x\" x 120)";
+    let refused = "my $parameters = \"\\0\" x 120; syscall(425, 4, $parameters)";
     let mut command = steer(
         &["profile", "-o", "p.json", "--", "perl", "-e", refused],
         dir.path(),

@@ -289,6 +289,11 @@ fn what_a_file_says_has_its_own_kind() {
             root: path(),
             problem: s(),
         },
+        SteeringError::FailedRun {
+            side: s(),
+            status: failed(),
+            said: s(),
+        },
         SteeringError::Score {
             command: s(),
             printed: s(),
@@ -404,11 +409,6 @@ fn what_the_system_refuses_has_its_own_kind() {
         SteeringError::OtherUser {
             process: s(),
             user: 1,
-        },
-        SteeringError::FailedRun {
-            side: s(),
-            status: failed(),
-            said: s(),
         },
         SteeringError::SchedulerEnded {
             name: s(),
