@@ -73,14 +73,14 @@ fn frequency_hints_of_a_policy_make_fast_cores_fast_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let workload = sleepers(dir.path(), "");
     let of = |policy, governor| run("juno-2-4", &workload, policy, Some(governor));
-    let free = of("hsf", Governor::Schedutil);
-    let hinted = of("hsf:clamp=on", Governor::Schedutil);
+    let free = of("hsf:young_ms=0", Governor::Schedutil);
+    let hinted = of("hsf:clamp=on,young_ms=0", Governor::Schedutil);
     assert_eq!(unsupported(&hinted), 0);
     for program in ["gzip", "perl"] {
         let faster = seconds(&free, program) / seconds(&hinted, program);
         assert!(faster > 1.1, "{program} {faster}");
     }
-    assert!(unsupported(&of("hsf:clamp=on", Governor::Performance)) > 0);
+    assert!(unsupported(&of("hsf:clamp=on,young_ms=0", Governor::Performance)) > 0);
 }
 
 /// A program that starts long before the policy decides again is where the table says, not where Linux would start it.

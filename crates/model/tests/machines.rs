@@ -99,6 +99,7 @@ fn shipped_machines_have_the_core_groups_they_are_known_for() {
         ("quickia-2b-2s", (4, 4, &["penryn", "bonnell"], 4, 1)),
         ("ryzen-7950x3d", (32, 16, &["zen4", "zen4-x3d"], 2, 1)),
         ("server-12llc", (192, 96, &["zen4"], 12, 1)),
+        ("xeon-gold-6138", (20, 20, &["skylake-sp"], 1, 1)),
         (
             "xeon-x5365-2-2",
             (4, 4, &["conroe-3000mhz", "conroe-2000mhz"], 4, 1),

@@ -21,7 +21,7 @@ fn steer(args: &[&str], dir: &Path) -> Output {
         .args(args)
         .current_dir(dir)
         .env("HOME", dir)
-        .env("RUNTIME_DIRECTORY", "/nonexistent");
+        .env("RUNTIME_DIRECTORY", dir.join("runtime"));
     command.output().unwrap()
 }
 
