@@ -70,9 +70,19 @@ impl Lives {
 
     /// Takes in which threads live and what CPU time they have had. A thread that runs another program begins again.
     pub(crate) fn note(&mut self, view: &View<'_>) {
-        let ended = self.threads.extract_if(.., |id, _| !view.lives(*id));
-        let ended: Vec<Life> = ended.map(|(_, life)| life).collect();
-        ended.into_iter().for_each(|life| self.end(life));
+        let ended: Vec<ThreadId> = self
+            .threads
+            .keys()
+            .copied()
+            .filter(|id| !view.lives(*id))
+            .collect();
+        for life in ended
+            .iter()
+            .filter_map(|id| self.threads.remove(id))
+            .collect::<Vec<_>>()
+        {
+            self.end(life);
+        }
         let mut usage = view.metrics.usage().read_threads();
         for info in view.threads {
             let used_s = usage.get(info.id).map(Usage::total_cpu_s);

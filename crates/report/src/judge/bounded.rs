@@ -80,6 +80,7 @@ mod tests {
     #[test]
     fn the_distance_to_the_bound_is_in_sustained_throughput_over_linux() {
         let sustained = |policy: &str, seed, stp| CompareRun {
+            stp,
             sustained_stp: Some(stp),
             bound_stp: Some(1.5),
             ..CompareRun::new("m", "w", policy, seed, &Score::of(&Outcome::default()))

@@ -29,8 +29,8 @@ fn runs() -> Vec<CompareRun> {
             .zip(factors)
             .map(move |(seed, factor)| of(policy, seed, factor))
     };
-    seeds("linux", [1.0, 1.3, 1.5])
-        .chain(seeds("fastest-first", [0.95, 1.0, 1.6]))
+    seeds("linux", [1.0, 1.2, 1.1])
+        .chain(seeds("fastest-first", [0.95, 1.0, 1.15]))
         .collect()
 }
 
