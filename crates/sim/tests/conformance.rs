@@ -154,17 +154,18 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
             programs: programs.collect(),
         };
         for def in POLICIES {
-            let spec = if def.name == "static" {
-                "static:*=machine".to_owned()
-            } else {
-                def.name.to_owned()
+            let spec = match def.name {
+                "static" => "static:*=machine",
+                // Forecasts with more threads than CPUs simulate their time slices: some hundred show that it works.
+                "best-static" => "best-static:budget=200",
+                name => name,
             };
             for seed in 1..=3 {
-                let first = run(&topology, &plan, &spec, seed);
+                let first = run(&topology, &plan, spec, seed);
                 if seed == 1 {
                     assert_eq!(
                         first,
-                        run(&topology, &plan, &spec, seed),
+                        run(&topology, &plan, spec, seed),
                         "{spec} on {} does not repeat",
                         topology.name
                     );
