@@ -68,7 +68,7 @@ fn a_program_with_rights_of_its_own_is_named_where_it_is_executed_too() {
     std::fs::set_permissions(&own, PermissionsExt::from_mode(0o4755)).unwrap();
     let own = own.to_str().unwrap();
     let named = (CaveatKind::Rights, own.to_owned());
-    assert_eq!(caveats(own, &["fork"]), [named.clone()]);
+    assert_eq!(caveats(own, &["fork"]), std::slice::from_ref(&named));
     assert_eq!(caveats(&program, &["execute", own]), [named]);
 }
 
