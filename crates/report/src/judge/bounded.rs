@@ -72,18 +72,30 @@ impl Bounded {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_model::score::{Outcome, Score};
+    use countersteer_model::score::{Outcome, ProgramOutcome, Score};
 
     use super::*;
     use crate::judge::{Facts, judge};
 
     #[test]
     fn the_distance_to_the_bound_is_in_sustained_throughput_over_linux() {
-        let sustained = |policy: &str, seed, stp| CompareRun {
-            stp,
-            sustained_stp: Some(stp),
-            bound_stp: Some(1.5),
-            ..CompareRun::new("m", "w", policy, seed, &Score::of(&Outcome::default()))
+        let sustained = |policy: &str, seed, stp: f64| {
+            let program = ProgramOutcome {
+                name: "p".into(),
+                completions_s: vec![1.0 / stp],
+                alone_fast_s: 1.0,
+                alone_slow_s: 1.0,
+                ..ProgramOutcome::default()
+            };
+            let outcome = Outcome {
+                programs: vec![program],
+                ..Outcome::default()
+            };
+            CompareRun {
+                sustained_stp: Some(stp),
+                bound_stp: Some(1.5),
+                ..CompareRun::new("m", "w", policy, seed, &Score::of(&outcome))
+            }
         };
         let of = |hsf: [f64; 2]| {
             let runs = [
