@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures everything that docs/benchmarks.md quotes, and writes it. Takes about forty minutes on two idle cores, most of it for advice.
+# Measures everything that docs/benchmarks.md quotes, and writes it. Most of its time is for advice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh valgrind

@@ -63,7 +63,7 @@ apt_in() {
     "$2" -qq "${own[@]}" "${@:3}"
 }
 
-echo "recorder-engine.sh: building the recorder's QEMU for ${wanted[*]} in $cache: fetches 60 MB; some 8 minutes of CPU time, 600 MB meanwhile" >&2
+echo "recorder-engine.sh: building the recorder's QEMU for ${wanted[*]} in $cache: fetches 60 MB, needs 600 MB meanwhile, takes minutes" >&2
 archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 -E '/debian/?$') ||
     fail "no Debian archive among this machine's package sources"
 keys=signed-by=/usr/share/keyrings/debian-archive-keyring.gpg

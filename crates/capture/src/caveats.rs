@@ -1,4 +1,4 @@
-//! What sets a recorded run apart from one without a recorder, as far as a file or a process tells.
+//! Differences between a recorded run and one without a recorder, as far as files and processes show them.
 //!
 //! Input: paths, and addresses of code. Output: answers, which the callers note on the control page.
 

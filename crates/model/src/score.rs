@@ -26,7 +26,7 @@ pub struct ProgramOutcome {
     pub nice: i8,
     /// Length of each finished run.
     pub completions_s: Vec<f64>,
-    /// Runs done, the unfinished one by the part of its time alone that is behind it; absent where nothing tells.
+    /// Runs done, the unfinished one by the part of its time alone that is behind it; absent where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<f64>,
     /// One run alone with all its threads on the whole machine, fast cores first; 0 where nobody knows, and scores that need

@@ -155,7 +155,7 @@ pub fn percent(change: f64) -> String {
     } else {
         format!("{value:+.0}")
     };
-    // Minus zero is nobody's gain.
+    // Minus zero is no gain.
     let text = if text == "-0.0" {
         "+0.0".to_owned()
     } else {

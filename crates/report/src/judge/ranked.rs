@@ -21,7 +21,7 @@ pub struct Ranked {
     /// Of system throughput; on real machines, of speed in the geometric mean of programs.
     #[serde(with = "triple")]
     pub throughput: Figure,
-    /// Of the mean slowdown; absent where nobody knows how fast programs are alone.
+    /// Change of the mean slowdown; absent where times alone are unknown.
     #[serde(with = "median")]
     pub slowdown: Option<Figure>,
     /// The program that lost most, and its change of speed.

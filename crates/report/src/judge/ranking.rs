@@ -87,7 +87,7 @@ pub enum Probe {
     FairLaunch,
 }
 
-/// A run that tells where a gain comes from.
+/// A run that shows where a gain comes from.
 #[derive(Clone, Debug)]
 pub struct Probed {
     pub probe: Probe,
