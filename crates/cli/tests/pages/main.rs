@@ -90,7 +90,7 @@ fn who_works_gets_the_fast_core_and_sees_it_and_a_replay_decides_the_same() {
     let args = [
         "run",
         "-P",
-        "hsf",
+        "hsf:young_ms=0",
         "-i",
         "20ms",
         "--machine",
@@ -148,7 +148,7 @@ fn an_engine_that_only_observes_says_nothing() {
     let args = [
         "run",
         "-P",
-        "hsf",
+        "hsf:young_ms=0",
         "--observe",
         "-i",
         "20ms",
