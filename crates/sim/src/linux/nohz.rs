@@ -109,7 +109,12 @@ impl Linux {
             self.nohz.quiet_generation = generation;
             return;
         }
-        self.nohz.not_before = earliest.max(now + self.tick_ns);
+        // `_nohz_idle_balance` leaves the next time alone where no idle CPU named one: CPUs that idle later are balanced too.
+        let next_tick = now + self.tick_ns;
+        self.nohz.not_before = match earliest {
+            NEVER => next_tick,
+            named => named.max(next_tick),
+        };
         self.nohz.at = self.next_beat(self.phase, self.nohz.not_before);
     }
 

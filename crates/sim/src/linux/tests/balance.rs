@@ -65,6 +65,24 @@ fn an_idle_cpu_is_filled_by_idle_balancing() {
 }
 
 #[test]
+fn idle_balancing_goes_on_after_a_tick_at_which_no_cpu_idled() {
+    let mut linux = Linux::new(&symmetric(2, 1, 1, 1), seeded(1));
+    for t in 0..2 {
+        linux.fork(ThreadId(t), 0, &only("0"), None, Nanos::ZERO);
+    }
+    linux.advance(ms(50));
+    linux.fork(ThreadId(2), 0, &only("1"), None, ms(50));
+    linux.advance(ms(1_000));
+    linux.exit(ThreadId(2), ms(1_000));
+    linux.advance(ms(1_050));
+    for t in 0..2 {
+        linux.set_affinity(ThreadId(t), &all(), ms(1_050));
+    }
+    linux.advance(ms(1_650));
+    assert_ne!(linux.cpu_of(ThreadId(0)), linux.cpu_of(ThreadId(1)));
+}
+
+#[test]
 fn three_threads_on_two_cpus_are_unfair_for_a_moment_and_fair_in_the_long_run() {
     for seed in 0..5 {
         let mut linux = busy(&symmetric(2, 1, 1, 1), 3, seeded(seed));
