@@ -10,7 +10,7 @@ use anyhow::Context;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
-use countersteer_model::policy::{Policy, PolicyError, policy_rng};
+use countersteer_model::policy::{PolicyError, policy_rng};
 use countersteer_model::score::Score;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
@@ -146,6 +146,8 @@ pub struct Finished {
     pub usage: Vec<ProgramUsage>,
     /// Length of the run.
     pub elapsed_s: f64,
+    /// The policy placed a thread or divided a cache; if not, all was left to Linux.
+    pub acted: bool,
     /// The record, when one was asked for; it is kept as a folder, not with the other values.
     #[serde(skip)]
     pub record: Option<Record>,
@@ -206,12 +208,10 @@ impl SimOptions {
         &self,
         spec: &str,
         topology: &Arc<Topology>,
-    ) -> Result<Box<dyn Policy>, PolicyError> {
+    ) -> Result<Until, PolicyError> {
         let policy = countersteer_policies::parse(spec, topology)?;
-        Ok(match self.steer_ms {
-            Some(ms) => Box::new(Until::new(policy, Nanos::from_secs_f64(ms * 1e-3))),
-            None => policy,
-        })
+        let end = self.steer_ms.map(|ms| Nanos::from_secs_f64(ms * 1e-3));
+        Ok(Until::new(policy, end))
     }
 
     /// The events that are counted besides what the policy reads; unknown names are left out.
@@ -305,7 +305,7 @@ impl Experiment {
         let mut rng = policy_rng(self.seed);
         drive(
             &mut simulation,
-            policy.as_mut(),
+            &mut policy,
             &mut recorders,
             driver,
             &mut rng,
@@ -323,6 +323,7 @@ impl Experiment {
             score,
             usage: simulation.usage(),
             elapsed_s: outcome.elapsed_s,
+            acted: policy.acted,
             record,
         })
     }
@@ -364,13 +365,16 @@ impl Experiment {
     /// The scores of a run of it, under its names.
     #[must_use]
     pub fn scored(&self, finished: &Finished) -> CompareRun {
-        CompareRun::new(
-            &self.machine.machine.name,
-            &self.workload.name,
-            &self.policy,
-            self.seed,
-            &finished.score,
-        )
+        CompareRun {
+            acted: Some(finished.acted),
+            ..CompareRun::new(
+                &self.machine.machine.name,
+                &self.workload.name,
+                &self.policy,
+                self.seed,
+                &finished.score,
+            )
+        }
     }
 
     pub(crate) fn period(&self) -> Nanos {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_model::placement::Placement;
+use countersteer_model::placement::{Placement, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
@@ -27,21 +27,24 @@ use crate::sweep::Sweep;
 const SEEDS: u64 = 3;
 const LINUX: &str = "linux";
 
-/// A policy that decides for a while, and lets all threads go then.
+/// A policy that decides until a time, if there is one, and releases all threads then.
 pub struct Until {
     inner: Box<dyn Policy>,
-    end: Nanos,
+    end: Option<Nanos>,
     released: bool,
+    /// A thread was confined, weighted or clamped, or caches were divided.
+    pub acted: bool,
 }
 
 impl Until {
     /// A policy that decides before `end`.
     #[must_use]
-    pub fn new(inner: Box<dyn Policy>, end: Nanos) -> Self {
+    pub fn new(inner: Box<dyn Policy>, end: Option<Nanos>) -> Self {
         Self {
             inner,
             end,
             released: false,
+            acted: false,
         }
     }
 }
@@ -60,8 +63,14 @@ impl Policy for Until {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
-        if view.now < self.end {
-            return decide(self.inner.as_mut(), view, rng);
+        if self.end.is_none_or(|end| view.now < end) {
+            let placement = decide(self.inner.as_mut(), view, rng);
+            let acts = |t: &ThreadPlacement| {
+                t.target != Target::Anywhere || t.weight.is_some() || t.clamp.is_some()
+            };
+            self.acted |= placement.threads.iter().any(acts)
+                || placement.caches.as_ref().is_some_and(|c| !c.is_empty());
+            return placement;
         }
         if std::mem::replace(&mut self.released, true) {
             return Placement::default();

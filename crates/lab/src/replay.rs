@@ -72,7 +72,7 @@ pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differ
     };
     drive(
         &mut engine,
-        policy.as_mut(),
+        &mut policy,
         &mut [],
         driver,
         &mut policy_rng(seed),

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod aarr;
+mod abstain;
 mod acfs;
 mod adwrr;
 mod best_static;

@@ -25,6 +25,15 @@ enum Ground {
 }
 
 impl Ground {
+    /// The assumption in words.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::CoresAlike => "cores are alike",
+            Self::PipelinesAlike => "core types differ in clock and cache, not in their pipelines",
+            Self::SwapRules => "exchange rules were induced for the machine",
+        }
+    }
+
     /// What does not hold on a machine, in words.
     fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
         let types = &topology.core_types;
@@ -215,6 +224,22 @@ pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
     unmet.collect()
 }
 
+/// Returns what a policy assumes of a machine, a clause each. Where the first kind fails it lets Linux choose among all CPUs
+/// ([`idle_on`]); where another fails, [`unmet`] says so.
+#[must_use]
+pub fn assumptions(spec: &str) -> Vec<&'static str> {
+    let Some(reach) = reach(spec) else {
+        return Vec::new();
+    };
+    let apart = match reach.apart {
+        Apart::Nothing => None,
+        Apart::CoreTypes => Some("the machine has several core types"),
+        Apart::LastLevelCaches => Some("the machine has several last-level caches"),
+    };
+    let grounds = reach.grounds.iter().map(|g| g.words());
+    apart.into_iter().chain(grounds).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,7 +254,10 @@ mod tests {
         for policy in ["mpi", "capacity", "contention:mpki=8"] {
             assert!(unmet(policy, &quickia)[0].contains("cores to be alike"));
             assert!(unmet(policy, &alike).is_empty(), "{policy}");
+            let assumed = ["the machine has several last-level caches", "cores are alike"];
+            assert_eq!(assumptions(policy), assumed, "{policy}");
         }
+        assert!(assumptions("joint").is_empty());
         assert!(unmet("hass", &quickia)[0].contains("pipelines"));
         for policy in ["linux", "hsf", "joint", "of-another-package"] {
             assert!(unmet(policy, &quickia).is_empty(), "{policy}");

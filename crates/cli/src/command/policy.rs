@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use countersteer_model::policy::{Needs, PolicyDef};
-use countersteer_policies::reach::simulator_only;
+use countersteer_policies::reach::{assumptions, simulator_only};
 use countersteer_report::table::prose;
 use serde::Serialize;
 
@@ -40,6 +40,8 @@ struct Row {
     head: Option<String>,
     /// It knows what only a simulator can know.
     simulator_only: bool,
+    /// Assumptions about the machine.
+    assumes: Vec<&'static str>,
     params: Vec<Param>,
     needs: Option<NeedsRow>,
 }
@@ -86,6 +88,7 @@ impl From<&PolicyDef> for Row {
             source: def.source,
             head: countersteer_policies::head(def.name),
             simulator_only: simulator_only(def.name),
+            assumes: assumptions(def.name),
             params: params.collect(),
             needs: needs(def.name),
         }
@@ -191,6 +194,9 @@ fn describe(row: &Row) -> String {
     if let Some(needs) = &row.needs {
         text += &prose(&format!("\nneeds: {}\n", needs.words()));
     }
+    if !row.assumes.is_empty() {
+        text += &prose(&format!("assumes: {}\n", row.assumes.join("; ")));
+    }
     text
 }
 
@@ -246,6 +252,9 @@ fn section(text: &mut String, row: &Row) {
     }
     if let Some(needs) = &row.needs {
         let _ = writeln!(text, "\nNeeds: {}.", needs.words());
+    }
+    if !row.assumes.is_empty() {
+        let _ = writeln!(text, "\nAssumes: {}.", row.assumes.join("; "));
     }
 }
 

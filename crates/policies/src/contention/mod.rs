@@ -16,8 +16,9 @@
 //! - With `ways=split`, poison that is left beside others has few ways, and cannot evict what they hold.
 //!
 //! Assumes: occupancy, misses and IPC can be read per thread; cores are alike; caches fill within three eighths of an interval.
-//! Loses: with phases of minutes, which meet a mapping that is held; on unequal cores (it does not see them); where threads start
-//! and end all the time. With one last-level cache it leaves threads where they were launched.
+//! Loses: with phases of minutes, which meet a mapping that is held; where threads start and end all the time. On unequal cores,
+//! which it does not see, it leaves threads to Linux unless `unequal=act`. With one last-level cache it leaves threads where they
+//! were launched.
 
 mod evidence;
 mod exchange;
@@ -32,6 +33,7 @@ use self::exchange::Habits;
 use self::mapping::{Caches, Spot};
 use self::settle::{Settle, Verdict};
 use self::split::{Claim, Split};
+use crate::abstain::Abstention;
 use crate::interval::Interval;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
@@ -72,6 +74,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             prose: "last-level cache misses per kilo-instruction above which a thread that holds much is poison; 8 is the \
                     paper's more aggressive choice",
         },
+        ParamDef {
+            key: "unequal",
+            default: "abstain",
+            prose: "where cores are not alike: abstain (threads are left to Linux, since a better cache may be on a slower core) or act",
+        },
     ],
     make: |params, topology| Ok(Box::new(Contention::new(params, topology)?)),
 };
@@ -90,6 +97,8 @@ struct Contention {
     /// Measurements count from here on.
     counted: Nanos,
     settle: Settle,
+    /// Cores are not alike, which it cannot weigh against caches.
+    abstention: Option<Abstention>,
     /// Ways by program, where that was asked for.
     split: Option<Split>,
 }
@@ -111,7 +120,11 @@ struct Groups {
 impl Contention {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
         let caches = Caches::new(topology);
+        let abstains = params.choice("unequal", &[("abstain", true), ("act", false)])?;
         Ok(Self {
+            abstention: abstains
+                .then(|| Abstention::of(DEF.name, topology))
+                .flatten(),
             needs: Needs::metrics(&["llc_occupancy", "llc_mpki", "ipc"]),
             mpki: params.number("mpki", 0.0)?,
             interval: Interval::of(params, "every_ms")?.from(Nanos::ZERO),
@@ -382,7 +395,10 @@ impl Policy for Contention {
             return Placement::default();
         }
         self.interval.begin(view.now);
-        let threads = self.map(view);
+        let threads = match &mut self.abstention {
+            Some(abstention) => abstention.leave(view),
+            None => self.map(view),
+        };
         if !threads.is_empty() {
             let filling = self.interval.every.as_secs_f64() * FILLING;
             self.counted = view.now + Nanos::from_secs_f64(filling);

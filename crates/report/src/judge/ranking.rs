@@ -145,6 +145,7 @@ impl Ranking {
             let short = Short::of(linux);
             ranking.verdict = ranking.decide(rivals, linux, &short);
             ranking.remark(linux, &short, facts);
+            ranking.abstained(rivals);
         }
         ranking
     }
@@ -228,6 +229,18 @@ impl Ranking {
             }
         }
         self.remarks = remarks;
+    }
+
+    /// Remarks which policies placed no thread in any of their runs.
+    fn abstained(&mut self, rivals: &[&Summary<'_>]) {
+        let idle = |s: &&&Summary<'_>| {
+            s.policy != "linux" && s.runs.iter().all(|run| run.acted == Some(false))
+        };
+        let idle = rivals.iter().filter(idle);
+        let policies: Vec<String> = idle.map(|s| s.policy.to_owned()).collect();
+        if !policies.is_empty() {
+            self.remarks.push(Remark::Abstained { policies });
+        }
     }
 
     /// Probed runs of this experiment under a policy, and those of `linux` that they are compared with.

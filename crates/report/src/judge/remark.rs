@@ -35,6 +35,8 @@ pub enum Remark {
     },
     /// A policy takes something for granted that does not hold here.
     Unmet { policy: String, why: String },
+    /// Policies that placed no thread in any run, so that their figures are those of `linux`.
+    Abstained { policies: Vec<String> },
     /// Policies that have something to do on the machine, and were not compared.
     NotCompared { policies: Vec<String> },
 }
@@ -96,6 +98,10 @@ impl Remark {
             Self::Unmet { policy, why } => {
                 format!("{policy} is not made for this: {why}.")
             }
+            Self::Abstained { policies } => format!(
+                "All threads were left to Linux by {}: nothing to tell apart, or programs too short for a move to pay back.",
+                listed(policies)
+            ),
             Self::NotCompared { policies } => format!(
                 "Not compared, though they have something to do here: {}. Without -P all are.",
                 listed(policies)

@@ -84,6 +84,9 @@ pub struct CompareRun {
     pub edp_js: f64,
     /// Moves of threads between CPUs.
     pub migrations: u64,
+    /// The policy placed a thread or divided a cache; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acted: Option<bool>,
     /// By program, in the workload's order.
     pub programs: Vec<CompareProgram>,
 }
@@ -157,6 +160,7 @@ impl CompareRun {
             energy_per_run_j: score.energy_per_run_j,
             edp_js: score.edp_js,
             migrations: score.migrations,
+            acted: None,
             programs: (score.programs.iter())
                 .map(|p| CompareProgram {
                     name: p.name.clone(),

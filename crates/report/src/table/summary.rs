@@ -272,6 +272,7 @@ mod tests {
             energy_per_run_j: 0.0,
             edp_js: 0.0,
             migrations: 0,
+            acted: None,
             programs: vec![program(2.0, known), program(8.0, known)],
         };
         let keys = |run: CompareRun| {

@@ -33,6 +33,7 @@ fn run(policy: &str, seed: u64, times: [f64; 2]) -> CompareRun {
         energy_per_run_j: 5.0,
         edp_js: 1.0,
         migrations: 0,
+        acted: None,
         programs,
     }
 }
@@ -50,6 +51,25 @@ fn ranking(policies: &[(&str, [[f64; 2]; 2])]) -> Ranking {
 }
 
 const LINUX: (&str, [[f64; 2]; 2]) = ("linux", [[2.0, 2.0], [4.0, 4.0]]);
+
+#[test]
+fn policies_that_left_everything_to_linux_are_named() {
+    let acted = |policy: &str, seed, acted| CompareRun {
+        acted: Some(acted),
+        ..run(policy, seed, [2.0, 2.0])
+    };
+    let runs = [
+        acted("linux", 1, false),
+        acted("linux", 2, false),
+        acted("hsf", 1, false),
+        acted("hsf", 2, false),
+        acted("joint", 1, false),
+        acted("joint", 2, true),
+    ];
+    let policies = vec!["hsf".to_owned()];
+    let ranking = judge(&runs, &Facts::default()).remove(0);
+    assert!(ranking.remarks.contains(&Remark::Abstained { policies }));
+}
 
 #[test]
 fn what_a_policy_takes_for_granted_is_a_remark_of_its_machine_alone() {
