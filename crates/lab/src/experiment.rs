@@ -204,11 +204,7 @@ impl SimOptions {
     ///
     /// # Errors
     /// A policy or a parameter that does not exist.
-    pub fn policy(
-        &self,
-        spec: &str,
-        topology: &Arc<Topology>,
-    ) -> Result<Until, PolicyError> {
+    pub fn policy(&self, spec: &str, topology: &Arc<Topology>) -> Result<Until, PolicyError> {
         let policy = countersteer_policies::parse(spec, topology)?;
         let end = self.steer_ms.map(|ms| Nanos::from_secs_f64(ms * 1e-3));
         Ok(Until::new(policy, end))

@@ -254,7 +254,10 @@ mod tests {
         for policy in ["mpi", "capacity", "contention:mpki=8"] {
             assert!(unmet(policy, &quickia)[0].contains("cores to be alike"));
             assert!(unmet(policy, &alike).is_empty(), "{policy}");
-            let assumed = ["the machine has several last-level caches", "cores are alike"];
+            let assumed = [
+                "the machine has several last-level caches",
+                "cores are alike",
+            ];
             assert_eq!(assumptions(policy), assumed, "{policy}");
         }
         assert!(assumptions("joint").is_empty());
