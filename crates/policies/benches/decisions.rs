@@ -1,9 +1,10 @@
-//! Cost of a decision, from what was seen to the placement, and of the metrics that it reads, by policy and number of threads.
+//! Cost of a decision, from the observation to the placement, and of the metrics that it reads, by policy and number of
+//! threads.
 //!
 //! `cargo bench -p countersteer-policies --bench decisions`
 //!
-//! Machines have a CPU for each thread, 1,024 at most: half of them big, eight to a last-level cache. Two threads make a
-//! program; each yields a sample every period. Policies decide for five periods before the first that counts.
+//! Machines have a CPU for each thread, 1,024 at most; half of them are big, with eight CPUs per last-level cache. Two threads
+//! make a program; each yields a sample every period. Policies decide for five periods before the first measured one.
 
 #![allow(clippy::unwrap_used)] // a benchmark that cannot set itself up has failed
 
@@ -29,7 +30,7 @@ fn main() {
 }
 
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// Periods before the first that counts, in which policies have got to know the threads.
+/// Periods before the first measured one, in which policies learn the threads.
 const WARM: u64 = 5;
 const MOST_CPUS: usize = 1_024;
 const CPUS_PER_LLC: usize = 8;
@@ -43,10 +44,10 @@ const VARIANTS: [&str; 5] = [
     "hsf:sf=td",
     "hsf:tlp=thread",
 ];
-/// Bounds: the search of one is exact, the other reads a forecast, and there is none here.
+/// Excluded policies: `best-static` needs a forecast, and `static` needs a mapping.
 const LEFT_OUT: [&str; 2] = ["best-static", "static"];
 
-/// A policy and a number of threads.
+/// Policy and number of threads.
 struct Case {
     spec: String,
     threads: usize,
@@ -93,7 +94,7 @@ fn machine(cpus: usize) -> Arc<Topology> {
     Arc::new(Topology::new(&Machine::parse("made", &text).unwrap()))
 }
 
-/// Threads of steady programs, with a policy at work on them.
+/// Threads of steady programs, with a policy that steers them.
 struct Work {
     topology: Arc<Topology>,
     threads: Vec<ThreadInfo>,
@@ -145,7 +146,7 @@ impl Work {
         work
     }
 
-    /// A period goes by, with a sample of each thread.
+    /// Advances by a period, with a sample of each thread.
     fn look(&mut self) -> Observation {
         for placed in std::mem::take(&mut self.placement).threads {
             let cpus = placed.target.cpus(&self.topology);

@@ -1,16 +1,17 @@
 //! `aarr`: asymmetry-aware round-robin, an equal share of every core type for every thread.
 //!
-//! Idea: threads stand in a ring; the ring's core slots are the core types in order, as many core slots as each type takes threads.
-//! Every turn the ring moves on by as many core slots as the greatest common divisor of the types' core slot counts, so each thread
-//! sits through every type for the same number of turns per rotation, changes type as rarely as that allows, and exactly as
-//! many threads move as must. A thread that leaves shortens the ring; a new one joins at its end.
+//! Idea: threads form a ring of core slots, ordered by core type. Each type has as many core slots as it takes threads. Every
+//! `turn_ms` the ring advances by the greatest common divisor of the types' core slot counts. Each thread thus spends the same
+//! time on every type per rotation. It changes type as rarely as that allows, and no more threads move than must. A thread that
+//! leaves shortens the ring; a new one joins at its end.
 //!
 //! Source: "RR" in PMCTrack, section 4.1.1, and "AARR" in PMCSched, section 4 (both after Li et al., HPCA 2010).
 //!
-//! Threads that spin or are blocked, by their program's word, keep their places in the ring but get what core slots are left over.
+//! Threads whose hints state that they spin or are blocked keep their places in the ring, but get only the core slots that are
+//! left.
 //!
-//! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
-//! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
+//! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and fairness
+//! too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -36,7 +37,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make,
 };
 
-/// HASS's ideal round robin: turns so long that moves cost nothing, shares still equal over a run.
+/// HASS's ideal round robin. Its rotation interval is so long that moves cost nothing; shares are still equal over a run.
 pub(crate) const IDEAL_RR: PolicyDef = PolicyDef {
     name: "ideal-rr",
     summary: "baseline: equal shares of every core type in turns so long that moves cost nothing",
@@ -66,16 +67,16 @@ fn turn(params: &Params) -> Result<Nanos, PolicyError> {
 struct Aarr {
     turn: Nanos,
     slots: CoreSlots,
-    /// Threads by core slot, those on the fastest cores first.
+    /// Threads by core slot, the fastest cores first.
     ring: Vec<ThreadId>,
     /// Threads by id.
     members: Vec<ThreadId>,
-    /// When the ring last moved.
+    /// Time of the ring's last advance.
     turned: Option<Nanos>,
 }
 
 impl Aarr {
-    /// Brings the ring up to date with who is there.
+    /// Updates the ring to the present threads.
     fn admit(&mut self, present: &[&ThreadInfo]) {
         if present
             .iter()
@@ -91,13 +92,13 @@ impl Aarr {
             .filter(|t| self.members.binary_search(&t.id).is_err())
             .copied()
             .collect();
-        // A thread that is on a fast core already may begin there.
+        // A thread on a fast core may begin there.
         new.sort_by_key(|t| (self.slots.rank_of(t.cpu), t.id));
         self.ring.extend(new.iter().map(|t| t.id));
         self.members = present.iter().map(|t| t.id).collect();
     }
 
-    /// Moves the ring on if its turn is over.
+    /// Advances the ring if its interval is over.
     fn advance(&mut self, now: Nanos, quota: &[usize]) {
         let turned = *self.turned.get_or_insert(now);
         if now.since(turned) < self.turn {

@@ -1,7 +1,7 @@
-//! Abstention: threads that a policy leaves to Linux because the machine is not what it takes for granted.
+//! Abstention: threads that a policy leaves to Linux because the machine does not meet its assumptions.
 //!
-//! Input: a policy's name, a topology, the threads of each decision. Output: a placement on all CPUs, once for each thread, whose
-//! rule names the ground that is missing; so the record and `why` show it.
+//! Input: a policy's name, a topology, the threads of each decision. Output: a placement on all CPUs, once for each thread. Its
+//! rule names the assumption that does not hold, so the record and `why` show it.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use countersteer_model::units::ThreadId;
 
 use crate::reach;
 
-/// A policy's reason to leave all threads to Linux, and the threads for which it is on record.
+/// Reason of a policy to leave all threads to Linux, and the threads for which a placement recorded it.
 pub(crate) struct Abstention {
     rule: &'static str,
     left: BTreeSet<ThreadId>,
 }
 
 impl Abstention {
-    /// Returns the abstention of a policy on a machine; `None` if all that it takes for granted holds.
+    /// Returns the abstention of a policy on a machine; `None` if all its assumptions hold.
     pub(crate) fn of(policy: &str, topology: &Topology) -> Option<Self> {
         let rule = reach::unmet(policy, topology).into_iter().next()?;
         let left = BTreeSet::new();

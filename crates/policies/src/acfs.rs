@@ -1,19 +1,19 @@
 //! `acfs`: asymmetry-aware completely fair scheduling, equal slowdown for every application.
 //!
-//! Idea: each thread has a progress counter that grows, while it runs, by the share of full speed that its application makes:
+//! Idea: each thread has a progress counter that grows, while the thread runs, with its application's fraction of full speed:
 //! `dt * SF / S` on a big core and `dt / S` on a small one, where S is the application's speed-up. Equal counters are equal
 //! slowdowns. The thread that is furthest behind takes the big core of the one that is furthest ahead, once their counters
-//! differ by more than a threshold. Weights make counters slower.
+//! differ by more than a threshold. A higher weight slows a counter.
 //!
 //! Source: "ACFS" in PMCTrack, section 4.1.1 (Saez et al., SAC 2015 and JPDC 2017).
 //!
-//! Decided here: the threshold; where threads begin and what sleep earns (nothing); `credit=exact`, under which equal counters
-//! are equal slowdowns of applications with many threads too (`credit=thread` is probably the published form); types in
-//! between are interpolated by capacity; as long as no SF is known all count as 2.5, since with 1 nothing would ever move and
-//! so none be measured.
+//! Decided here: the threshold; the initial counter of a thread, and that sleep earns nothing. With `credit=exact` equal
+//! counters are equal slowdowns also for applications with many threads (`credit=thread` is probably the published form). Types
+//! in between are interpolated by capacity. As long as no SF is known, all count as 2.5: with 1 no thread would ever move, and
+//! none would be measured.
 //!
-//! Assumes: SFs are right, since it evens out the estimates. Loses: throughput against `hsf`; slowdown by shared caches is
-//! invisible to it; small thresholds move threads often.
+//! Assumes: SFs are right, since it evens out the estimates. Loses: throughput against `hsf`. It does not see slowdown by
+//! shared caches, and small thresholds move threads often.
 
 use std::sync::Arc;
 

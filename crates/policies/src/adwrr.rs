@@ -1,16 +1,16 @@
 //! `adwrr`: asymmetric distributed weighted round-robin, equal scaled CPU time for every thread.
 //!
-//! Idea: CPU time on a core counts as many times as the core is faster than the slowest. Threads that have had the least
-//! scaled time for their weight run on the big cores; a swap needs a difference of one round slice.
+//! Idea: CPU time on a core is scaled by the core's speed over that of the slowest. Threads with the least scaled time for
+//! their weight run on the big cores. A swap needs a difference of one round slice.
 //!
-//! Source: "A-DWRR" in PMCTrack, section 4.1.1; distributed weighted round-robin is Li et al., PPoPP 2009, its form for unequal
-//! cores Li et al., HPCA 2010.
+//! Source: "A-DWRR" in PMCTrack, section 4.1.1. Distributed weighted round-robin is Li et al., PPoPP 2009; its form for unequal
+//! cores is Li et al., HPCA 2010.
 //!
-//! Decided here: the rating of a core type is its capacity, or its clock where the kernel gives all types one capacity; the
-//! slice. The published form has two queues per CPU and rounds; at one thread per core these reduce to the rule above.
+//! Decided here: the rating of a core type is its capacity, or its clock if the kernel gives all types one capacity; the slice.
+//! The published form has two queues per CPU and rounds. With one thread per core these reduce to the rule above.
 //!
-//! Assumes: every thread gains from a fast core what the rating says. Loses: it ignores SF, and gives programs with many
-//! threads most of the big cores.
+//! Assumes: every thread gains from a fast core as much as the rating states. Loses: it ignores SF, and gives programs with
+//! many threads most of the big cores.
 
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{

@@ -1,7 +1,8 @@
-//! `capacity`: the threads that hold most of a shared cache are kept from running side by side.
+//! `capacity`: the threads that hold most of a shared cache never run at the same time.
 //!
-//! Source: CMPSched$im, section 4.2, as published; `contention` is the tuned form. Assumes: occupancy can be read per
-//! thread; cores are alike. Loses: it shelters poison like the vulnerable, and occupancy of a squeezed thread understates its need.
+//! Source: CMPSched$im, section 4.2, as published; `contention` is the tuned form. Assumes: occupancy can be read per thread;
+//! cores are alike. Loses: it protects poison like vulnerable threads, and the occupancy of a squeezed thread understates its
+//! need.
 
 use crate::published::{EVERY, Order, Published};
 use countersteer_model::policy::PolicyDef;

@@ -1,7 +1,7 @@
-//! `capacity+mpi`: poison away from the vulnerable, which get the threads that hold least for company.
+//! `capacity+mpi`: separates poison from vulnerable threads, whose co-runners are the threads that hold least.
 //!
-//! Source: CMPSched$im, section 4.3, as published; `contention` is the tuned form. Assumes: occupancy and misses can
-//! be read per thread; cores are alike. Loses: with one last-level cache, with phases, and for programs that never had enough room to
+//! Source: CMPSched$im, section 4.3, as published; `contention` is the tuned form. Assumes: occupancy and misses can be read
+//! per thread; cores are alike. Loses: with one last-level cache, with phases, and for programs that never had enough cache to
 //! fall below the threshold.
 
 use crate::published::{EVERY, Order, Published};

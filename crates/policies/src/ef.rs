@@ -1,27 +1,27 @@
 //! `ef`: the threads with the highest efficiency factors run on the fastest cores.
 //!
-//! Idea: EF is the energy-delay product (EDP) of a thread on the slowest core type over that on the fastest, so the fastest cores go
-//! to those whose EDP they improve most. Where the energy ratios SF/EF of all are alike, energy does not tell threads apart, and
-//! SF decides.
+//! Idea: EF is the energy-delay product (EDP) of a thread on the slowest core type over that on the fastest. The fastest cores
+//! therefore go to the threads whose EDP they improve most. If the energy ratios SF/EF of all threads are alike, energy does
+//! not distinguish threads, and SF decides.
 //!
-//! Source: "EF-Driven" in PMCTrack, section 4.2.2. `ef=static` is the paper's experiment: overall EFs of programs measured alone,
-//! a mapping that changes only as programs come and go. `ef=model` is what the paper leaves for future work: EFs predicted
-//! from counters of the core type where the thread runs; there is no published result for it. `ef=oracle` knows the EF of
-//! the present phase (simulator only).
+//! Source: "EF-Driven" in PMCTrack, section 4.2.2. `ef=static` is the paper's experiment: overall EFs of programs measured
+//! alone, and a mapping that changes only when programs start or end. `ef=model` is the paper's future work: EFs predicted from
+//! counters of the core type on which the thread runs; no result for it is published. `ef=oracle` knows the EF of the present
+//! phase (simulator only).
 //!
 //! Decided here:
-//! - Where static EFs come from: `factors=`, measured by the user; of other programs the engine's forecast of the program alone
-//!   (simulator only). A program or thread without an EF counts as the mean of those known; where none is known at all, SF
-//!   decides.
-//! - Hysteresis of `ef=model` and `ef=oracle`, as `hsf`: a challenger needs a lead of `margin`, or the same order for `patience`
-//!   decisions. `ef=static` has none, since its factors do not change.
-//! - With `idle=auto` a thread with an EF below 1 stays on the slowest type although a faster core is free, as long as
-//!   a core of that type is free for it: there its EDP is lower. It never occurs on the paper's board, where every EF is above 1.
-//! - Threads that spin or are blocked by their program's word are ranked last.
+//! - Source of static EFs: `factors=`, measured by the user. For other programs the engine's forecast of the program alone
+//!   (simulator only). A program or thread without an EF counts as the mean of the known ones. If none is known, SF decides.
+//! - Hysteresis of `ef=model` and `ef=oracle`, as in `hsf`: a challenger needs a lead of `margin`, or the same order for
+//!   `patience` decisions. `ef=static` has none, since its factors do not change.
+//! - With `idle=auto` a thread with an EF below 1 stays on the slowest type although a faster core is free, as long as a core
+//!   of that type is free for it: there its EDP is lower. It never occurs on the paper's board, where every EF is above 1.
+//! - Threads whose hints state that they spin or are blocked are ranked last.
 //!
-//! Assumes: energies of threads add up, and the rest of the machine's energy depends on the run's length alone. Loses: throughput
-//! against `hsf` where EF and SF disagree; EDP where idle power is most of the total, since then whatever ends soonest is best;
-//! with several threads per program, whose waiting for each other it ignores, as the paper's programs have one thread each.
+//! Assumes: energies of threads add up, and the rest of the machine's energy depends on the run's length alone. Loses:
+//! throughput against `hsf` if EF and SF disagree. EDP if idle power is most of the total, since then the shortest run is best.
+//! Also with several threads per program: it ignores that they wait for each other, as the paper's programs have one thread
+//! each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Ef::new(params, topology)?)),
 };
 
-/// Where factors come from.
+/// Source of the factors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Model,
@@ -93,7 +93,7 @@ struct Factors {
 }
 
 impl Factors {
-    /// Limits of section 0 of the definitions: SF is 1 to 7, EF .1 to 10.
+    /// Clamps both factors to their limits: SF to 1 to 7, EF to 0.1 to 10. Drops values that are not positive and finite.
     fn new(sf: Option<f64>, ef: Option<f64>) -> Self {
         let kept = |value: Option<f64>, least, most| {
             let usable = value.filter(|v| v.is_finite() && *v > 0.0);
@@ -105,7 +105,7 @@ impl Factors {
         }
     }
 
-    /// Energy of an instruction on the fastest core type over that on the slowest.
+    /// Energy of an instruction on the fastest core type over that on the slowest; `None` if a factor is unknown.
     fn energy_ratio(&self) -> Option<f64> {
         Some(self.sf? / self.ef?)
     }
@@ -117,14 +117,14 @@ struct Ef {
     spread: f64,
     margin: f64,
     patience: u32,
-    /// Threads below 1 are kept from faster cores.
+    /// True if threads with an EF below 1 are kept from faster cores.
     keeps_low: bool,
-    /// What the user measured, by program's name.
+    /// Factors that the user measured, by name of the program.
     given: BTreeMap<String, Factors>,
     slots: CoreSlots,
-    /// With static factors, those of each program.
+    /// Factors of each program, with static factors.
     known: BTreeMap<ProgramId, Factors>,
-    /// Decisions in a row that ranked a thread below the one it was assigned.
+    /// Consecutive decisions that ranked a thread below its assigned rank.
     doubt: BTreeMap<ThreadId, u32>,
 }
 
@@ -161,7 +161,7 @@ impl Ef {
         })
     }
 
-    /// The factors of a thread, which metrics have in these columns.
+    /// Factors of a thread; `columns` are the columns of their metrics.
     fn factors(
         &mut self,
         view: &mut View<'_>,
@@ -186,7 +186,7 @@ impl Ef {
         }
     }
 
-    /// Factors of a thread's program, alone on a CPU of the fastest and of the slowest type.
+    /// Factors that the forecast predicts for a thread's program, alone on a CPU of the fastest and of the slowest type.
     fn foreseen(&self, view: &mut View<'_>, thread: ThreadId) -> Factors {
         let ranks = self.slots.ranks();
         let cpu = |row: usize| view.topology.group(ranks[row].group).cpus.lowest();
@@ -204,18 +204,18 @@ impl Ef {
         Factors::new(Some(sf), Some(sf * energy(slow) / energy(fast)))
     }
 
-    /// Whether EF tells threads apart.
+    /// True if the energy ratios differ enough for EF to distinguish threads.
     fn tells_apart(&self, all: &[Factors]) -> bool {
         let ratios = all.iter().filter_map(Factors::energy_ratio);
         let (least, most) = ratios.fold((f64::INFINITY, 0.0f64), |(least, most), ratio| {
             (least.min(ratio), most.max(ratio))
         });
-        // Where no SF is known, EF is all there is.
+        // Without any SF only EF is left.
         let only_ef = most == 0.0 && all.iter().any(|f| f.ef.is_some());
         only_ef || most / least - 1.0 >= self.spread
     }
 
-    /// The rank of every entry, with hysteresis.
+    /// Rank of every entry, with hysteresis.
     fn rank(&mut self, entries: &[Entry<'_>], quota: &[usize]) -> Vec<usize> {
         let ideal = ranks_where(entries, quota, |holder, challenger| {
             entries[challenger].key > entries[holder].key
@@ -240,7 +240,7 @@ impl Ef {
         })
     }
 
-    /// Sends threads whose EDP is lower there to free cores of the slowest type; says which.
+    /// Sends threads whose EDP is lower there to free cores of the slowest type. Returns, per entry, true if it was sent.
     fn keep_low(&self, entries: &[Entry<'_>], all: &[Factors], ranks: &mut [usize]) -> Vec<bool> {
         let last = self.slots.ranks().len() - 1;
         let mut kept = vec![false; ranks.len()];
@@ -336,7 +336,7 @@ fn bad(value: &str, why: &str) -> PolicyError {
     }
 }
 
-/// What the user measured.
+/// Parses the factors that the user measured.
 fn given(text: &str) -> Result<BTreeMap<String, Factors>, PolicyError> {
     let one = |part: &str| {
         let mut fields = part.split('/');
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn energy_ratios_within_the_spread_tell_nothing() {
         let policy = ef("spread=0.05").unwrap();
-        // SF/EF of 2 and 2.08: 4 % apart; of 2 and 2.12: 6 %.
+        // SF/EF of 2 and 2.08 are 4 % apart; of 2 and 2.12 they are 6 % apart.
         assert!(!policy.tells_apart(&[factors(2.0, 1.0), factors(2.08, 1.0)]));
         assert!(policy.tells_apart(&[factors(2.0, 1.0), factors(2.12, 1.0)]));
         assert!(!policy.tells_apart(&[Factors::default(), factors(2.0, 1.0)]));

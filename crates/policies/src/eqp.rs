@@ -1,15 +1,15 @@
 //! `eqp`: equal progress for every thread.
 //!
-//! Idea: a thread's slowdown follows from its CPU time on either core type and its present SF:
-//! `(T_big + T_small) / (T_big + T_small / SF)`. The threads of largest slowdown run on the big cores.
+//! Idea: a thread's slowdown follows from its CPU time on either core type and its present SF: `(T_big + T_small) / (T_big +
+//! T_small / SF)`. The threads with the largest slowdown run on the big cores.
 //!
 //! Source: "EQP" in PMCTrack, section 4.1.1 (Van Craeynest et al., PACT 2013), with SF sampled on both types.
 //!
-//! Decided here: time instead of cycles; the margin; how often SFs are measured again. A thread without a speed on either type
-//! is sent there for five samples, as long as there are threads enough for both types to be in use.
+//! Decided here: time instead of cycles; the margin; how often SFs are measured again. A thread without a measured speed on a
+//! type is sent there for five samples, as long as there are enough threads to use both types.
 //!
-//! Assumes: the present SF held all the time, so a change of phase rewrites the past. Loses: it takes no account of threads of
-//! one program, of priorities, or of errors of sampling; swaps get rarer as threads get older.
+//! Assumes: the present SF always held, so a change of phase rewrites the past. Loses: it ignores that threads belong to one
+//! program, priorities, and sampling errors; swaps become rarer as threads get older.
 
 use std::collections::BTreeMap;
 
@@ -65,20 +65,20 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     },
 };
 
-/// Samples on a core type that make its speed known.
+/// Number of samples on a core type after which a thread's speed there is known.
 const ENOUGH: u32 = 5;
 
-/// What is remembered of a thread's measurements.
+/// Measurements of a thread.
 #[derive(Clone, Copy, Default)]
 struct Visits {
     /// Samples on the fastest and on the slowest type since the last measurement began.
     samples: [u32; 2],
-    /// When both were complete.
+    /// Time at which both were complete.
     measured: Nanos,
 }
 
 impl Visits {
-    /// The end (0 fastest, 1 slowest) where samples are missing.
+    /// First type (0 fastest, 1 slowest) that lacks samples; `None` if neither does.
     fn missing(&self) -> Option<usize> {
         self.samples.iter().position(|n| *n < ENOUGH)
     }
@@ -113,13 +113,13 @@ impl Eqp {
         if needed > 0.0 { ran / needed } else { 1.0 }
     }
 
-    /// Counts the last interval's samples, and sends threads whose SF is unknown or oldest where they have not been.
+    /// Counts the samples of the last interval. Sends threads whose SF is unknown or oldest to the type that lacks samples.
     fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>], quota: &[usize]) {
         let (Some(fast), Some(slow)) = (self.types.types.first(), self.types.types.last()) else {
             return;
         };
         let ends = [*fast, *slow];
-        // An SF needs both: while threads are too few to get to the slowest type, no thread can be sent there.
+        // An SF needs both types. With too few threads to reach the slowest type, no thread can be sent there.
         let reachable =
             [quota.first(), quota.last()].map(|q| q.is_some_and(|q| *q > 0)) == [true; 2];
         let alive = |id: &ThreadId| view.lives(*id);
@@ -147,7 +147,7 @@ impl Eqp {
         }
     }
 
-    /// The thread that was measured longest ago is measured again.
+    /// Starts another measurement of the thread that was measured longest ago.
     fn measure_oldest(&mut self, entries: &[Entry<'_>]) {
         let free = entries.iter().filter(|e| e.stuck.is_none());
         let oldest = free.map(|e| e.info.id);

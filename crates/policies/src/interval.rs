@@ -1,14 +1,14 @@
-//! Intervals of policies that are asked more often than they decide: a real machine is observed every period of the run, whatever
-//! a policy needs.
+//! Intervals for policies that are called more often than they decide. On a real machine every period of the run calls the
+//! policy.
 
 use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::units::Nanos;
 
-/// The time from one decision to the next.
+/// Time from one decision to the next.
 #[derive(Clone, Copy)]
 pub(crate) struct Interval {
     pub every: Nanos,
-    /// None: the first is still to begin, which it may at any time.
+    /// Start of the current interval; `None` before the first, which may begin at any time.
     began: Option<Nanos>,
 }
 
@@ -18,47 +18,47 @@ impl Interval {
         Self { every, began }
     }
 
-    /// As long as a parameter in milliseconds says.
+    /// Interval whose length is a parameter in milliseconds.
     pub(crate) fn of(params: &Params, key: &str) -> Result<Self, PolicyError> {
         let seconds = params.number(key, 1.0)? * 1e-3;
         Ok(Self::new(Nanos::from_secs_f64(seconds)))
     }
 
-    /// The first has begun at that time.
+    /// Sets the start of the first interval.
     pub(crate) const fn from(self, began: Nanos) -> Self {
         let began = Some(began);
         Self { began, ..self }
     }
 
-    /// The same one with the length of another.
+    /// Copy with the length of another interval.
     pub(crate) const fn as_long_as(self, other: Self) -> Self {
         let every = other.every;
         Self { every, ..self }
     }
 
-    /// Whether it is over.
+    /// True if the interval has passed, or none has begun.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         self.began
             .is_none_or(|began| now.since(began) >= self.every)
     }
 
-    /// Begins the next one.
+    /// Begins the next interval.
     pub(crate) const fn begin(&mut self, now: Nanos) {
         self.began = Some(now);
     }
 }
 
-/// The mean of what was measured in an interval.
+/// Mean of the values measured in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mean {
     sum: f64,
     samples: u32,
-    /// That of the last interval in which anything was measured.
+    /// Mean of the last interval that had a value.
     pub last: f64,
 }
 
 impl Mean {
-    /// Takes in what was measured, if it is a number.
+    /// Adds a measured value; ignores `None` and values that are not finite.
     pub(crate) fn note(&mut self, value: Option<f64>) {
         if let Some(value) = value.filter(|v| v.is_finite()) {
             self.sum += value;

@@ -1,17 +1,16 @@
-//! `ipc-driven`: threads visit every core type now and then, and swap where the ratios of their speeds say so.
+//! `ipc-driven`: threads visit every core type occasionally, and swap if the ratios of their speeds suggest it.
 //!
 //! Idea: a thread whose IPC has changed visits each of the other core types for a refresh period. The ratio of its speeds then
-//! tells which threads should swap: the one on the faster type with the lowest ratio against the one on the slower type
-//! with the highest. After a swap both rest for a while. Visitors share the core with its owner, which is part of the
-//! algorithm.
+//! decides which threads swap: the one on the faster type with the lowest ratio, and the one on the slower type with the
+//! highest. After a swap both rest for a while. A visitor shares the core with its owner; this is part of the algorithm.
 //!
 //! Source: "IPC-driven" in HASS, section 6 (Becchi and Crowley, 2006), with its parameters.
 //!
-//! Decided here: ratios are of instructions per second (the paper says IPC but calls the ratio of clocks their bound); the
+//! Decided here: ratios are of instructions per second (the paper uses IPC, but calls the ratio of clocks their bound); the
 //! running average; decisions every refresh period.
 //!
-//! Assumes: phases are long against visits. Loses: short phases (moves eat the gain), two speeds that were measured in
-//! different phases, and homogeneous work, for which visits are pure cost.
+//! Assumes: phases are long compared with visits. Loses: with short phases (moves consume the gain), if two speeds were
+//! measured in different phases, and for homogeneous work, for which visits are pure cost.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +69,7 @@ const FRESH: f64 = 0.125;
 #[derive(Clone, Default)]
 struct Known {
     home: usize,
-    /// Where it is now: its home or a visit.
+    /// Present core type: its home or a visited one.
     at: usize,
     /// Types still to be visited.
     plan: Vec<usize>,
@@ -81,7 +80,7 @@ struct Known {
 }
 
 impl Known {
-    /// Speed on a faster type over that on a slower one.
+    /// Speed on a faster type over that on a slower one; `None` if either is unknown.
     fn ratio(&self, fast: usize, slow: usize) -> Option<f64> {
         let ips = |rank: usize| self.ips.get(rank).copied().flatten();
         Some(ips(fast)? / ips(slow)?).filter(|r| r.is_finite())
@@ -119,7 +118,7 @@ impl IpcDriven {
         }
     }
 
-    /// Takes in what the last interval measured, and decides which threads visit which type next.
+    /// Adds the measurements of the last interval, and decides which threads visit which type next.
     fn visit(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
         let mut ipcs = view.column("ipc");
         for entry in entries {
@@ -157,7 +156,7 @@ impl IpcDriven {
         }
     }
 
-    /// Swaps homes where both ratios are known and both threads have rested.
+    /// Swaps the homes of two threads if both ratios are known and both threads have rested.
     fn swap(&mut self, now: Nanos) {
         let types = self.types.types.len();
         for fast in 0..types.saturating_sub(1) {
@@ -244,7 +243,7 @@ mod tests {
 
     const NOW: Nanos = Nanos::from_millis(10_000);
 
-    /// A policy that knows two threads at home on the fast and on the slow type, by the ratios of their speeds.
+    /// Policy with two threads at home, on the fast and on the slow type, with known ratios of their speeds.
     fn knowing(ratios: [f64; 2]) -> IpcDriven {
         let topology = topology(SMT);
         let slots = CoreSlots::new(&topology);

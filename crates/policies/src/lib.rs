@@ -1,8 +1,8 @@
 //! The policies that ship with Countersteer, and the table that names them.
 //!
-//! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]; names, lists, help, parameters and the conformance
-//! test derive from that row. The files use what [`countersteer_model`] makes public and nothing else, so that a policy of
-//! another package, added by [`add`], has the same means.
+//! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]. Names, lists, help, parameters and the conformance
+//! test derive from that row. The files use only the public items of [`countersteer_model`]. A policy of another package, added
+//! by [`add`], therefore has the same means.
 
 #![warn(missing_docs)]
 
@@ -40,7 +40,7 @@ use countersteer_model::policy::PolicyDef;
 
 pub use registry::{add, all, by_name, head, names, params, parse, replace, with_param};
 
-/// Makes the table of policies, and that of the files whose heads say what each does.
+/// Makes the table of policies, and the table of the files whose heads describe them.
 macro_rules! policies {
     ($($def:path: $file:literal,)*) => {
         /// Every policy of this crate.

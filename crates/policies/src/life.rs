@@ -1,11 +1,11 @@
-//! Lives of threads: how long each is likely to go on, and which are too young to be worth a move.
+//! Expected lifetimes of threads, and which threads are too young to be worth a move.
 //!
-//! Input: the threads of each decision with the CPU time that they have had. Output: which threads are left to the kernel, and how
-//! long each may go on.
+//! Input: the threads of each decision with the CPU time that they have used. Output: the threads left to the kernel, and the
+//! CPU time that each is expected to need.
 //!
-//! A thread that has had so much CPU time is expected to have as much again: lifetimes of UNIX processes that last longer than a
-//! second have a tail that falls with the inverse of time, so the median of what remains is the age (Harchol-Balter and Downey,
-//! ACM TOCS 15(3), 1997). What earlier threads of a program had counts where it is more.
+//! A thread is expected to need as much CPU time again as it has used. Lifetimes of UNIX processes that last longer than a
+//! second have a tail that falls with the inverse of time. The median of the remaining time is therefore the age
+//! (Harchol-Balter and Downey, ACM TOCS 15(3), 1997). The mean of the program's earlier threads counts if it is more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use countersteer_model::policy::View;
 use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_model::usage::Usage;
 
-/// Key of the parameter that says up to which expected CPU time threads are young.
+/// Key of the parameter for the expected CPU time below which a thread is young.
 pub(crate) const YOUNG: &str = "young_ms";
 
-/// Programs whose mean is remembered; beyond, all are forgotten.
+/// Limit on the number of programs with a mean; all are removed once it is reached.
 const MOST_PROGRAMS: usize = 4_096;
-/// Weight of the last life in a program's mean.
+/// Weight of the last lifetime in a program's mean.
 const LATEST: f64 = 0.25;
 
-/// A thread that lives.
+/// Thread that is alive.
 struct Life {
     program: Arc<str>,
     began: Nanos,
-    /// CPU time that it had had when its program began.
+    /// CPU time used before the thread began to run its program, in s.
     before_s: f64,
-    /// CPU time since; time since where no CPU time is known.
+    /// CPU time since then, in s; elapsed time if no CPU time is known.
     age_s: f64,
-    /// The CPUs that it was allowed when it was last left to the kernel.
+    /// CPUs that the thread was allowed when it was last left to the kernel.
     left: Option<Arc<CpuSet>>,
 }
 
-/// The threads that live, and what is known of those that have ended.
+/// Live threads, and mean lifetimes of ended ones.
 #[derive(Default)]
 pub(crate) struct Lives {
     young_s: f64,
     threads: BTreeMap<ThreadId, Life>,
-    /// CPU time of a program's threads that have ended, mean of late, in s.
+    /// Exponential mean of the CPU time of a program's ended threads, in s.
     programs: BTreeMap<Arc<str>, f64>,
 }
 
 impl Lives {
-    /// No thread known yet; those that are expected to need less than `young_s` of CPU time are young.
+    /// Empty table; threads expected to need less than `young_s` of CPU time are young.
     pub(crate) fn new(young_s: f64) -> Self {
         Self {
             young_s,
@@ -55,7 +55,7 @@ impl Lives {
         }
     }
 
-    /// The same threads with another parameter.
+    /// Takes the state over with the parameter of `other`.
     pub(crate) fn tuned(&mut self, other: Self) -> Self {
         Self {
             young_s: other.young_s,
@@ -63,12 +63,12 @@ impl Lives {
         }
     }
 
-    /// Says that no thread is ever young.
+    /// True if no thread is ever young.
     pub(crate) fn is_off(&self) -> bool {
         self.young_s <= 0.0
     }
 
-    /// Takes in which threads live and what CPU time they have had. A thread that runs another program begins again.
+    /// Updates the live threads and their CPU time. A thread that executes another program begins again.
     pub(crate) fn note(&mut self, view: &View<'_>) {
         let ended: Vec<ThreadId> = self
             .threads
@@ -115,7 +115,7 @@ impl Lives {
         *mean += LATEST * (life.age_s - *mean);
     }
 
-    /// CPU time that a thread is expected to need yet, in s.
+    /// CPU time that a thread is expected to need, in s.
     pub(crate) fn expected_s(&self, thread: ThreadId) -> f64 {
         let Some(life) = self.threads.get(&thread) else {
             return 0.0;
@@ -124,12 +124,12 @@ impl Lives {
         life.age_s.max(mean.map_or(0.0, |mean| mean - life.age_s))
     }
 
-    /// Says that a thread is left to the kernel.
+    /// True if a thread is left to the kernel.
     pub(crate) fn is_young(&self, thread: ThreadId) -> bool {
         self.expected_s(thread) < self.young_s
     }
 
-    /// Placements of young threads that are confined, or were not said to be left to the kernel yet.
+    /// Placements of young threads that are confined, or have not been left to the kernel yet.
     pub(crate) fn leave(&mut self, young: &[&ThreadInfo]) -> Vec<ThreadPlacement> {
         let mut placements = Vec::new();
         for info in young {
@@ -149,7 +149,7 @@ impl Lives {
 /// Rule of placements of young threads.
 const LEFT: &str = "young: a move may not pay back, so Linux places it";
 
-/// A name of a thread's program that holds from one run to the next: its executable file, else its own name.
+/// Name of a thread's program that is stable between runs: its executable file, or its own name if that is unknown.
 fn program<'a>(view: &View<'a>, info: &'a ThreadInfo) -> &'a Arc<str> {
     let known = view.programs.binary_search_by_key(&info.program, |p| p.id);
     let path = known.ok().and_then(|row| view.programs[row].path.as_ref());
@@ -164,7 +164,7 @@ mod tests {
     use countersteer_model::topology::Topology;
     use countersteer_model::units::{CpuId, ProgramId};
 
-    /// Shows the threads of these ids and programs at a time, in ms.
+    /// Passes threads of these ids and programs to `lives` at a time in ms.
     fn note(lives: &mut Lives, ms: u64, threads: &[(u32, &str)]) {
         let machine = include_str!("../tests/toy/two-big-two-small.toml");
         let machine = Machine::parse("m", machine);
@@ -201,7 +201,7 @@ mod tests {
         note(&mut lives, 1_100, &[(1, "xz")]);
         assert!(!lives.is_young(ThreadId(1)));
         assert!((lives.expected_s(ThreadId(1)) - 1.1).abs() < 1e-9);
-        // Another program begins in the same thread.
+        // The thread executes another program.
         note(&mut lives, 1_200, &[(1, "gzip")]);
         assert!(lives.is_young(ThreadId(1)));
     }

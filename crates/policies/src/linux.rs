@@ -1,8 +1,8 @@
 //! `linux`: places nothing, so the kernel's own scheduler decides everything.
 //!
-//! Idea: the baseline that every other policy has to beat. Source: the fair class of the running (or simulated) kernel.
-//! Assumes nothing. Loses when cores are unequal or caches contended and the kernel cannot see it. Its result is a
-//! distribution over seeds: compare with best, median and worst.
+//! Idea: the baseline that every other policy has to beat. Source: the fair class of the running (or simulated) kernel. Assumes
+//! nothing. Loses when cores are unequal or caches contended and the kernel cannot see it. Its result is a distribution over
+//! seeds: compare with best, median and worst.
 
 use countersteer_model::placement::Placement;
 use countersteer_model::policy::{Policy, PolicyDef, PolicyRng, View};

@@ -1,8 +1,8 @@
-//! `mpi`: the threads that miss most are kept from running side by side.
+//! `mpi`: the threads with the most cache misses never run at the same time.
 //!
-//! Source: CMPSched$im, section 4.1, as published; `contention` is the tuned form. Assumes: misses show which threads want
-//! the cache; cores are alike. Loses: it takes a squeezed program for one that wastes the cache, and threads bounce: their misses fall
-//! once they are placed well, so the next order undoes it.
+//! Source: CMPSched$im, section 4.1, as published; `contention` is the tuned form. Assumes: misses show which threads need the
+//! cache; cores are alike. Loses: it cannot tell a squeezed program from one that wastes the cache. Threads also bounce: their
+//! misses fall once they are placed well, so the next order undoes the placement.
 
 use crate::published::{EVERY, Order, Published};
 use countersteer_model::policy::PolicyDef;

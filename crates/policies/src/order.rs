@@ -1,26 +1,26 @@
-//! Ranks from keys: which core type each thread gets when threads are ordered by a number.
+//! Ranks from keys: the core type of each thread when threads are ordered by a number.
 //!
-//! Shared by policies that keep one key per thread. Rules: as many threads per type as [`CoreSlots::quota`] says; a freed core of
-//! a faster type goes to the best thread of a slower one; otherwise threads move in pairs, and only when the challenger's lead
-//! satisfies the policy's threshold. A thread that refuses to leave a type counts there, and does not compete.
+//! Shared by policies that keep one key per thread. Each type gets as many threads as [`CoreSlots::quota`] gives. A freed core
+//! of a faster type goes to the best thread of a slower one. Otherwise threads move in pairs, and only if the challenger's lead
+//! satisfies the policy's threshold. A thread that refuses to leave a type counts there and does not compete.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{CoreSlots, Present};
 use countersteer_model::units::CoreTypeId;
 
-/// A thread in a decision.
+/// Thread in a decision.
 pub(crate) struct Entry<'a> {
     pub info: &'a ThreadInfo,
-    /// The rank it was given, if it was given one.
+    /// Rank assigned to it; `None` if there was no assignment.
     pub held: Option<usize>,
-    /// The rank where it is, if it refuses to leave that.
+    /// Rank of its present core if it refuses to leave; else `None`.
     pub stuck: Option<usize>,
-    /// Higher keys go to faster core types.
+    /// Sort key: higher keys go to faster core types.
     pub key: f64,
 }
 
-/// The entries of these threads, which are in order of id; keys still zero.
+/// Entries of these threads, which are in order of id; keys are zero.
 pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Entry<'a>> {
     let entry = |(info, present): (&&'a ThreadInfo, Present)| Entry {
         info,
@@ -32,7 +32,7 @@ pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<
     threads.iter().zip(present).map(entry).collect()
 }
 
-/// A quota without what threads take that are stuck on a rank.
+/// Quota less the core slots of threads that are stuck on a rank.
 pub(crate) fn free(
     mut quota: Vec<usize>,
     stuck: impl Iterator<Item = Option<usize>>,
@@ -43,7 +43,7 @@ pub(crate) fn free(
     quota
 }
 
-/// The rank of every entry; `takes(holder, challenger)` says whether a challenger's key is far enough ahead to swap.
+/// Rank of every entry. `takes(holder, challenger)` is true if the challenger's key is far enough ahead to swap.
 pub(crate) fn ranks(
     entries: &[Entry<'_>],
     quota: &[usize],
@@ -54,7 +54,7 @@ pub(crate) fn ranks(
     })
 }
 
-/// The same where more than keys decides: `takes` gets the rows of holder and challenger.
+/// Rank of every entry; like [`ranks`], but `takes` gets the rows of holder and challenger.
 pub(crate) fn ranks_where(
     entries: &[Entry<'_>],
     quota: &[usize],
@@ -102,7 +102,7 @@ pub(crate) fn ranks_where(
     ranks
 }
 
-/// Gives every entry a core of its rank; the reason is asked for threads that move only.
+/// Gives every entry a core of its rank. `reason` is called only for threads that move.
 pub(crate) fn place(
     slots: &mut CoreSlots,
     entries: &[Entry<'_>],
@@ -124,11 +124,11 @@ pub(crate) fn place(
     }
 }
 
-/// The core type of each rank, and where its speed lies between that of the slowest (0) and of the fastest (1).
+/// Core type of each rank, and its speed between that of the slowest (0) and of the fastest (1).
 pub(crate) struct Types {
     pub types: Vec<CoreTypeId>,
     pub between: Vec<f64>,
-    /// Published speed of each rank over that of the slowest, without regard to programs.
+    /// Published speed of each rank over that of the slowest, the same for all programs.
     pub rating: Vec<f64>,
 }
 
@@ -141,7 +141,7 @@ impl Types {
         let types: Vec<CoreTypeId> = slots.ranks().iter().filter_map(group).collect();
         let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
         let capacities: Vec<f64> = slots.ranks().iter().map(|r| r.capacity).collect();
-        // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
+        // A kernel that does not distinguish core types gives all of them one capacity; the clock is the next best figure.
         let distinguished = capacities.windows(2).any(|pair| pair[0] != pair[1]);
         let speeds: Vec<f64> = if distinguished {
             capacities

@@ -1,22 +1,24 @@
-//! `prim`: random pairs of threads on fast and slow cores are exchanged where a rule says that this saves energy.
+//! `prim`: exchanges random pairs of threads on fast and slow cores if a rule predicts that this saves energy.
 //!
-//! Idea: no ranking and no model of energy. Every interval some pairs of a thread on the fastest and one on the slowest type are
-//! drawn; where what counters show of both lies inside one of the machine's boxes, they change places.
+//! Idea: no ranking and no model of energy. Every interval the policy draws some pairs of a thread on the fastest and one on
+//! the slowest type. If the counters of both lie inside one of the machine's boxes, the two threads swap cores.
 //!
-//! Source: PMCTrack, section 4.2.2, on Zhang et al. (DATE 2014). PRIM is the patient rule induction method, by which the boxes are
-//! found. The papers' rules and features are not in the sources, and the paper leaves its evaluation for future work.
+//! Source: PMCTrack, section 4.2.2, on Zhang et al. (DATE 2014). PRIM is the patient rule induction method, which finds the
+//! boxes. The papers' rules and features are not in the sources, and the paper leaves its evaluation for future work.
 //!
 //! Decided here:
-//! - Rules are shipped by machine (`models/<machine>.swaps.toml`), induced by `steer model rules` from recorded programs; a machine
-//!   of the same core types and frequencies shares them. Features are IPC and misses of the last-level cache, the first one and
-//!   branches per 1,000 instructions of both threads, as far as both core types count them.
-//! - A machine without rules has its threads placed at random and never exchanged, and says so.
-//! - Of three or more types, the fastest and the slowest exchange; the others keep what they were given.
-//! - A thread that has just been moved is not drawn for `settle` decisions: what counters show of it is of the other type.
-//! - A core of a faster type that falls free takes a random thread of a slower one at the next decision.
+//! - Rules are shipped per machine (`models/<machine>.swaps.toml`), induced by `steer model rules` from recorded programs. A
+//!   machine with the same core types and frequencies shares them. Features are, for both threads, IPC and three rates per
+//!   1,000 instructions, as far as both core types count them: misses of the last-level cache, misses of the first-level cache,
+//!   and branches.
+//! - On a machine without rules, threads are placed at random and never exchanged; the reason says so.
+//! - With three or more types, the fastest and the slowest exchange threads; threads on the others keep their cores.
+//! - A thread that was just moved is not drawn for `settle` decisions, since its counters belong to the other type.
+//! - A core of a faster type that becomes free takes a random thread of a slower one at the next decision.
 //!
-//! Assumes: a pair's energy does not depend on the other threads. Loses: to `ef` by construction, since the best partner may not be
-//! drawn and a box does not say how much a pair saves; with few boxes it soon stops exchanging. Phases and priorities are ignored.
+//! Assumes: a pair's energy does not depend on the other threads. Loses: to `ef` by construction, since the best partner may
+//! not be drawn and a box does not predict how much a pair saves. With few boxes it soon stops exchanging. Phases and
+//! priorities are ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct Prim {
     needs: Needs,
     interval: Interval,
-    /// None: as many as there are cores.
+    /// Pairs drawn per interval; `None`: as many as there are cores.
     pairs: Option<usize>,
     settle: u32,
     rules: Option<SwapFile>,
@@ -74,7 +76,7 @@ struct Prim {
     still: BTreeMap<ThreadId, u32>,
 }
 
-/// What decided a thread's rank.
+/// Reason for a thread's rank.
 #[derive(Clone, Copy, PartialEq)]
 enum Why {
     Stays,
@@ -130,7 +132,7 @@ impl Prim {
         })
     }
 
-    /// Ranks by the places that threads have, new ones at random where there is room, freed fast cores filled at random.
+    /// Ranks by the present places of threads. New threads get random free places; freed fast cores are filled at random.
     fn start(
         &self,
         entries: &[Entry<'_>],
@@ -178,7 +180,7 @@ impl Prim {
         ranks
     }
 
-    /// Draws pairs and exchanges those that a rule is for.
+    /// Draws pairs and exchanges those that match a rule.
     fn exchange(
         &self,
         view: &View<'_>,
@@ -204,7 +206,7 @@ impl Prim {
         let (big, small) = (on(0), on(last));
         let cores = |rank: usize| self.slots.ranks()[rank].cores.len();
         let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
-        // By rule and bound.
+        // Columns by rule and bound.
         let column = |bound: &Bound| view.metrics.column(&bound.metric);
         let columns = |rule: &SwapRule| rule.bounds.iter().map(column).collect();
         let columns: Vec<Vec<Option<usize>>> = rules.rule.iter().map(columns).collect();
@@ -300,7 +302,7 @@ mod tests {
         Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()))
     }
 
-    /// Exchange who runs slowly on a big core and who runs fast on a small one.
+    /// Rules that exchange a slow thread on a big core for a fast one on a small core.
     fn rules() -> SwapFile {
         let bound = |thread, least, most| Bound {
             thread,
@@ -332,7 +334,7 @@ mod tests {
         big_where("", seed, decisions, rules)
     }
 
-    /// The threads on big cores after so many decisions, and moves; thread n has IPC n / 2 + .25 wherever it is.
+    /// Threads on big cores after a number of decisions, and the number of moves. Thread n has IPC n / 2 + .25 on every core.
     fn big_where(
         params: &str,
         seed: u64,
@@ -402,7 +404,7 @@ mod tests {
     #[test]
     fn pairs_inside_a_rule_change_places_and_then_all_stay() {
         for seed in 0..20 {
-            // 0 and 1 have IPCs below 1, 2 and 3 above: whatever the start, all exchanges end here.
+            // Threads 0 and 1 have IPCs below 1, threads 2 and 3 above. All exchanges end here, whatever the start.
             let (on_big, moved) = big(seed, 60, Some(rules()));
             assert_eq!(on_big, [2, 3], "seed {seed}");
             assert!(moved <= 4, "seed {seed}: {moved} moves");

@@ -1,8 +1,8 @@
-//! Progress counters: one number per thread that grows while it runs, and the rules for threads that come and wake.
+//! Progress counters: one number per thread that grows while it runs, and the rules for threads that start and wake.
 //!
-//! A thread that starts or wakes must neither be owed the time it was away nor be punished for it: it begins at the least
-//! counter of the active threads, or keeps its own where that is not further behind than `slack`. Where none was active, what
-//! the last ones had reached counts.
+//! A thread that starts or wakes must be neither compensated nor punished for its absence. It begins at the least counter of
+//! the active threads, or keeps its own if that is at most `slack` behind. If no thread was active, the level of the last
+//! active ones counts.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,19 @@ use countersteer_model::units::{ProgramId, ThreadId};
 #[derive(Default)]
 pub(crate) struct Progress {
     counters: BTreeMap<ThreadId, Counter>,
-    /// The least counter of active threads so far; it never falls, so that it holds while none is active.
+    /// Least counter of active threads so far. It never falls, so it stays valid while none is active.
     floor: f64,
 }
 
 struct Counter {
     value: f64,
-    /// Active at the last decision.
+    /// True if active at the last decision.
     active: bool,
 }
 
 impl Progress {
-    /// Brings the counters up to date with the active threads, which are in order of id; the others keep theirs, exited ones are forgotten.
+    /// Updates the counters to the active threads, which are in order of id. Other threads keep theirs; exited threads are
+    /// removed.
     pub(crate) fn admit(&mut self, active: &[&ThreadInfo], alive: &[ThreadInfo], slack: f64) {
         let least_of_those_who_ran = |who_stayed: bool| {
             let stayed = |id: &ThreadId| active.binary_search_by_key(id, |t| t.id).is_ok();
@@ -34,7 +35,7 @@ impl Progress {
                 .map(|(_, c)| c.value)
                 .reduce(f64::min)
         };
-        // Where no thread stayed, those who just left say how far the others are behind.
+        // If no thread stayed, those that just left define the level.
         let reached = least_of_those_who_ran(true).or_else(|| least_of_those_who_ran(false));
         self.floor = self.floor.max(reached.unwrap_or(0.0));
         let least = self.floor;
@@ -55,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// The mean counter of each program's threads.
+    /// Mean counter of each program's threads.
     fn program_means(&self, threads: &[&ThreadInfo]) -> BTreeMap<ProgramId, f64> {
         let mut sums: BTreeMap<ProgramId, (f64, f64)> = BTreeMap::new();
         for info in threads {

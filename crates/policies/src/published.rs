@@ -1,13 +1,13 @@
 //! The mapping that `mpi`, `capacity` and `capacity+mpi` share, as published.
 //!
-//! Every interval threads are ordered by a metric and dealt in groups of as many threads as share a core: "local", the worst
-//! never run at the same time; "global", groups go to the last-level caches in turn. Source: CMPSched$im, section 4 and
-//! figure 10, whose drawing is lost: that groups go round the caches is inferred from the mappings that the text reports.
+//! Every interval threads are ordered by a metric and dealt in groups of as many threads as share a core. "Local": the worst
+//! threads never run at the same time. "Global": groups go to the last-level caches round-robin. Source: CMPSched$im, section 4
+//! and figure 10. The drawing of the figure is lost; the round-robin order is inferred from the mappings that the text reports.
 //!
-//! Decided here: equal caches, and equal cores under one, are relabelled so that as few threads as possible move. Threads that
-//! are distinguished (`capacity+mpi`) stay where they are as long as poison and vulnerable are the same: the paper's figure 13 shows a
-//! mapping that stays, while the order of those that hold least changes with every sample. With one last-level cache and a CPU
-//! for each thread, threads stay where they were launched.
+//! Decided here: equal caches, and equal cores under one cache, are relabelled so that as few threads as possible move.
+//! Classified threads (`capacity+mpi`) stay as long as poison and vulnerable threads are the same. The paper's figure 13 shows
+//! a mapping that stays, although the order of the threads that hold least changes with every sample. With one last-level cache
+//! and a CPU for each thread, threads stay on their initial cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ pub(crate) const EVERY: ParamDef = ParamDef {
     prose: "time between mappings, in ms; metrics are those of this time",
 };
 
-/// What threads are ordered by.
+/// Metric by which threads are ordered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {
     Misses,
     Occupancy,
-    /// Occupancy; of the upper half, threads above so many misses per 1,000 instructions are poison.
+    /// Occupancy. In the upper half, threads with more than `mpki` misses per 1,000 instructions are poison.
     Poison {
         mpki: f64,
     },
 }
 
-/// The cores under each last-level cache.
+/// Cores under each last-level cache.
 struct Machine {
     caches: Vec<Vec<GroupId>>,
     cpus: usize,
@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-/// A place: cache and core under it, by number.
+/// Place of a thread: row of the cache, and row of the core under it.
 type Spot = (usize, usize);
 
 pub(crate) struct Published {
@@ -74,7 +74,7 @@ pub(crate) struct Published {
     /// Occupancy and misses, kept for threads that did not run.
     seen: BTreeMap<ThreadId, (Mean, Mean)>,
     spots: BTreeMap<ThreadId, Spot>,
-    /// The classes that threads were last mapped by: poison, vulnerable.
+    /// Classes of the last mapping: poison, vulnerable.
     classes: Option<[Vec<ThreadId>; 2]>,
 }
 
@@ -105,7 +105,7 @@ impl Published {
         }))
     }
 
-    /// Takes in what was measured since the last call.
+    /// Adds the measurements since the last call.
     fn note(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.seen.retain(|id, _| alive(id));
@@ -119,7 +119,7 @@ impl Published {
         }
     }
 
-    /// Ends the interval: occupancy and misses of each thread; zero where nothing is known yet.
+    /// Ends the interval. Returns occupancy and misses of each thread; zero if not known yet.
     fn close(&mut self, threads: &[&ThreadInfo]) -> Vec<(f64, f64)> {
         for (held, missed) in self.seen.values_mut() {
             held.close();
@@ -132,7 +132,7 @@ impl Published {
         threads.iter().map(of).collect()
     }
 
-    /// Threads by what they are ordered by, the most first.
+    /// Rows of threads in order of the metric, the highest first.
     fn order(&self, measured: &[(f64, f64)]) -> Vec<usize> {
         let by = |row: &usize| match self.order {
             Order::Misses => measured[*row].1,
@@ -143,7 +143,7 @@ impl Published {
         order
     }
 
-    /// The rows of poison and of the vulnerable, where threads are distinguished and there are both.
+    /// Rows of poison and of vulnerable threads; `None` if threads are not classified or one class is empty.
     fn classify(&self, order: &[usize], measured: &[(f64, f64)]) -> Option<[Vec<usize>; 2]> {
         let Order::Poison { mpki } = self.order else {
             return None;
@@ -155,7 +155,7 @@ impl Published {
         both.then_some([poison, vulnerable])
     }
 
-    /// Whether threads are of the classes that they were last mapped by; remembers the new ones.
+    /// True if the classes are those of the last mapping; stores the new ones.
     fn settled(&mut self, classes: Option<&[Vec<usize>; 2]>, threads: &[&ThreadInfo]) -> bool {
         let named = classes.map(|c| {
             c.each_ref().map(|rows| {
@@ -175,7 +175,7 @@ impl Published {
         self.machine.caches.iter().map(cores).collect()
     }
 
-    /// Groups of threads go to the caches in turn, each to the cache's next core.
+    /// Deals groups of threads to the caches round-robin, each group to the cache's next core.
     fn round(&self, order: &[usize], per_core: usize) -> Vec<Vec<Vec<usize>>> {
         let mut dealt = self.empty();
         let mut next = vec![0; dealt.len()];
@@ -191,7 +191,8 @@ impl Published {
         dealt
     }
 
-    /// Poison in as few caches as hold it, the vulnerable in the others with those that hold least for company.
+    /// Puts poison into as few caches as hold it. Vulnerable threads get the other caches, with the threads that hold least as
+    /// co-runners.
     fn apart(
         &self,
         [poison, vulnerable]: [Vec<usize>; 2],
@@ -240,13 +241,13 @@ impl Published {
         dealt
     }
 
-    /// Relabels equal caches and cores so that as few threads as possible move; the spot of each row.
+    /// Relabels equal caches and cores so that as few threads as possible move. Returns the spot of each row.
     fn relabel(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
         let was: Vec<Option<Spot>> = threads
             .iter()
             .map(|t| self.spots.get(&t.id).copied())
             .collect();
-        // Threads of each new group by the cache under which they were.
+        // Number of threads of each new group, by the cache that they were under.
         let mut stay = vec![vec![0; dealt.len()]; dealt.len()];
         for (from, cores) in dealt.iter().enumerate() {
             for row in cores.iter().flatten() {
@@ -275,7 +276,7 @@ impl Published {
     }
 }
 
-/// Pairs of equal things, those with most in common first; `common` is none for pairs that are not equal.
+/// Matches equal items, those with most in common first. `common` is `None` for pairs that are not equal.
 fn matched(count: usize, common: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
     let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
     // Most pairs have nothing in common and need no sorting.
@@ -304,7 +305,7 @@ impl Policy for Published {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let threads = active(view);
         if self.machine.caches.len() < 2 && threads.len() <= self.machine.cpus {
-            // All share one cache, at the same time: where threads were launched is as good as anywhere else.
+            // All threads share one cache and run at the same time: the initial cores are as good as any others.
             return Placement::default();
         }
         self.note(view, &threads);
@@ -313,7 +314,7 @@ impl Policy for Published {
         }
         let measured = self.close(&threads);
         if measured.iter().all(|(held, missed)| held + missed == 0.0) {
-            // Nothing was measured yet: threads stay where they were launched.
+            // Nothing was measured yet: threads stay on their initial cores.
             return Placement::default();
         }
         self.interval.begin(view.now);
@@ -388,7 +389,7 @@ mod tests {
 
     #[test]
     fn poison_and_vulnerable_share_no_cache() {
-        // Two that hold much and miss much, two that hold much and miss little, four that hold little.
+        // Two threads that hold much and miss much, two that hold much and miss little, four that hold little.
         let measured = [
             (9.0, 30.0),
             (8.0, 1.0),
@@ -407,14 +408,14 @@ mod tests {
         assert_eq!(cache(0), cache(2));
         assert_eq!(cache(1), cache(3));
         assert_ne!(cache(0), cache(1));
-        // The least capacity keeps the vulnerable company.
+        // The threads that hold least are co-runners of the vulnerable ones.
         assert_eq!(cache(7), cache(1));
         assert_eq!(cache(6), cache(1));
         let sizes: Vec<usize> = dealt.iter().flatten().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 2, 2]);
     }
 
-    /// When threads were placed, in ms, where decisions come every 100 ms and the order of misses changes all the time.
+    /// Times of placements in ms, if decisions come every 100 ms and the order of misses changes all the time.
     fn placed_at_ms(params: &str) -> Vec<u64> {
         let text = include_str!("../tests/toy/two-caches.toml");
         let topology = Arc::new(Topology::new(&MachineFile::parse("m", text).unwrap()));
@@ -436,7 +437,7 @@ mod tests {
         let mut placed = Vec::new();
         for step in 0..100 {
             let now = Nanos::from_millis(step * 100);
-            // The second and the third change places every 300 ms.
+            // The second and the third thread swap ranks every 300 ms.
             let few = [40.0, 30.0, 20.0, 1.0];
             let many = [40.0, 20.0, 30.0, 1.0];
             let mpki = if step / 3 % 2 == 0 { few } else { many };

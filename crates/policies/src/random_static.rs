@@ -1,12 +1,12 @@
 //! `default`: every thread is bound to a random core when it starts, and stays there.
 //!
-//! Idea: what a scheduler that knows nothing about core types gives in expectation. Over seeds its completion time tends to
-//! `sum over types of (cores of the type / cores) * time on that type`.
+//! Idea: the expected result of a scheduler that knows nothing about core types. Over seeds its completion time tends to `sum
+//! over types of (cores of the type / cores) * time on that type`.
 //!
-//! Source: the baseline "default" of HASS, section 5. Decided here: cores are dealt without repetition until all are taken,
-//! so that no core holds two threads more than another.
+//! Source: the baseline "default" of HASS, section 5. Decided here: cores are dealt without repetition until all are taken, so
+//! that no core holds two threads more than another.
 //!
-//! Loses: to anything that looks.
+//! Loses: to any policy that uses measurements.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct RandomStatic {
     /// Core of each thread.
     cores: BTreeMap<ThreadId, usize>,
-    /// Cores not yet dealt in this round.
+    /// Cores not dealt yet in this round.
     deck: Vec<usize>,
 }
 

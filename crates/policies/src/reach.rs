@@ -1,11 +1,11 @@
-//! What policies can be used for: which only a simulator can run, and which have nothing to tell apart on a machine.
+//! Applicability of policies: which ones need a simulator, and which have nothing to distinguish on a machine.
 //!
-//! Input: a policy's specification, a topology. Output: words for users, and whether a policy may win a comparison.
+//! Input: a policy's specification and a topology. Output: words for users, and whether a policy may win a comparison.
 
 use countersteer_model::machine::swaps_for;
 use countersteer_model::topology::{GroupBy, Topology};
 
-/// What a policy tells apart; where there is one of it, the policy lets Linux choose among all CPUs.
+/// Property that a policy distinguishes. If the machine has one of it, the policy lets Linux choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Nothing,
@@ -13,12 +13,12 @@ enum Apart {
     LastLevelCaches,
 }
 
-/// A property of a machine that a policy takes for granted beside what it tells apart.
+/// Further property of a machine that a policy assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
-    /// It sees caches and no difference between cores.
+    /// The policy sees caches, and no difference between cores.
     CoresAlike,
-    /// Its signatures know clocks and caches, and no pipelines.
+    /// Its signatures model clocks and caches, but not pipelines.
     PipelinesAlike,
     /// It draws pairs by rules that were induced for the machine.
     SwapRules,
@@ -34,7 +34,7 @@ impl Ground {
         }
     }
 
-    /// What does not hold on a machine, in words.
+    /// Description of the assumption if it does not hold on a machine; else `None`.
     fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
         let types = &topology.core_types;
         match self {
@@ -63,7 +63,7 @@ struct Reach {
     policy: &'static str,
     apart: Apart,
     grounds: &'static [Ground],
-    /// It reads what only a simulator can know.
+    /// True if the policy reads values that only a simulator knows.
     simulator_only: bool,
 }
 
@@ -76,7 +76,7 @@ const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach 
     }
 }
 
-/// A row with what the policy takes for granted besides.
+/// Adds further assumptions to a row.
 const fn on(grounds: &'static [Ground], row: Reach) -> Reach {
     Reach { grounds, ..row }
 }
@@ -126,20 +126,20 @@ fn reach(spec: &str) -> Option<&'static Reach> {
     REACH.iter().find(|r| r.policy == name)
 }
 
-/// The parameters of a specification as the policy reads them.
+/// Parameters of a specification, split as the policy parses them.
 fn pairs(params: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = params.split(',').filter_map(|p| p.split_once('='));
     pairs.map(|(key, value)| (key.trim(), value.trim()))
 }
 
-/// Says that a policy reads what only a simulator knows, such as true speed-up factors or forecasts of whole runs. It shows what
-/// that knowledge is worth, cannot run on a machine, and is no upper bound of what others reach.
+/// True if a policy reads values that only a simulator knows, such as true speed-up factors or forecasts of whole runs. It
+/// shows the value of that knowledge. It cannot run on a real machine, and it is no upper bound for other policies.
 #[must_use]
 pub fn simulator_only(spec: &str) -> bool {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
     let pairs: Vec<(&str, &str)> = pairs(params).collect();
     let has = |wanted: (&str, &str)| pairs.contains(&wanted);
-    // Factors of programs that nobody measured come of the simulator's forecast.
+    // Factors of unmeasured programs come from the simulator's forecast.
     let unmeasured = has(("ef", "static"))
         && !pairs
             .iter()
@@ -149,7 +149,7 @@ pub fn simulator_only(spec: &str) -> bool {
         || reach(spec).is_some_and(|r| r.simulator_only)
 }
 
-/// What a policy reads that only a simulator offers, as far as it says so by its parameters, and what a real machine lacks for it.
+/// Reason for which the parameters need a simulator, with the interface that a real machine lacks; `None` if they do not.
 #[must_use]
 pub fn lacking(spec: &str) -> Option<&'static str> {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
@@ -160,7 +160,8 @@ pub fn lacking(spec: &str) -> Option<&'static str> {
     )
 }
 
-/// Why a policy lets Linux choose among all CPUs of a machine, if it does. It may still place threads anew, so scores can differ.
+/// Reason for which a policy lets Linux choose among all CPUs of a machine; `None` if it does not. The policy may still place
+/// threads again, so scores can differ.
 #[must_use]
 pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     let one = |by| topology.groups_by(by).len() < 2;
@@ -183,11 +184,11 @@ const BASELINES: [&str; 4] = ["default", "static", "ideal-rr", "rr"];
 pub struct Shelf {
     /// Names, in the order of the table; `linux` first.
     pub policies: Vec<String>,
-    /// Names and why.
+    /// Names with the reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// The shelf of a machine: every policy but baselines of papers and those that let Linux choose among all its CPUs.
+/// Shelf of a machine: every policy except baselines of papers and those that let Linux choose among all its CPUs.
 #[must_use]
 pub fn shelf(topology: &Topology) -> Shelf {
     let mut shelf = Shelf::default();
@@ -205,7 +206,7 @@ pub fn shelf(topology: &Topology) -> Shelf {
     shelf
 }
 
-/// Whether a machine has nothing to tell apart: one kind of core, without SMT, and one last-level cache.
+/// True if a machine has nothing to distinguish: one kind of core, no SMT, one last-level cache.
 #[must_use]
 pub fn is_uniform(topology: &Topology) -> bool {
     let one = |by| topology.groups_by(by).len() < 2;
@@ -215,8 +216,8 @@ pub fn is_uniform(topology: &Topology) -> bool {
     one(GroupBy::CoreType) && one(GroupBy::Llc) && cores as usize == topology.cpus.len()
 }
 
-/// What a policy takes for granted that does not hold on a machine, a sentence each. It runs all the same, and its results say
-/// little about it.
+/// Assumptions of a policy that do not hold on a machine, one sentence each. The policy still runs, but its results mean
+/// little.
 #[must_use]
 pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
     let grounds = reach(spec).map_or(&[][..], |r| r.grounds);
@@ -224,8 +225,8 @@ pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
     unmet.collect()
 }
 
-/// Returns what a policy assumes of a machine, a clause each. Where the first kind fails it lets Linux choose among all CPUs
-/// ([`idle_on`]); where another fails, [`unmet`] says so.
+/// Returns the assumptions of a policy about a machine, one clause each. If the first kind fails, the policy lets Linux choose
+/// among all CPUs ([`idle_on`]). If another one fails, [`unmet`] has a sentence about it.
 #[must_use]
 pub fn assumptions(spec: &str) -> Vec<&'static str> {
     let Some(reach) = reach(spec) else {

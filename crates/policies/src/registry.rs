@@ -1,4 +1,4 @@
-//! The registry: policies by name, those of this crate and those of other packages.
+//! Registry of policies by name: those of this crate and those of other packages.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,13 +8,13 @@ use countersteer_model::topology::Topology;
 
 use crate::{FILES, POLICIES};
 
-/// Policies of other packages.
+/// Policies that other packages added.
 static ADDED: RwLock<Vec<&'static PolicyDef>> = RwLock::new(Vec::new());
 
-/// Adds policies of another package; they must be added before any policy is looked up.
+/// Adds policies of another package. Call this before any policy is looked up.
 ///
 /// # Errors
-/// A name is taken; then none is added.
+/// [`PolicyError::Taken`] if a name is in use; no policy is added then.
 pub fn add(policies: &'static [PolicyDef]) -> Result<(), PolicyError> {
     let mut names: Vec<&str> = names();
     for policy in policies {
@@ -30,8 +30,8 @@ pub fn add(policies: &'static [PolicyDef]) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Puts a policy in the place of the added one of its name; where none was added under it, nothing changes. Policies that were made
-/// before stay as they are.
+/// Replaces the added policy of the same name; does nothing if no added policy has this name. Existing policy objects do not
+/// change.
 pub fn replace(policy: &'static PolicyDef) {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = added.iter_mut().find(|known| known.name == policy.name) {
@@ -39,26 +39,26 @@ pub fn replace(policy: &'static PolicyDef) {
     }
 }
 
-/// Every policy: those of this crate, then those added.
+/// Every policy: first those of this crate, then the added ones.
 #[must_use]
 pub fn all() -> Vec<&'static PolicyDef> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
     POLICIES.iter().chain(added.iter().copied()).collect()
 }
 
-/// The names of all policies.
+/// Names of all policies.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     all().iter().map(|p| p.name).collect()
 }
 
-/// The policy of a name.
+/// Policy of this name; `None` if there is none.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static PolicyDef> {
     all().into_iter().find(|p| p.name == name)
 }
 
-/// What the head of a policy's file says: idea, source, what was decided, when it loses. None for policies of other packages.
+/// Head of a policy's file: idea, source, decisions, weaknesses. `None` for policies of other packages.
 #[must_use]
 pub fn head(name: &str) -> Option<String> {
     let (_, file) = FILES.iter().find(|(known, _)| *known == name)?;
@@ -70,7 +70,7 @@ pub fn head(name: &str) -> Option<String> {
 /// Makes the policy that a specification names: `name` or `name:key=value,key=value`.
 ///
 /// # Errors
-/// Unknown names, keys and values, with those that exist; metrics that do not exist.
+/// Fails for unknown names, keys and values (the error lists the valid ones), and for metrics that do not exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     let (def, params) = params(spec)?;
     let policy = (def.make)(&params, topology)?;
@@ -84,10 +84,10 @@ pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, Po
     }
 }
 
-/// The policy that a specification names, and its parameters.
+/// Policy that a specification names, and its parameters.
 ///
 /// # Errors
-/// Unknown names and keys, with those that exist.
+/// Fails for unknown names and keys; the error lists the valid ones.
 pub fn params(spec: &str) -> Result<(&'static PolicyDef, Params), PolicyError> {
     let (name, text) = spec.split_once(':').unwrap_or((spec, ""));
     let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
@@ -97,7 +97,7 @@ pub fn params(spec: &str) -> Result<(&'static PolicyDef, Params), PolicyError> {
     Ok((def, Params::parse(def, text)?))
 }
 
-/// A specification with another value of a parameter.
+/// Specification with parameter `key` set to `value`.
 #[must_use]
 pub fn with_param(spec: &str, key: &str, value: &str) -> String {
     let (name, text) = spec.split_once(':').unwrap_or((spec, ""));

@@ -1,13 +1,13 @@
 //! `rr`: big cores shared evenly among applications.
 //!
-//! Idea: every turn the big cores go, one by one, to the application that has had the least big-core time for its weight, and
-//! within it to the thread that has had the least. An application can use no more big cores than it has active threads; the
-//! others share the rest.
+//! Idea: every `turn_ms` the big cores are assigned one by one. Each goes to the application with the least big-core time for
+//! its weight, and within it to the thread with the least. An application can use no more big cores than it has active threads;
+//! the others share the rest.
 //!
 //! Source: "RR" in PMCTrack, section 4.1.1 (after Becchi and Crowley, 2006, and Li et al., HPCA 2010).
 //!
-//! Decided here: the length of a turn; a new application starts at the least big-core time of the active ones, and one that slept
-//! at no more than a turn less.
+//! Decided here: the length of the interval. A new application starts at the least big-core time of the active ones. An
+//! application that slept starts at most one interval below that.
 //!
 //! Assumes: equal big-core time is fair. Loses: throughput when SFs differ (`hsf`), fairness because equal time is not equal
 //! slowdown (`acfs`), and an application with many threads gains little from its share.
@@ -43,14 +43,13 @@ struct RoundRobin {
     slots: CoreSlots,
     types: Types,
     turned: Option<Nanos>,
-    /// Big-core seconds credited to an application for the time before it came and in which it slept.
+    /// Big-core seconds credited to an application for the time before it started and while it slept.
     head_start_s: BTreeMap<ProgramId, f64>,
     /// Applications that were active at the last choice, with their nice values.
     last_active: BTreeMap<ProgramId, i8>,
-    /// The least big-core seconds, for their weight, that active applications have had; it never falls, so that it holds while
-    /// none is active.
+    /// Least weighted big-core seconds of the active applications. It never falls, so it stays valid while none is active.
     floor_s: f64,
-    /// Place in the order of the last turn, first 0.
+    /// Position in the order of the last choice; the first is 0.
     order: BTreeMap<ThreadId, usize>,
 }
 
@@ -75,13 +74,13 @@ impl RoundRobin {
         view.program_usage(program).map_or(0.0, |u| u.cpu_s(fast))
     }
 
-    /// The same with what it was credited, for its weight.
+    /// Big-core seconds of an application with its credit, divided by its weight.
     fn used_s(&self, view: &View<'_>, program: ProgramId, nice: i8) -> f64 {
         let credited = self.head_start_s.get(&program).copied().unwrap_or(0.0);
         (self.own_s(view, program) + credited) / nice_weight(nice)
     }
 
-    /// Orders the threads for the next turn.
+    /// Orders the threads for the next interval.
     fn choose(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
         let mut queues: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (row, entry) in entries.iter().enumerate() {
@@ -95,7 +94,7 @@ impl RoundRobin {
         };
         let on_big = |row: usize| entries[row].held == Some(0);
         for rows in queues.values_mut() {
-            // The last is taken first.
+            // `pop()` takes the last entry first.
             rows.sort_by(|a, b| {
                 big(*b)
                     .total_cmp(&big(*a))
@@ -130,8 +129,8 @@ impl RoundRobin {
         }
     }
 
-    /// Credits applications that are new with the least time of those that are not, and those that slept with a turn less, so
-    /// that neither is owed the time that it was not there.
+    /// Credits new applications with the least time of the others. An application that slept gets that less one interval.
+    /// Neither is compensated for its absence.
     fn admit(
         &mut self,
         view: &View<'_>,
@@ -144,7 +143,7 @@ impl RoundRobin {
                 .map(|(program, nice)| self.used_s(view, *program, *nice))
                 .reduce(f64::min)
         };
-        // Where none stayed, those that just left say how far the others are behind.
+        // If no application stayed, those that just left define the level.
         let reached = least_of_last(true).or_else(|| least_of_last(false));
         self.floor_s = self.floor_s.max(reached.unwrap_or(0.0));
         self.last_active.clear();
@@ -163,8 +162,8 @@ impl RoundRobin {
     }
 }
 
-/// An application that has a thread left. The first is the one with least projected big-core time; of equals, one whose next thread is
-/// on a big core.
+/// Application with threads left to assign. The first is the one with the least projected big-core time. Among equals it is one
+/// whose next thread is on a big core.
 struct Waiting {
     used_s: f64,
     off_big: bool,

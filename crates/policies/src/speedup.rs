@@ -1,17 +1,17 @@
-//! What big cores are worth to an application: its speed-up from the SF of its threads, their number and that of big cores.
+//! Speed-up of an application by big cores, from the SF of its threads, their number and the number of big cores.
 //!
-//! Source: the formulas that PMCTrack, section 4.1.1, takes from earlier work (Saez et al., EuroSys 2010 and TOCS 2012);
-//! `dynamic` is that of a program whose threads share work dynamically and take turns on the big cores.
+//! Source: the formulas that PMCTrack, section 4.1.1, takes from earlier work (Saez et al., EuroSys 2010 and TOCS 2012).
+//! `dynamic` is the formula for a program whose threads share work dynamically and alternate on the big cores.
 
 use countersteer_model::by_id::ById;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::policy::HintClass;
 use countersteer_model::units::ProgramId;
 
-/// How a program's threads divide their work.
+/// Division of work among a program's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A thread that is free takes the next piece.
+    /// A free thread takes the next piece of work.
     Dynamic,
     /// Equal shares with barriers: the slowest thread decides.
     Static,
@@ -28,26 +28,27 @@ pub(crate) fn application(kind: Kind, sf: f64, threads: usize, big: usize) -> f6
     }
 }
 
-/// CAMP's utility factor.
+/// Utility factor of CAMP.
 pub(crate) fn utility(sf: f64, threads: usize, big: usize) -> f64 {
     let beyond = (threads as f64 - (big as f64 - 1.0)).max(1.0);
     sf / (beyond * beyond)
 }
 
-/// SF of a thread that has run on one type only, where the policy needs a value by which it comes to the other.
+/// SF of a thread that has run on one type only, if the policy needs a value that brings the thread to the other type.
 pub(crate) const UNKNOWN: f64 = 2.5;
 
-/// What is known of a program's active threads.
+/// Active threads of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Active {
-    /// Threads that are active and do not wait by their own word.
+    /// Number of active threads without a hint that they wait.
     pub threads: usize,
-    /// Their mean SF; the mean of all threads where none of theirs is known.
+    /// Mean SF of these threads; the mean of all threads if none of theirs is known.
     pub sf: f64,
     known: usize,
 }
 
-/// Every program with active threads; `sf` gives each thread's, in the order of `threads`. Where no thread has any, it is `unknown`.
+/// Every program with active threads. `sf` has one entry per thread, in the order of `threads`; `unknown` applies if all are
+/// `None`.
 pub(crate) fn programs(
     threads: &[&ThreadInfo],
     sf: &[Option<f64>],

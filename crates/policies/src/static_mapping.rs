@@ -1,8 +1,8 @@
-//! `static`: puts every program where the user says and leaves it there.
+//! `static`: puts every program where the user specifies and leaves it there.
 //!
-//! Idea: a mapping known in advance, for baselines (the best, the worst, the launch mapping) and for experiments with one
-//! variable. Source: the launch mappings of CMPSched$im, figure 7. Assumes that the mapping is good for the whole run. Loses
-//! whenever programs change phase, come or go, or the user guessed wrong.
+//! Idea: a mapping known in advance, for baselines (best, worst, launch mapping) and for experiments with one variable. Source:
+//! the launch mappings of CMPSched$im, figure 7. Assumes that the mapping is good for the whole run. Loses whenever programs
+//! change phase, start or end, or the user guessed wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 struct Static {
     targets: BTreeMap<String, Target>,
-    /// Names of the mapping that no program has had so far.
+    /// Names of the mapping that no program has matched so far.
     unmet: BTreeSet<String>,
     placed: BTreeSet<ThreadId>,
 }
@@ -58,7 +58,7 @@ impl Static {
         })
     }
 
-    /// The entry for a program: its full name, the name its copies share, or that for all others.
+    /// Entry for a program: by its full name, by the name that its copies share, or `*`.
     fn entry(&self, name: &str) -> Option<(&str, &Target)> {
         let base = name.split_once('#').map_or(name, |(base, _)| base);
         [name, base, "*"]
@@ -79,7 +79,7 @@ impl Static {
             ),
         };
         if !self.unmet.is_empty() {
-            // Programs may start later, so this is no error, but a misspelt name must not go unnoticed either.
+            // A program may start later, so an unmatched name is no error. The reason still shows it, since it may be misspelt.
             let unmet: Vec<&str> = self.unmet.iter().map(String::as_str).collect();
             rule.push_str(&format!(
                 " (no program so far is called `{}`)",
@@ -150,7 +150,7 @@ fn target(name: &str, text: &str, topology: &Topology) -> Result<Target, PolicyE
     Ok(Target::Cpus(Arc::new(cpus)))
 }
 
-/// The groups of every kind; long runs by their ends.
+/// Names of the groups of every kind; a long run is shown by its first and last name.
 fn group_names(topology: &Topology) -> String {
     let kinds = [
         GroupBy::Machine,

@@ -1,6 +1,6 @@
-//! Conformance: every policy of the registry, on every machine, over several seeds, on an engine made of paper.
+//! Conformance: every policy of the registry, on every machine, over several seeds, on a toy engine.
 //!
-//! The engine places at once, its threads have fixed speeds per core type, start, sleep, wake and exit at random, and its
+//! The engine places at once. Its threads have fixed speeds per core type, start, sleep, wake and exit at random, and its
 //! samples are noisy. A new row in the policy table is tested without a line here.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
@@ -23,7 +23,7 @@ use rand_pcg::rand_core::SeedableRng;
 
 use toy::{Life, Toy};
 
-/// How the registry's policies are written with their default parameters.
+/// Specification of a registered policy with its default parameters.
 fn spec(name: &str) -> String {
     if name == "static" {
         "static:*=machine".into()
@@ -132,7 +132,7 @@ fn check(context: &str, reason: &Reason, topology: &Topology) {
     );
 }
 
-/// Whether a policy looks at shared caches alone and all cores share one: then threads stay where they were launched.
+/// True if a policy only considers shared caches and all cores share one; threads then stay on their initial cores.
 fn shares_all_caches(name: &str, topology: &Topology) -> bool {
     idle_on(name, topology).is_some_and(|why| why.contains("last-level"))
 }
@@ -197,7 +197,7 @@ macro_rules! conformance {
     ($($test:ident = $name:literal),* $(,)?) => {
         $(#[test] fn $test() { conforms($name); })*
 
-        /// One test per policy, so that they run side by side; this one notices a policy without.
+        /// One test per policy, so that they run in parallel. This test fails if a policy has none.
         #[test]
         fn every_policy_has_its_conformance_test() {
             let tested: BTreeSet<&str> = [$($name),*].into();

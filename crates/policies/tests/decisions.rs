@@ -1,7 +1,8 @@
-//! What every policy decides on a small engine, held against `decisions/<policy>.txt`; `COUNTERSTEER_BLESS=1` writes them anew.
+//! Decisions of every policy on a small engine, compared with `decisions/<policy>.txt`; `COUNTERSTEER_BLESS=1` rewrites the
+//! files.
 //!
-//! Each file has three machines. The first decisions are there in full, with what was seen; of the rest, how often each thread was
-//! placed, where, and why. A change of a policy that changes what it decides changes its file.
+//! Each file has three machines. The first decisions are listed in full, with the values seen. For the rest, the file counts
+//! how often each thread was placed, with target and reason. A change of a policy's decisions changes its file.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -43,11 +44,11 @@ const VARIANTS: [&str; 10] = [
     "aarr:turn_ms=300",
 ];
 
-/// Writes decisions down.
+/// Recorder that writes decisions to a text.
 #[derive(Default)]
 struct Log {
     text: String,
-    /// By thread, target and rule: how often after the first decisions.
+    /// By thread, target and rule: number of placements after the first decisions.
     later: BTreeMap<(ThreadId, String, String), u32>,
 }
 

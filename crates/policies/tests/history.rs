@@ -1,5 +1,5 @@
-//! `hsf:sf=history` sends threads whose phase it does not know to a big core, says so, and less and less often where nothing
-//! comes of it.
+//! `hsf:sf=history` sends threads with an unknown phase to a big core and states it in the reason. Without success it does so
+//! less and less often.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -16,8 +16,9 @@ use rand_pcg::rand_core::SeedableRng;
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
-/// When each of four threads on two big and two small cores was sent to a big core for its table, in ms; and the two that are on
-/// big cores in the end. `phase` gives branches per 1,000 instructions at a decision, `classes` Thread Director's classes.
+/// Times in ms at which each of four threads was sent to a big core for its table, and the final two threads on big cores. The
+/// machine has two big and two small cores. `phase` gives branches per 1,000 instructions at a decision, `classes` Thread
+/// Director's classes.
 fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec<u64>>, Vec<u32>) {
     let machine = include_str!("toy/two-big-two-small.toml");
     let topology = Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()));
@@ -89,7 +90,7 @@ fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec
 
 #[test]
 fn one_phase_needs_one_visit_and_the_best_stay() {
-    // One phase for ever; classes 2 and 1 have the highest ratios, and these threads begin on small cores.
+    // One constant phase; classes 2 and 1 have the highest ratios, and these threads begin on small cores.
     let (sent, on_big) = sent(20, |_| 100.0, [3.0, 0.0, 2.0, 1.0]);
     let times: Vec<usize> = sent.iter().map(Vec::len).collect();
     // One of them comes to a big core by itself, since without a factor it counts as average.
@@ -99,7 +100,7 @@ fn one_phase_needs_one_visit_and_the_best_stay() {
 
 #[test]
 fn visits_that_change_nothing_become_rare() {
-    // A phase never seen before every half second: each time both threads on small cores are lost.
+    // A new phase every half second: each time both threads on small cores lose their factors.
     let new = |decision: u64| 20.0 * 1.5f64.powi((decision / 5 % 60) as i32);
     let (sent, on_big) = sent(120, new, [2.0, 2.0, 3.0, 3.0]);
     assert_eq!(on_big, [0, 1]);

@@ -1,4 +1,4 @@
-//! `hsf` holds threads to their core types against noise, and lets real differences through.
+//! `hsf` holds threads to their core types against noise, and follows real differences.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -14,8 +14,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
 
-/// Runs `policy` on four threads on two big and two small cores; `sf` gives their speed-up factors at a decision. `own` are
-/// the CPUs that a thread is allowed, as the kernel has them. Calls `seen` after each decision.
+/// Runs `policy` on four threads on two big and two small cores. `sf` gives their speed-up factors at a decision; `own` are the
+/// CPUs that the kernel allows a thread. Calls `seen` after each decision.
 fn run(
     policy: &str,
     decisions: u32,
@@ -84,8 +84,8 @@ fn is_big(topology: &Topology, cpu: CpuId) -> bool {
     topology.core_type_of(cpu).index() == 0
 }
 
-/// Decisions at which one of two threads loses its big core to the other. Two more hold the other big core and a small one;
-/// `sf` gives the speed-up factors of the two at a decision.
+/// Decisions at which one of two threads loses its big core to the other. Two more threads hold the other big core and a small
+/// one; `sf` gives the speed-up factors of the two at a decision.
 fn exchanges(decisions: u32, sf: impl Fn(u32) -> [f64; 2]) -> Vec<u32> {
     let mut holder = None;
     let mut found = Vec::new();
@@ -165,13 +165,13 @@ fn a_small_difference_that_lasts_wins_after_the_patience() {
             [2.0, 2.06]
         }
     };
-    // Ten decisions in a row, the first of them the sixth.
+    // Ten consecutive decisions, the first of them the sixth.
     assert_eq!(exchanges(200, lasting), [14]);
 }
 
 #[test]
 fn a_thread_that_was_moved_lately_is_held_more_firmly() {
-    // Ahead by more than the margin of 5 %, but less than twice that, in turns of five decisions.
+    // Each is ahead by more than the margin of 5 %, but less than twice that, for five decisions at a time.
     let turning = |decision: u32| {
         if (decision / 5).is_multiple_of(2) {
             [2.16, 2.0]

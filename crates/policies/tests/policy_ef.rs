@@ -1,4 +1,4 @@
-//! `ef`: threads that get the fast cores by efficiency factors, on an engine made of paper.
+//! Threads that get the fast cores by efficiency factors (`ef`), on a toy engine.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -13,7 +13,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand_pcg::rand_core::SeedableRng;
 
-/// The threads on big cores at the end of so many decisions, and the rule that put the first thread where it is. Two big cores, two
+/// Threads on big cores after a number of decisions, and the rule that placed the first thread. There are two big cores and two
 /// small ones; factors are (SF, EF) of each thread at a decision.
 fn big<const N: usize>(
     spec: &str,
@@ -107,7 +107,7 @@ fn what_costs_less_on_small_cores_stays_there_although_big_ones_are_free() {
     assert_eq!(on_big, [1]);
     assert!(rule.contains("lower on the slowest"), "{rule}");
     assert_eq!(big("ef:ef=oracle,idle=fill", 3, two).0, [0, 1]);
-    // Three threads below 1, two small cores: the third is better off on a big core of its own.
+    // Three threads below 1, two small cores: the third is better on a big core of its own.
     let three = |_| [(1.2, 0.7), (1.3, 0.8), (1.1, 0.6)];
     assert_eq!(big("ef:ef=oracle", 3, three).0, [1]);
 }
@@ -128,7 +128,7 @@ fn programs_that_were_measured_need_no_simulator() {
     let unknown = |_| [(0.0, 0.0); 4];
     let spec = "ef:ef=static,factors=p0/1.1+p1/1.2+p2/2.1/1.4+p3/2.0/1.5";
     assert_eq!(big(spec, 2, unknown).0, [2, 3]);
-    // A program without a figure counts as the mean of the others.
+    // A program without a factor counts as the mean of the others.
     let spec = "ef:ef=static,factors=p0/1.1+p2/2.1+p3/1.5";
     assert_eq!(big(spec, 2, unknown).0, [1, 2]);
 }

@@ -1,4 +1,4 @@
-//! What programs tell about their threads, and what policies make of it.
+//! Effect of programs' hints about their threads on policies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -15,7 +15,7 @@ use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
-/// Two big CPUs, two small ones, and threads that stay where they are sent.
+/// Two big CPUs, two small ones, and threads that stay on their assigned CPUs.
 struct Bench {
     topology: Arc<Topology>,
     metrics: MetricBank,
@@ -27,7 +27,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A thread of one program for each speed-up factor.
+    /// Creates a thread of one program for each speed-up factor.
     fn new(spec: &str, factors: &[f64]) -> Self {
         let machine = include_str!("../../../vm/unequal.toml");
         let topology = Arc::new(Topology::new(
@@ -89,7 +89,7 @@ impl Bench {
         );
     }
 
-    /// Threads tell what they did in the last period: twice as much on big CPUs.
+    /// Reports each thread's work in the last period: twice as much on big CPUs.
     fn work(&mut self) {
         let sample = |info: &ThreadInfo| {
             let core_type = self.topology.core_type_of(info.cpu);
@@ -111,7 +111,7 @@ impl Bench {
         });
     }
 
-    /// One decision; who is on big CPUs after it.
+    /// Makes one decision; returns the threads on big CPUs after it.
     fn decide(&mut self) -> Vec<u32> {
         let mut view = View {
             group: None,
@@ -139,7 +139,7 @@ impl Bench {
     }
 }
 
-/// All threads are of few programs here, and each is ranked by its own factor.
+/// All threads belong to few programs here, and each is ranked by its own factor.
 const HSF: &str = "hsf:sf=oracle,tlp=thread";
 
 #[test]
@@ -245,7 +245,7 @@ fn turns_on_fast_cores_go_to_those_who_work() {
     assert!([0, 2, 3].iter().all(|t| turns[*t] >= 10), "{turns:?}");
 }
 
-/// When each thread was sent to be measured, in a minute in which nothing comes of it but for those from `known_ms` on.
+/// Times at which each thread was sent to be measured, in a minute without results except for threads from `known_ms` on.
 fn sent(bench: &mut Bench, known_ms: u64) -> Vec<Vec<u64>> {
     let mut sent = vec![Vec::new(); bench.threads.len()];
     while bench.now < Nanos::from_millis(60_000) {
@@ -253,7 +253,7 @@ fn sent(bench: &mut Bench, known_ms: u64) -> Vec<Vec<u64>> {
         if at_ms >= known_ms {
             bench.work();
         }
-        // Who stays where it is has no new reason.
+        // A thread that stays has no new reason.
         bench.rules.iter_mut().for_each(String::clear);
         bench.decide();
         for (times, rule) in sent.iter_mut().zip(&bench.rules) {
@@ -267,7 +267,7 @@ fn sent(bench: &mut Bench, known_ms: u64) -> Vec<Vec<u64>> {
 
 #[test]
 fn who_was_on_both_types_without_a_measure_is_tried_again() {
-    // There is no hint of what it does at first.
+    // Without a report of its work, a thread has no `sf_work`.
     let mut bench = Bench::new("hsf:sf=work", &[1.0; 4]);
     let sent = sent(&mut bench, 5_000);
     for thread in &bench.threads {

@@ -25,7 +25,7 @@ fn machine(name: &str) -> Arc<Topology> {
         .expect(name)
 }
 
-/// The first decision on so many threads, with or without a forecast.
+/// First decision on `threads` threads, with or without a forecast.
 fn first(spec: &str, topology: &Arc<Topology>, threads: usize, forecast: bool) -> (Placement, Toy) {
     let mut engine = Toy::new(
         topology,
@@ -135,7 +135,7 @@ fn hints_follow_the_core_types_where_they_are_wanted() {
 
 #[test]
 fn best_static_finds_the_best_aggregate_speed_up() {
-    // Four threads are tried in all ways, sixteen by hill climbing; on this engine the answer is to sort by speed-up factor.
+    // Four threads are tried exhaustively, sixteen by hill climbing. On this engine the answer is to sort by speed-up factor.
     for (name, threads, big) in [("two-big-two-small", 4, 2), ("i9-12900k-8p8e", 16, 8)] {
         let topology = machine(name);
         let (placement, engine) = first("best-static:objective=asp", &topology, threads, true);
@@ -178,7 +178,7 @@ fn best_static_shares_cpus_evenly_when_it_must() {
 
 #[test]
 fn best_static_leaves_alone_what_it_predicts_no_gain_for() {
-    // All mappings of one thread per CPU are alike where all cores are.
+    // If all cores are alike, so are all mappings of one thread per CPU.
     let topology = machine("two-caches");
     for objective in ["stp", "asp", "ipc"] {
         let spec = format!("best-static:objective={objective}");

@@ -1,4 +1,4 @@
-//! Policies for unequal cores against closed forms, on an engine made of paper.
+//! Policies for unequal cores against closed forms, on a toy engine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test helper that fails has failed its test
 
@@ -21,7 +21,7 @@ use toy::{Life, Toy};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
-/// Adds up how many periods each thread spent on each core type.
+/// Counts the periods that each thread spent on each core type.
 #[derive(Default)]
 struct Ledger {
     periods: BTreeMap<ThreadId, Vec<u32>>,
@@ -88,7 +88,7 @@ fn simulate(spec: &str, topology: &Arc<Topology>, threads: usize, periods: u64) 
 
 #[test]
 fn round_robin_gives_every_thread_the_same_share_of_every_type() {
-    // Threads and the length of a rotation in turns: threads over the greatest common divisor of the types' core slots.
+    // Threads, and the length of a rotation in intervals: threads over the greatest common divisor of the types' core slots.
     let cases = [
         ("two-big-two-small", 4, 2),
         ("two-big-two-small", 3, 3),
@@ -127,7 +127,7 @@ fn round_robin_completes_what_shares_of_both_speeds_would() {
 
 #[test]
 fn round_robin_moves_only_who_must() {
-    // Twelve threads, two big cores: each turn two go up and two come down.
+    // Twelve threads, two big cores: in each interval two go up and two come down.
     let (_, ledger) = simulate("aarr:turn_ms=500", &machine("opteron-2425-2b-10s"), 12, 61);
     assert_eq!(
         ledger.changes,
@@ -135,7 +135,7 @@ fn round_robin_moves_only_who_must() {
         "{} decisions moved threads",
         ledger.decisions
     );
-    // Two threads on two big cores have nothing to share out.
+    // Two threads on two big cores have nothing to share.
     let (_, ledger) = simulate("aarr:turn_ms=500", &machine("two-big-two-small"), 2, 61);
     assert!(
         ledger.changes <= 2,
@@ -208,7 +208,7 @@ fn high_speed_up_first_reaches_the_ideal() {
     }
 }
 
-/// After a while the thread that gains least by a fast core does other things, and gains most.
+/// Engine in which the thread that gains least from a fast core changes after a while, and then gains most.
 struct Changing {
     inner: Toy,
     at: Nanos,

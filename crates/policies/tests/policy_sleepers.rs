@@ -1,4 +1,4 @@
-//! What sleep does to policies for unequal cores: it earns nothing, and costs nothing.
+//! Effect of sleep on policies for unequal cores: it earns nothing, and costs nothing.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -32,11 +32,11 @@ fn one_big_one_small() -> Arc<Topology> {
     Arc::new(Topology::new(&Machine::parse("m", &text).unwrap()))
 }
 
-/// An engine whose threads sleep and wake by a script, which gets the number of periods that have passed.
+/// Engine whose threads sleep and wake by a script, which gets the number of periods that have passed.
 struct Scripted<F> {
     inner: Toy,
     script: F,
-    /// The thread that wakes for a moment in a period and sleeps again.
+    /// Thread that wakes for a moment in a period and sleeps again.
     stirs: fn(u64) -> Option<ThreadId>,
 }
 
@@ -51,7 +51,7 @@ impl<F: FnMut(&mut Toy, u64)> Engine for Scripted<F> {
         let period = until.0 / PERIOD.0;
         (self.script)(&mut self.inner, period);
         let mut seen = self.inner.observe(watch, until)?;
-        // So short a run has no sample.
+        // Such a short run has no sample.
         seen.events
             .extend((self.stirs)(period).map(|thread| ThreadEvent {
                 at: until,
@@ -68,7 +68,7 @@ impl<F: FnMut(&mut Toy, u64)> Engine for Scripted<F> {
 
 #[derive(Default)]
 struct Log {
-    /// By period and thread: whether it ran, and on the big core.
+    /// By period and thread: true if it ran on the big core.
     on_big: Vec<Vec<bool>>,
     /// Threads that were sent to be measured.
     sent: Vec<ThreadId>,
@@ -89,7 +89,7 @@ impl Recorder for Log {
     }
 }
 
-/// Threads of one program each on one big core and one small one; `runs(thread, period)`.
+/// Simulates threads of one program each on one big core and one small one; `runs(thread, period)` is true if a thread runs.
 fn simulate(
     spec: &str,
     threads: usize,
@@ -128,14 +128,14 @@ fn simulate(
     log
 }
 
-/// Periods of each of two threads on the big core, of those from `from` on.
+/// Periods on the big core of each of two threads, counted from period `from`.
 fn on_big(log: &Log, from: usize) -> [usize; 2] {
     [0, 1].map(|thread| log.on_big[from..].iter().filter(|p| p[thread]).count())
 }
 
 #[test]
 fn a_program_that_slept_is_owed_no_more_than_a_turn_of_the_big_core() {
-    // Both begin; one sleeps for 100 s while the other has the big core; then both run for 20 turns of two periods.
+    // Both begin. One sleeps for 100 s while the other has the big core. Then both run for 20 intervals of two periods.
     let runs = |thread, period| thread == 1 || !(4..1_000).contains(&period);
     let log = simulate("rr", 2, 1_040, runs, |_| None);
     let [slept, ran] = on_big(&log, 1_001);

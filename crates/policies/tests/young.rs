@@ -1,4 +1,4 @@
-//! Threads that may end soon are Linux's: neither confined nor sent to be measured.
+//! Threads that may end soon are left to Linux: neither confined nor sent to be measured.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -20,7 +20,7 @@ use rand_pcg::rand_core::SeedableRng;
 
 use toy::{Life, Toy};
 
-/// Placements in order: when, to a place, and why.
+/// Placements in order: time, true if to a place, and reason.
 #[derive(Default)]
 struct Log(Vec<(Nanos, bool, String)>);
 
@@ -94,7 +94,7 @@ fn published_forms_begin_at_once() {
 fn exploration_takes_an_eighth_of_the_time_that_is_expected() {
     let log = placements("joint:young_ms=0");
     let explored = log.first(|row| row.2.starts_with("to be measured"));
-    // An exploring mapping holds three intervals of 100 ms.
+    // An exploring mapping holds for three intervals of 100 ms.
     let explored = explored.unwrap();
     assert!(explored >= Nanos::from_millis(2_400), "{explored}");
 }

@@ -1,22 +1,22 @@
-//! `best-static`: the best fixed mapping (forecast): of the mappings of threads to CPUs that the engine's forecast predicts, the
-//! best, kept as long as the threads stay.
+//! `best-static`: the best fixed mapping (forecast). It keeps the mapping of threads to CPUs for which the engine's forecast is
+//! best, as long as the threads stay.
 //!
-//! Idea: what a policy without migrations reaches that knows all programs in advance, as far as the forecast is right. It is no
-//! upper bound: policies that migrate beat it, and so does any whose guess is better than the forecast. Source: the exhaustive
-//! static mappings that CMPSched$im (section 4) and HASS (section 5) compare with.
+//! Idea: the result of a policy without migrations that knows all programs in advance, as far as the forecast is right. It is
+//! no upper bound: policies that migrate beat it, and so does any policy whose guess is better than the forecast. Source: the
+//! exhaustive static mappings that CMPSched$im (section 4) and HASS (section 5) compare with.
 //!
-//! Every balanced mapping is predicted, once per class of mappings that differ only in which of several equivalent CPUs,
-//! cores or caches they use. Balanced: no CPU holds two threads more than another that they are allowed on, and no core
-//! holds two while an equal core under the same caches is free. Beyond ten threads, or where there are more mappings than
-//! the budget, hill climbing by moves and swaps from several starts replaces the exhaustive search, and the reason says so.
+//! Every balanced mapping is predicted, once per class of mappings that differ only in which of several equivalent CPUs, cores
+//! or caches they use. A mapping is balanced under two conditions: no CPU holds two threads more than another that
+//! they are allowed on; no core holds two threads while an equal core under the same caches is free. With more than ten threads, or more mappings than the budget,
+//! hill climbing by moves and swaps from several starts replaces the exhaustive search. The reason then says so.
 //!
-//! Threads are left to Linux unless the mapping is predicted to gain 2 % over that. Linux is predicted by the better of two
-//! forecasts: of the CPUs that it has the threads on now (not of CPUs that this policy chose), and the mean of eight balanced
-//! mappings drawn at random. Where nothing is predicted, the reason says so.
+//! Threads are left to Linux unless the mapping is predicted to gain 2 % over that. The prediction for Linux is the better of
+//! two forecasts. The first is of the CPUs on which Linux has the threads now (not of CPUs that this policy chose). The second
+//! is the mean of eight balanced mappings drawn at random. If nothing is predicted, the reason says so.
 //!
-//! Assumes: long runs, whose mean speeds the engine's forecast predicts; only a simulator forecasts.
-//! Loses: to policies that follow phases or share cores in turns (fairness on unequal cores needs that), and where leaving
-//! cores idle or loading them unevenly would pay.
+//! Assumes: long runs, whose mean speeds the engine's forecast predicts; only a simulator forecasts. Loses: to policies that
+//! follow phases or alternate threads on cores (fairness on unequal cores needs that), and if it would pay to leave cores idle
+//! or to load them unevenly.
 
 mod search;
 mod tree;
@@ -68,10 +68,10 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     },
 };
 
-/// Predicted gain below which threads are left to Linux: forecasts are not exact.
+/// Predicted gain below which threads are left to Linux, since forecasts are not exact.
 const MARGIN: f64 = 0.02;
 
-/// What a mapping is judged by.
+/// Objective of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Objective {
     Stp,
@@ -92,7 +92,7 @@ impl Objective {
         }
     }
 
-    /// The value as it is reported.
+    /// Value in the form that is reported.
     fn shown(self, value: f64) -> f64 {
         match self {
             Self::Stp | Self::Asp | Self::Ipc => value,
@@ -100,8 +100,8 @@ impl Objective {
         }
     }
 
-    /// The value of a mapping; more is better. Programs count once each, whatever their threads: one is as fast as its slowest
-    /// thread, since all have equal shares of its work.
+    /// Value of a mapping; higher is better. Each program counts once, whatever its number of threads. It is as fast as its
+    /// slowest thread, since all have equal shares of its work.
     fn value(
         self,
         threads: &[ThreadForecast],
@@ -137,7 +137,7 @@ impl Objective {
         if value.is_finite() { value } else { f64::MIN }
     }
 
-    /// Gain of a value over another, as a part of that. Aggregate speed-up counts from -1 for each program.
+    /// Relative gain of a value over another. For aggregate speed-up, zero is -1 for each program.
     fn gain(self, value: f64, over: f64, programs: usize) -> f64 {
         let zero = match self {
             Self::Asp => -(programs as f64),
@@ -147,7 +147,7 @@ impl Objective {
     }
 }
 
-/// A program's threads in a mapping.
+/// Threads of a program in a mapping.
 struct Program {
     threads: f64,
     ipc: f64,
@@ -176,7 +176,7 @@ impl Program {
     }
 }
 
-/// Power of the machine apart from its threads: the package's, and that of cores without thread.
+/// Power of the machine without its threads, in W: the package, and cores without a thread.
 fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
     let used: BTreeSet<u32> = mapping
         .iter()
@@ -195,16 +195,16 @@ fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
 struct BestStatic {
     objective: Objective,
     budget: f64,
-    /// What each thread was allowed before it was placed for the first time.
+    /// Program and CPUs that each thread was allowed before it was first placed.
     allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
-    /// Every thread was placed.
+    /// True if every thread was placed.
     done: bool,
-    /// Threads are where this policy put them.
+    /// True if this policy placed the threads.
     placed: bool,
 }
 
 impl BestStatic {
-    /// Brings the set of threads up to date; says whether it changed.
+    /// Updates the set of threads; returns true if it changed.
     fn admit(&mut self, view: &View<'_>) -> bool {
         if self.done
             && view
@@ -306,7 +306,7 @@ impl Policy for BestStatic {
         );
         let programs: BTreeSet<ProgramId> = subjects.iter().map(|s| s.program).collect();
         let gain = self.objective.gain(found.best, found.left, programs.len());
-        // What is no number is no gain.
+        // NaN compares as no gain.
         self.placed = gain >= MARGIN;
         if !self.placed {
             let shown = |value: f64| Some(self.objective.shown(value));

@@ -1,8 +1,8 @@
 //! Search over mappings of threads to CPUs, by predicted value.
 //!
-//! Input: threads and a [`Forecast`]. Output: the best mapping found, with what else was met. Up to [`EXACT`] threads every
-//! balanced mapping is predicted, once per class of equivalent ones, as long as the budget allows; otherwise hill climbing
-//! by moves and swaps from one start by speed-up factor and several random ones.
+//! Input: threads and a [`Forecast`]. Output: the best mapping found, with the other values found. Up to [`EXACT`] threads,
+//! every balanced mapping is predicted, once per class of equivalent ones, as long as the budget allows. Otherwise hill
+//! climbing by moves and swaps starts from one mapping by speed-up factor and several random ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,16 +18,17 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
-/// Most threads for which all mappings are tried.
+/// Limit on the number of threads for which all mappings are tried.
 pub(super) const EXACT: usize = 10;
-/// Starts of the hill climbing.
+/// Number of starts of the hill climbing.
 const STARTS: usize = 5;
-/// Random balanced mappings that stand for what Linux makes of the threads.
+/// Number of random balanced mappings that represent Linux's choice.
 const SAMPLES: usize = 8;
-/// Up to so many threads all swaps are tried before a climb counts as finished; beyond, a random choice of them.
+/// Limit on the number of threads for which all swaps are tried before a climb counts as finished; with more, a random subset
+/// is tried.
 const ALL_SWAPS: usize = 64;
 
-/// A thread to be mapped.
+/// Thread to be mapped.
 pub(super) struct Subject {
     pub thread: ThreadId,
     pub program: ProgramId,
@@ -36,20 +37,20 @@ pub(super) struct Subject {
     pub restricted: bool,
 }
 
-/// What a search found.
+/// Result of a search.
 pub(super) struct Found {
     pub mapping: Vec<CpuId>,
     pub best: f64,
     pub worst: f64,
-    /// Value of leaving threads to Linux.
+    /// Value of leaving the threads to Linux.
     pub left: f64,
     pub predictions: usize,
     pub exact: bool,
-    /// By thread, then by row of [`kinds`]: the best value of a mapping with the thread in that group.
+    /// By thread, then by row of [`kinds`]: best value of a mapping with the thread in that group.
     pub by_group: Vec<Vec<f64>>,
 }
 
-/// The groups that distinguish alternatives: core types and last-level caches, where there are several.
+/// Groups that distinguish alternatives: core types and last-level caches, if there are several.
 pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
     let several = |by| {
         Some(topology.groups_by(by))
@@ -67,13 +68,13 @@ pub(super) struct Search<'a> {
     subjects: &'a [Subject],
     ids: Vec<ThreadId>,
     programs: Vec<ProgramId>,
-    /// No thread is confined, so mappings can be kept even.
+    /// True if no thread is confined, so that mappings can be kept even.
     even: bool,
     objective: Objective,
     budget: usize,
     forecast: &'a mut dyn Forecast,
     memo: BTreeMap<Vec<CpuId>, f64>,
-    /// Rows of [`kinds`] that each CPU belongs to.
+    /// Rows of [`kinds`] to which each CPU belongs.
     groups_of: Vec<Vec<usize>>,
     found: Found,
 }
@@ -121,8 +122,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches; `present` says where threads are, so that among equivalent mappings the nearest is taken. `chosen_by_linux` has
-    /// the same if Linux chose these CPUs.
+    /// Runs the search. `present` has the present CPUs of threads; among equivalent mappings the nearest to them is taken.
+    /// `chosen_by_linux` has the same CPUs if Linux chose them.
     pub fn run(
         mut self,
         present: &[CpuId],
@@ -143,8 +144,8 @@ impl<'a> Search<'a> {
         self.found
     }
 
-    /// Value of leaving threads to Linux: on the CPUs that it chose if it need not balance them, or on average of balanced
-    /// mappings, whichever is better.
+    /// Value of leaving the threads to Linux: the better of the CPUs that Linux chose, if it need not balance them, and the
+    /// mean of random balanced mappings.
     fn left_to_linux(&mut self, chosen: Option<&[CpuId]>, rng: &mut PolicyRng) -> f64 {
         let mut order: Vec<usize> = (0..self.subjects.len()).collect();
         let mut mean = 0.0;
@@ -164,14 +165,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Least and most threads per CPU such that there are mappings, and few enough to predict each.
+    /// Least and most threads per CPU for which mappings exist, if they are few enough to predict each; else `None`.
     fn exact_bounds(&mut self) -> Option<(u32, u32)> {
         let threads = self.subjects.len();
         let cpus = self.topology.cpus.len();
         if threads > EXACT || threads == 0 {
             return None;
         }
-        // Threads that are confined may leave CPUs empty that others cannot fill evenly: bounds give way until some fit.
+        // Confined threads may leave CPUs empty that others cannot fill evenly. The bounds widen until some mapping fits.
         let least = if self.even { threads / cpus } else { 0 } as u32;
         let first = threads.div_ceil(cpus) as u32;
         (first..=threads as u32).find_map(|most| {
@@ -235,7 +236,7 @@ impl<'a> Search<'a> {
             .value(&predicted, &self.programs, mapping, self.topology)
     }
 
-    /// Predicts a mapping and notes the result.
+    /// Predicts a mapping and stores the result.
     fn predict(&mut self, mapping: &[CpuId]) -> f64 {
         let value = self.value(mapping);
         let found = &mut self.found;
@@ -253,7 +254,7 @@ impl<'a> Search<'a> {
         value
     }
 
-    /// Predicts a mapping unless an equivalent one was; `None` when the budget is spent.
+    /// Predicts a mapping, or returns the value of an equivalent one; `None` if the budget is spent.
     fn recall(&mut self, mapping: &[CpuId]) -> Option<f64> {
         let key = self.tree.canonical(mapping);
         if let Some(value) = self.memo.get(&key) {
@@ -285,7 +286,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Threads in this order onto CPUs from the fastest and least shared, evenly.
+    /// Assigns threads in this order evenly to CPUs, the fastest and least shared first.
     fn assign(&self, order: &[usize]) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = self.topology.cpus.iter().map(|c| c.id).collect();
         cpus.sort_by_key(|c| {
@@ -310,7 +311,7 @@ impl<'a> Search<'a> {
         mapping
     }
 
-    /// Takes every improving move or swap until there is none; `None` when the budget is spent.
+    /// Takes improving moves and swaps until none is left; `None` if the budget is spent.
     fn climb(&mut self, mut mapping: Vec<CpuId>, rng: &mut PolicyRng) -> Option<()> {
         let mut value = self.recall(&mapping)?;
         loop {
@@ -343,7 +344,8 @@ impl<'a> Search<'a> {
         self.subjects[thread].allowed.contains(cpu)
     }
 
-    /// Moves one thread to the best CPU with room; there is room where no more threads are than on its own without it.
+    /// Moves one thread to the best CPU with room. A CPU has room if it holds no more threads than the thread's own CPU holds
+    /// without it.
     fn try_moves(&mut self, thread: usize, mapping: &mut Vec<CpuId>, value: f64) -> Option<f64> {
         let mut fill = Fill::new(&self.tree, 0, u32::MAX);
         for (_, cpu) in mapping.iter().enumerate().filter(|(t, _)| *t != thread) {
@@ -364,7 +366,7 @@ impl<'a> Search<'a> {
         Some(best)
     }
 
-    /// Pairs to try, in random order; a thread with itself stands for its moves.
+    /// Pairs to try, in random order; a thread paired with itself stands for its moves.
     fn pairs(&self, rng: &mut PolicyRng) -> Vec<(usize, usize)> {
         let n = self.subjects.len();
         if n <= ALL_SWAPS {

@@ -1,11 +1,11 @@
-//! The domain tree: which CPUs are interchangeable.
+//! Domain tree: which CPUs are interchangeable.
 //!
-//! Input: a topology, and which CPUs are special (some thread is not allowed there, others are). Output: for a partly
-//! filled machine, one CPU out of each class of equivalent ones.
+//! Input: a topology, and the special CPUs (some threads are not allowed there, others are). Output: for a partly filled
+//! machine, one CPU of each class of equivalent ones.
 //!
-//! Domains nest from memory domains and sockets over shared caches to core types, cores and CPUs. Two subtrees of one
-//! parent with the same shape can be swapped without changing any prediction, so of those still empty only the first has
-//! to be tried. Threads are distinguished, so every mapping is met exactly once up to such swaps.
+//! Domains nest from memory domains and sockets over shared caches to core types, cores and CPUs. Two subtrees of one parent
+//! with the same shape can be swapped without changing any prediction. Of the empty ones, only the first has to be tried.
+//! Threads are distinguished, so every mapping occurs exactly once up to such swaps.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 
-/// The root.
+/// Row of the root.
 const ROOT: usize = 0;
 
 struct Node {
@@ -31,19 +31,19 @@ pub(super) struct Tree {
     leaf: Vec<usize>,
 }
 
-/// How many threads each domain holds.
+/// Number of threads in each domain.
 pub(super) struct Fill {
     used: Vec<u32>,
-    /// Most threads per CPU.
+    /// Upper bound on threads per CPU.
     pub most: u32,
-    /// Least threads per CPU.
+    /// Lower bound on threads per CPU.
     least: u32,
-    /// Threads still wanted by CPUs that hold fewer than the least.
+    /// Threads that CPUs below the lower bound still need.
     wanting: u32,
-    /// Per domain: its cores (children that hold SMT siblings) without thread, and those with several.
+    /// Per domain: number of its cores (children that hold SMT siblings) without a thread, and with several.
     free_cores: Vec<u32>,
     crowded_cores: Vec<u32>,
-    /// Cores that must be filled since an equal neighbour holds several threads.
+    /// Cores that must be filled, since an equal neighbour holds several threads.
     owed: u32,
 }
 
@@ -128,7 +128,7 @@ impl Tree {
         path
     }
 
-    /// The same mapping for all mappings that only swap equivalent CPUs.
+    /// Canonical form of a mapping: equal for all mappings that differ only by swaps of equivalent CPUs.
     pub fn canonical(&self, assignment: &[CpuId]) -> Vec<CpuId> {
         let mut image: Vec<Option<usize>> = vec![None; self.nodes.len()];
         let mut taken = vec![false; self.nodes.len()];
@@ -152,7 +152,7 @@ impl Tree {
         assignment.iter().map(place).collect()
     }
 
-    /// An equivalent mapping that leaves threads where they are, as far as swaps of equivalent domains can.
+    /// Equivalent mapping that keeps threads on their present CPUs, as far as swaps of equivalent domains can.
     pub fn nearest(&self, assignment: &[CpuId], present: &[CpuId]) -> Vec<CpuId> {
         let paths =
             |cpus: &[CpuId]| -> Vec<Vec<usize>> { cpus.iter().map(|c| self.path_to(*c)).collect() };
@@ -164,7 +164,7 @@ impl Tree {
         chosen
     }
 
-    /// Decides which child of `to` stands for each child that `threads` want at this depth.
+    /// Decides which child of `to` stands for each child that `threads` need at this depth.
     fn pair(
         &self,
         depth: usize,
@@ -238,13 +238,13 @@ impl Fill {
         fill
     }
 
-    /// Threads on a CPU.
+    /// Number of threads on a CPU.
     pub fn load(&self, tree: &Tree, cpu: CpuId) -> u32 {
         self.used[tree.leaf[cpu.index()]]
     }
 
-    /// Threads that must still come for the mapping to be balanced: no CPU holds two more than another, and no core holds
-    /// two while an equal core of the same caches is free.
+    /// Number of threads still needed for a balanced mapping. In it no CPU holds two more than another, and no core holds two
+    /// while an equal core of the same caches is free.
     pub fn needed(&self) -> u32 {
         self.wanting.max(self.owed)
     }
@@ -290,7 +290,8 @@ impl Fill {
     }
 }
 
-/// The domains of a CPU from the outside in: kind, number, and what tells it from others of its kind.
+/// Domains of a CPU from the outermost to the innermost: kind, number, and the traits that distinguish it from others of its
+/// kind.
 fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, String)> {
     let cpu = &topology.cpus[cpu];
     let mut outer: Vec<(usize, u8, u32, String)> = Vec::new();
@@ -315,7 +316,7 @@ fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, S
         );
         outer.push((cache.cpus.len(), 2, id.0, traits));
     }
-    // Wider domains hold narrower ones; of equally wide ones any order will do.
+    // Wider domains contain narrower ones; the order of equally wide ones does not matter.
     outer.sort_by_key(|(width, kind, number, _)| (std::cmp::Reverse(*width), *kind, *number));
     let mut path: Vec<_> = outer
         .into_iter()
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn each_mapping_is_met_once_up_to_swaps_of_equivalent_domains() {
-        // Eight on four cores under two caches: 8! / (2!^4 pairs * 2!^2 cores * 2! caches).
+        // Eight threads on four cores under two caches: 8! / (2!^4 pairs * 2!^2 cores * 2! caches).
         let (tree, found) = mappings(testing::TWO_LLCS, 8, 2, 2);
         assert_eq!(found.len(), 315);
         let canonical: std::collections::BTreeSet<_> =

@@ -1,40 +1,40 @@
-//! What is known about a thread's use of the shared cache.
+//! Evidence about a thread's use of the shared cache.
 //!
 //! Input: occupancy, misses and IPC at each decision. Output, per interval: averages, and a class.
 //!
-//! One interval cannot tell a program that wastes a cache from one that was robbed of it: both miss a lot (CMPSched$im,
-//! section 4.3, sees mcf taken for poison at first). What tells them apart is how misses answer to room, so the interval
-//! with the least and the one with the most occupancy are remembered.
+//! One interval cannot distinguish a program that wastes a cache from one that is squeezed: both miss often (CMPSched$im,
+//! section 4.3, first takes mcf for poison). They differ in how misses change with occupancy. The interval with the least and
+//! the one with the most occupancy are therefore kept.
 
 use countersteer_model::units::{Nanos, ThreadId};
 
-/// Misses fall with the square root of the cache for typical programs (Hartstein et al. 2006), not at all for streams:
-/// halfway lies the elasticity that tells them apart.
+/// Elasticity that separates programs: halfway between typical programs and streams. Misses of typical programs fall with the
+/// square root of the cache size (Hartstein et al. 2006); misses of streams do not fall.
 const ELASTIC: f64 = 0.25;
-/// Occupancies that differ by less than this factor prove nothing.
+/// Occupancies whose ratio is below this factor prove nothing.
 const CONTRAST: f64 = 1.5;
-/// Occupancies within this factor count as the same room.
+/// Occupancies within this factor count as equal.
 const SAME_ROOM: f64 = 1.2;
-/// Misses per kilo-instruction that change by this factor in the same room are another phase.
+/// A change of misses per kilo-instruction by this factor, at equal occupancy, is another phase.
 const NEW_PHASE: f64 = 2.0;
-/// Misses per kilo-instruction too few to tell phases apart by.
+/// Misses per kilo-instruction below which phases are not distinguished.
 const FEW: f64 = 1.0;
 
-/// Part of a thread's speed that room is taken to be worth as long as nobody knows.
+/// Part of a thread's speed that occupancy is assumed to give while it is unknown.
 const UNSEEN: f64 = 0.1;
 
-/// How a thread and a shared cache get along.
+/// Class of a thread's use of a shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Misses a lot however much it holds, and evicts the others.
+    /// Misses often at any occupancy, and evicts the lines of others.
     Poison,
-    /// Gains from what it holds.
+    /// Gains from the lines that it holds.
     Vulnerable,
-    /// Neither needs nor hurts.
+    /// Neither needs the cache nor hurts others.
     Neutral,
 }
 
-/// One interval's averages.
+/// Averages of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Use {
     pub occupancy: f64,
@@ -42,18 +42,18 @@ pub(super) struct Use {
     pub ipc: f64,
 }
 
-/// The memory of one thread.
+/// Evidence about one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub thread: ThreadId,
-    /// When it ran, or wanted to, for the last time.
+    /// Last time at which the thread ran or was runnable.
     pub stirred: Option<Nanos>,
-    /// Averages of the last interval that it ran in.
+    /// Averages of the last interval in which the thread ran.
     pub last: Option<Use>,
-    /// Instructions per cycle in the interval just ended, if it ran.
+    /// Instructions per cycle in the interval that just ended, if the thread ran.
     pub ipc: Option<f64>,
     pub class: Class,
-    /// It was in the top half by capacity.
+    /// True if the thread was in the upper half by occupancy.
     pub large: bool,
     sum: Use,
     samples: u32,
@@ -81,7 +81,7 @@ impl Evidence {
         }
     }
 
-    /// Takes in what was measured until now.
+    /// Adds the measurements of a decision.
     pub fn note(&mut self, occupancy: Option<f64>, mpki: Option<f64>, ipc: Option<f64>) {
         if occupancy.is_none() && mpki.is_none() {
             return;
@@ -142,7 +142,7 @@ impl Evidence {
         (self.least, self.most) = (Some(seen), Some(seen));
     }
 
-    /// The extremes, when they are far enough apart to prove anything.
+    /// Intervals with the least and the most occupancy; `None` unless they differ enough to prove anything.
     fn contrast(&self) -> Option<(Use, Use)> {
         let least = self.least?;
         let most = self.most?;
@@ -150,14 +150,15 @@ impl Evidence {
             .then_some((least, most))
     }
 
-    /// By which power misses fall as occupancy grows.
+    /// Exponent with which misses fall as occupancy grows.
     pub fn elasticity(&self) -> Option<f64> {
         let (least, most) = self.contrast()?;
         (least.mpki > 0.0 && most.mpki > 0.0)
             .then(|| (least.mpki / most.mpki).ln() / (most.occupancy / least.occupancy).ln())
     }
 
-    /// Misses per kilo-instruction that room saves it, as far as seen; for a suspect in the lower half, all it has.
+    /// Misses per kilo-instruction that occupancy saves the thread, as far as seen. For a suspect in the lower half: all its
+    /// misses.
     pub fn at_stake(&self, threshold: f64) -> f64 {
         match (self.contrast(), self.last) {
             (Some((least, most)), _) => (least.mpki - most.mpki).max(0.0),
@@ -166,14 +167,14 @@ impl Evidence {
         }
     }
 
-    /// Instructions per cycle that room gave it, as far as seen; a guess while nothing was seen.
+    /// Instructions per cycle that occupancy gives the thread, as far as seen; an estimate if nothing was seen.
     pub fn ipc_at_stake(&self) -> f64 {
         let guess = || self.last.map_or(0.0, |l| l.ipc * UNSEEN);
         self.contrast()
             .map_or_else(guess, |(least, most)| (most.ipc - least.ipc).max(0.0))
     }
 
-    /// Lines that it brings into the cache per kilocycle: what its neighbours lose.
+    /// Lines that the thread brings into the cache per kilocycle, and its neighbours lose.
     pub fn pressure(&self) -> f64 {
         self.last.map_or(0.0, |l| l.mpki * l.ipc)
     }
@@ -186,7 +187,7 @@ impl Evidence {
             (true, Some(e)) if e < ELASTIC => Class::Poison,
             (true, Some(_)) => Class::Vulnerable,
             (true, None) if self.large => Class::Poison,
-            // It misses a lot and holds little: robbed, as far as anyone knows.
+            // Many misses and low occupancy: without contrast the thread counts as squeezed.
             (true, None) => Class::Vulnerable,
             (false, Some(e)) if e >= ELASTIC && missed_less => Class::Vulnerable,
             (false, _) if self.large => Class::Vulnerable,
@@ -194,7 +195,7 @@ impl Evidence {
         };
     }
 
-    /// What decided its class, in words.
+    /// Reason for its class, in words.
     pub fn why(&self, threshold: f64) -> &'static str {
         let proven = self.elasticity().is_some();
         let misses = self.last.is_some_and(|l| l.mpki > threshold);
@@ -210,7 +211,7 @@ impl Evidence {
     }
 }
 
-/// The larger over the smaller; infinite when only one is zero.
+/// Larger value over the smaller one; infinite if only one is zero.
 fn ratio(a: f64, b: f64) -> f64 {
     if a == b { 1.0 } else { (a / b).max(b / a) }
 }

@@ -1,26 +1,26 @@
-//! Which exchange to try next: of two threads, or of all threads of two core slots, of different caches.
+//! Choice of the next exchange: of two threads, or of all threads of two core slots, under different caches.
 //!
-//! Input: where each thread is, what it stands to lose, and the lines that it brings in. Output: the mapping after the exchange
-//! that saves most, by a simple model: a thread loses its stake in proportion to the lines that the others of its cache bring in,
-//! those of its own core slot excepted, which never run at the same time.
+//! Input: the place of each thread, its stake (the speed it can lose), and its pressure (the lines it brings in). Output: the
+//! mapping after the exchange that saves most, by a simple model. A thread loses its stake in proportion to the lines that the
+//! others under its cache bring in. Threads of its own core slot do not count, since they never run at the same time.
 
 use super::mapping::{Caches, Spot};
 
-/// Part of the loss that an exchange must promise to save for each thread that it moves.
+/// Part of the loss that an exchange must save for each thread that it moves.
 const PROMISE: f64 = 0.05;
-/// Threads that would leave a cache, and threads that would come for them, at most.
+/// Limit on the threads that would leave a cache, and on the threads that would replace them.
 const FEW: usize = 16;
 
-/// A thread as the model sees it.
+/// Thread in the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// Speed that it stands to lose to its neighbours.
+    /// Speed that the thread can lose to its neighbours.
     pub stake: f64,
-    /// Lines that it brings in.
+    /// Lines that the thread brings in.
     pub pressure: f64,
 }
 
-/// The most promising mapping that is one exchange away and not `refused`.
+/// Most promising mapping that is one exchange away and not in `refused`.
 pub(super) fn best(
     habits: &[Habits],
     spots: &[Spot],
@@ -60,7 +60,7 @@ struct Board<'a> {
     habits: &'a [Habits],
     spots: &'a [Spot],
     caches: &'a Caches,
-    /// By cache: sums over its threads.
+    /// Sums over the threads of each cache.
     sums: Vec<Habits>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// What the threads of a cache lose with this mapping.
+    /// Loss of the threads under a cache with this mapping.
     fn loss(&self, row: usize, spots: &[Spot]) -> f64 {
         let slots = self.caches.rows[row].slots.len();
         let mut of_slot = vec![(0.0, 0.0); slots];
@@ -99,7 +99,7 @@ impl<'a> Board<'a> {
         (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
-    /// Those that lose or hurt most where they are, each with those of other caches that lose and hurt least.
+    /// Threads that lose or hurt most at their places, each paired with those under other caches that lose and hurt least.
     fn pairs_of_threads(&self) -> Vec<(usize, usize)> {
         let harm = |thread: &usize| {
             let row = self.spots[*thread].0;
@@ -121,7 +121,7 @@ impl<'a> Board<'a> {
         pairs
     }
 
-    /// Core slots that several threads share, in different caches.
+    /// Pairs of core slots under different caches, each shared by several threads.
     fn pairs_of_slots(&self) -> Vec<(Spot, Spot)> {
         let mut slots = self.spots.to_vec();
         slots.sort_unstable();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_hurt_leave_those_who_hurt() {
-        // 0 is hurt by 1; 2 and 3 neither hurt nor are hurt much.
+        // Thread 0 is hurt by thread 1; threads 2 and 3 neither hurt nor are hurt much.
         let rows = habits(&[(1.0, 0.1), (0.0, 1.0), (0.1, 0.05), (0.0, 0.1)]);
         let spots = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let found = best(&rows, &spots, &caches(), &[]).unwrap();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn core_slots_change_caches_with_all_their_threads() {
-        // Two that are hurt share a core slot beside two that hurt; the other cache holds four that do neither.
+        // Two vulnerable threads share a core slot next to two that hurt them; under the other cache are four that do neither.
         let rows = habits(&[(1.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 1.0)]);
         let rows = [rows, habits(&[(0.0, 0.0); 4])].concat();
         let spots = [0, 0, 1, 1, 2, 2, 3, 3].map(|slot| (slot / 2, slot % 2));

@@ -1,34 +1,34 @@
-//! Mappings of threads to last-level caches and, where threads share CPUs, to CPUs.
+//! Mappings of threads to last-level caches and, if threads share CPUs, to CPUs.
 //!
-//! Input: threads in order of what they demand. Output: per cache, per core slot, the threads that go there. A core slot is a CPU;
-//! threads of one core slot never run at the same time, so those that hurt each other most are put together ("local optimisation");
-//! core slots are dealt to caches so that demands even out or poison stays apart ("global optimisation").
+//! Input: threads in order of their demand. Output: the threads of each core slot of each cache. A core slot is a CPU; its
+//! threads never run at the same time. Threads that hurt each other most are therefore put together ("local optimisation").
+//! Core slots are dealt to caches so that demands even out or poison stays apart ("global optimisation").
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 
-/// The last-level caches.
+/// Last-level caches.
 pub(super) struct Caches {
     pub rows: Vec<CacheRow>,
     /// Row by CPU.
     of_cpu: Vec<usize>,
-    /// Core slot within the row by CPU.
+    /// Core slot within the row, by CPU.
     slot_of_cpu: Vec<usize>,
     slots: usize,
 }
 
-/// A last-level cache.
+/// Last-level cache.
 pub(super) struct CacheRow {
     pub group: GroupId,
     pub lines: f64,
-    /// A group per core slot: its core, or its CPU where cores run several threads at once.
+    /// Group of each core slot: its core, or its CPU if cores run several threads at once.
     pub slots: Vec<GroupId>,
 }
 
 /// Threads by cache and core slot, as rows of the caller's list.
 pub(super) type Mapping = Vec<Vec<Vec<usize>>>;
 
-/// Where a thread is: row of the cache, core slot within it.
+/// Place of a thread: row of the cache, core slot within it.
 pub(super) type Spot = (usize, usize);
 
 impl Caches {
@@ -65,18 +65,18 @@ impl Caches {
         caches
     }
 
-    /// Whether so many threads share CPUs.
+    /// True if this number of threads exceeds the core slots, so that threads share CPUs.
     pub fn crowded(&self, threads: usize) -> bool {
         threads > self.slots
     }
 
-    /// The spot of a CPU.
+    /// Spot of a CPU.
     pub fn spot(&self, cpu: CpuId) -> Spot {
         let at = |table: &[usize]| table.get(cpu.index()).copied().unwrap_or(0);
         (at(&self.of_cpu), at(&self.slot_of_cpu))
     }
 
-    /// How many threads each core slot of each cache takes, evenly by CPUs.
+    /// Number of threads that each core slot of each cache takes, evenly by CPUs.
     fn rooms(&self, threads: usize) -> Vec<Vec<usize>> {
         let share = |row: &CacheRow| threads * row.slots.len() / self.slots;
         let mut quota: Vec<usize> = self.rows.iter().map(share).collect();
@@ -102,7 +102,7 @@ impl Caches {
         self.rows.iter().zip(quota).map(spread).collect()
     }
 
-    /// Deals threads, highest demand first, core slot by core slot to the cache with the least demand so far.
+    /// Deals threads, highest demand first, by core slots to the cache with the least demand so far.
     pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
         let mut table = Table::new(self.rooms(order.len()));
         let all: Vec<usize> = (0..self.rows.len()).collect();
@@ -110,8 +110,8 @@ impl Caches {
         table.mapping
     }
 
-    /// Keeps poison in as few caches as hold it, the smallest first; the vulnerable get the other caches, together with
-    /// those that take least.
+    /// Keeps poison in as few caches as hold it, the smallest first. Vulnerable threads get the other caches, with the threads
+    /// that hold least.
     pub fn apart(
         &self,
         poison: &[usize],
@@ -136,7 +136,7 @@ impl Caches {
         let (dirty, clean) = caches.split_at(dirty);
         table.fill(poison, dirty);
         let left_over = table.deal(vulnerable, stake, clean);
-        // Those in between go where the poison is: they lose less than the vulnerable would by their company.
+        // Threads in between go to the caches with poison: as its co-runners they lose less than vulnerable threads would.
         let room: usize = clean.iter().map(|row| table.room(*row)).sum();
         let lightest_first: Vec<usize> = rest.iter().rev().copied().collect();
         let (with_vulnerable, with_poison) = lightest_first.split_at(room.min(rest.len()));
@@ -148,8 +148,8 @@ impl Caches {
         table.mapping
     }
 
-    /// Where a mapping puts each thread, with equal caches, and equal core slots of a cache, exchanged so that most stay where
-    /// they are.
+    /// Spot of each thread under a mapping. Equal caches, and equal core slots of a cache, are exchanged so that most threads
+    /// stay.
     pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
         let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
         let equal = |a: usize, b: usize| {
@@ -186,7 +186,7 @@ impl Caches {
     }
 }
 
-/// Pairs each of `n` with one of `n`, largest value first; `None` forbids a pair, and itself is always allowed.
+/// Pairs each of `n` with one of `n`, the largest value first. `None` forbids a pair; an item may always pair with itself.
 fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
     let mut pairs: Vec<_> = (0..n)
         .flat_map(|a| (0..n).map(move |b| (a, b)))
@@ -206,11 +206,11 @@ fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usiz
         .collect()
 }
 
-/// A mapping in the making.
+/// Mapping under construction.
 struct Table {
     rooms: Vec<Vec<usize>>,
     mapping: Mapping,
-    /// By cache.
+    /// Demand by cache.
     demand: Vec<f64>,
 }
 
@@ -227,18 +227,19 @@ impl Table {
         }
     }
 
-    /// Threads that a cache can still take.
+    /// Number of threads that a cache can still take.
     fn room(&self, cache: usize) -> usize {
         self.rooms[cache].iter().sum::<usize>()
             - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The first core slot with room that is the most occupied, so that core slots fill one after the other.
+    /// First of the fullest core slots with room, so that core slots fill one after the other.
     fn open_slot(&self, cache: usize) -> Option<usize> {
         (0..self.rooms[cache].len()).find(|s| self.mapping[cache][*s].len() < self.rooms[cache][*s])
     }
 
-    /// Deals slot-loads of threads to the cache of `among` with the least demand; returns the threads that found no room.
+    /// Deals groups of threads, one core slot each, to the cache of `among` with the least demand; returns the threads without
+    /// room.
     fn deal(&mut self, order: &[usize], demand: &[f64], among: &[usize]) -> Vec<usize> {
         let mut waiting = order.iter().copied().peekable();
         while waiting.peek().is_some() {
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn poison_goes_with_the_mild_and_the_vulnerable_with_the_neutral() {
-        // CMPSched$im, figure 7b: 0 and 1 poison, 2 and 3 vulnerable, 4 and 5 less so, 6 and 7 neutral.
+        // CMPSched$im, figure 7b: 0 and 1 are poison, 2 and 3 vulnerable, 4 and 5 less so, 6 and 7 neutral.
         let mapping = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8]);
         assert_eq!(
             mapping,

@@ -1,24 +1,25 @@
-//! `contention`: poison away from the vulnerable, as `capacity+mpi`, by evidence, and settled by what it brings.
+//! `contention`: separates poison from vulnerable threads, as `capacity+mpi`, by evidence, and keeps mappings that help.
 //!
 //! Idea: of the half of the threads that hold most of the shared caches, those with many misses are poison, the others
-//! vulnerable. Poison is packed into as few caches as hold it (two of them on one core, where they never meet); the
-//! vulnerable get the other caches together with the threads that hold least; those in between keep the poison company.
+//! vulnerable. Poison is packed into as few caches as hold it (two of them on one core, where they never run at the same time).
+//! Vulnerable threads get the other caches together with the threads that hold least. The threads in between share caches with
+//! poison.
 //!
-//! Source: `capacity+mpi` of CMPSched$im, section 4.3. What is added, and why:
-//! - Robbed programs miss as much as poison, and squeezed ones hold little. So the intervals with the least and the most
-//!   occupancy are remembered per thread: misses that did not answer to room are poison's, misses that fell are not,
-//!   whatever the threshold says.
-//! - Equal caches and cores are exchanged rather than threads moved. The paper's figures show threads bouncing between
+//! Source: `capacity+mpi` of CMPSched$im, section 4.3. Additions, and their reasons:
+//! - Squeezed programs miss as much as poison, and hold little. So the intervals with the least and the most occupancy are kept
+//!   per thread. If misses did not fall with occupancy, the thread is poison; if they fell, it is not, whatever the threshold.
+//! - Equal caches and cores are exchanged instead of threads moved. The paper's figures show threads that bounce between
 //!   caches.
-//! - Classes give the first mapping. Then single exchanges are tried, of threads or of all threads of two cores, the one that a
-//!   simple model promises most of first (`exchange`). A trial lasts two intervals and is undone unless threads became faster by
-//!   3 % on average; after one in vain, the next waits eight times as long (`settle`). Threads that start or end begin it anew.
-//! - With `ways=split`, poison that is left beside others has few ways, and cannot evict what they hold.
+//! - Classes give the first mapping. Then single exchanges are tried, of threads or of all threads of two cores (`exchange`).
+//!   The exchange for which a simple model predicts most comes first. A trial lasts two intervals and is undone unless threads
+//!   became faster by 3 % on average. After a failed trial, the next one waits eight times as long (`settle`). A start or exit
+//!   of a thread restarts this.
+//! - With `ways=split`, poison that shares a cache with other threads has few ways, and cannot evict their lines.
 //!
 //! Assumes: occupancy, misses and IPC can be read per thread; cores are alike; caches fill within three eighths of an interval.
-//! Loses: with phases of minutes, which meet a mapping that is held; where threads start and end all the time. On unequal cores,
-//! which it does not see, it leaves threads to Linux unless `unequal=act`. With one last-level cache it leaves threads where they
-//! were launched.
+//! Loses: with phases of minutes, since a mapping is held for long; if threads start and end all the time. It does not see unequal
+//! cores, and leaves threads on them to Linux unless `unequal=act`. With one last-level cache it leaves threads on their initial
+//! cores.
 
 mod evidence;
 mod exchange;
@@ -43,12 +44,12 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
-/// Part of an interval after threads were moved that does not count: private and shared caches have to fill.
+/// Part of an interval after moves that is not measured: private and shared caches have to fill.
 const FILLING: f64 = 0.375;
-/// By how much a thread of the lower half must hold more than one of the upper to change places.
+/// Ratio of occupancies from which a thread of the lower half replaces one of the upper half.
 const STICKY: f64 = 1.25;
 
-/// Rules of placements that are not by class.
+/// Rules of placements that do not follow from classes.
 const BACK: &str = "back: threads were not faster with the mapping that was tried";
 const EXCHANGED: &str = "tried: promises least loss to neighbours";
 
@@ -83,27 +84,27 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Contention::new(params, topology)?)),
 };
 
-/// The policy.
+/// State of the policy.
 struct Contention {
     needs: Needs,
     mpki: f64,
     interval: Interval,
     topology: Arc<Topology>,
     caches: Caches,
-    /// By thread.
+    /// Evidence by thread.
     evidence: Vec<Evidence>,
-    /// By thread: the spot where it was placed, and the group.
+    /// Spot and group to which each thread was placed.
     placed: Vec<(ThreadId, Spot, GroupId)>,
-    /// Measurements count from here on.
+    /// Time from which measurements count.
     counted: Nanos,
     settle: Settle,
-    /// Cores are not alike, which it cannot weigh against caches.
+    /// Abstention on unequal cores, which the policy cannot weigh against caches; `None` if cores are alike or with `unequal=act`.
     abstention: Option<Abstention>,
-    /// Ways by program, where that was asked for.
+    /// Division of ways by program; `None` unless the user asked for it.
     split: Option<Split>,
 }
 
-/// A thread that ran lately, in this mapping.
+/// Thread that ran recently, in this mapping.
 struct Running<'a> {
     info: &'a ThreadInfo,
     evidence: usize,
@@ -138,7 +139,7 @@ impl Contention {
         })
     }
 
-    /// Takes in what was measured since the last call.
+    /// Adds the measurements since the last call.
     fn note(&mut self, view: &View<'_>) {
         let mut before = std::mem::take(&mut self.evidence).into_iter().peekable();
         let column = |name| view.metrics.names().iter().position(|n| *n == name);
@@ -167,7 +168,7 @@ impl Contention {
         self.evidence[running.evidence].last.unwrap_or_default()
     }
 
-    /// Marks the half that holds most; who is in it stays unless another holds clearly more.
+    /// Marks the half that holds most. A marked thread stays marked unless another one holds clearly more.
     fn find_large(&mut self, running: &[Running<'_>], demand: &[f64]) {
         let held = |t: usize| {
             demand[t]
@@ -184,7 +185,7 @@ impl Contention {
         }
     }
 
-    /// Threads by class, the most demanding first, and the misses that each has at stake.
+    /// Threads by class, the most demanding first, and the misses that each can lose.
     fn classify(&mut self, running: &[Running<'_>], demand: &[f64]) -> (Groups, Vec<f64>) {
         self.find_large(running, demand);
         let mut groups = Groups::default();
@@ -210,7 +211,7 @@ impl Contention {
         (groups, stake)
     }
 
-    /// The mapping that the classes ask for, as near to the present one as equal caches and cores allow.
+    /// Mapping by classes, as near to the present one as equal caches and cores allow.
     fn proposal(&mut self, running: &[Running<'_>], demand: &[f64], near: &[Spot]) -> Vec<Spot> {
         let (groups, stake) = self.classify(running, demand);
         let mapping = if groups.poison.is_empty() {
@@ -224,7 +225,7 @@ impl Contention {
         self.caches.nearest(mapping, near)
     }
 
-    /// Threads that ran, or wanted to, within an interval.
+    /// Threads that ran or were runnable within an interval.
     fn running<'a>(&self, view: &View<'a>) -> Vec<Running<'a>> {
         let lately = |row: &usize| {
             let stirred = self.evidence[*row].stirred;
@@ -238,7 +239,7 @@ impl Contention {
         rows.map(entry).collect()
     }
 
-    /// Maps the threads anew, where it is time for that and something speaks for it.
+    /// Maps the threads again, if it is due and the evidence supports it.
     fn map(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
         let running = self.running(view);
         let ids: Vec<ThreadId> = running.iter().map(|s| s.info.id).collect();
@@ -253,10 +254,10 @@ impl Contention {
             .map(|s| self.evidence[s.evidence].ipc)
             .collect();
         if ipc.iter().all(Option::is_none) {
-            // Nothing was measured yet: threads stay where they were launched.
+            // Nothing was measured yet: threads stay on their initial cores.
             return Vec::new();
         }
-        // For a thread that was never placed, the spot where it runs counts.
+        // For a thread that was never placed, the spot of its present CPU counts.
         let near: Vec<Spot> = running
             .iter()
             .map(|s| {
@@ -281,7 +282,7 @@ impl Contention {
         }
     }
 
-    /// The mapping after the most promising exchange.
+    /// Mapping after the most promising exchange.
     fn exchanged(&self, running: &[Running<'_>], spots: &[Spot]) -> Option<Vec<Spot>> {
         let habits = |s: &Running<'_>| Habits {
             stake: self.evidence[s.evidence].ipc_at_stake(),
@@ -296,7 +297,7 @@ impl Contention {
         row.ok().map(|row| self.placed[row].1)
     }
 
-    /// Placements of those whose group changed.
+    /// Placements of the threads whose group changed.
     fn tell(
         &mut self,
         running: &[Running<'_>],
@@ -326,7 +327,7 @@ impl Contention {
                 placements.push(ThreadPlacement::new(thread, Target::Group(group), reason));
             }
         }
-        // Those that sleep keep their places.
+        // Sleeping threads keep their places.
         let asleep = |old: &&(ThreadId, Spot, GroupId)| {
             let known = self.evidence.binary_search_by_key(&old.0, |e| e.thread);
             known.is_ok() && placed.binary_search_by_key(&old.0, |t| t.0).is_err()
@@ -358,7 +359,7 @@ impl Contention {
             .against("bytes held by others", loads.iter().enumerate().map(others))
     }
 
-    /// Divides the caches anew, where that is wanted and worth it.
+    /// Divides the caches again, if the user asked for it and it is worth it.
     fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
         let mut split = self.split.take()?;
         let running = self.running(view);
@@ -387,7 +388,7 @@ impl Policy for Contention {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         if self.caches.rows.len() == 1 && self.split.is_none() {
-            // Whatever threads were launched on is as good as anything else.
+            // The initial cores are as good as any others.
             return Placement::default();
         }
         self.note(view);

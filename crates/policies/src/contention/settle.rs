@@ -1,56 +1,56 @@
-//! Settling: how long a mapping is held, and whether another one helped.
+//! Decisions on how long a mapping is held, and whether another one helped.
 //!
-//! Input: at each interval the threads; when one is due, the present mapping, the speeds reached with it, and the next one to
-//! try. Output: whether to go on with it. Another mapping is first tried for two intervals and kept only for a clear gain:
-//! programs have phases, and what a phase does must not pass for what the mapping did. After some more time it must prove
-//! itself again. Each one that was not kept makes the next wait eight times as long, so threads are moved a few times at the start
-//! and hardly ever after.
+//! Input: the threads at each interval; when a decision is due, the present mapping, the speeds reached with it, and the next
+//! mapping to try. Output: whether to keep it. Another mapping is first tried for two intervals and kept only for a clear gain.
+//! Programs have phases, and the effect of a phase must not count as an effect of the mapping. After some more time the mapping
+//! must prove itself again. Each failed trial makes the next wait eight times as long. Threads therefore move a few times at
+//! the start and rarely later.
 
 use super::mapping::Spot;
 use countersteer_model::units::ThreadId;
 
-/// Longest time that a mapping is held, in intervals.
+/// Longest time for which a mapping is held, in intervals.
 const LONGEST: u32 = 256;
 /// Length of a trial, in intervals.
 const TRIAL: u32 = 2;
-/// Intervals after which a mapping that was kept is looked at again: it must still be faster than the one before.
+/// Intervals after which a kept mapping is checked again: it must still be faster than the one before.
 const PROOF: u32 = 8;
-/// How many times as long the next trial waits after one in vain.
+/// Factor on the wait for the next trial after a failed one.
 const PATIENCE: u32 = 8;
 /// Mean gain of speed from which another mapping is kept.
 const GAIN: f64 = 0.03;
-/// Most that a thread's gain or loss counts for, as a logarithm: one thread's phase must not decide.
+/// Bound on a thread's gain or loss, as a logarithm, so that one thread's phase does not decide.
 const MOST: f64 = 1.5;
 
-/// What became of a trial.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// None was under way.
+    /// No trial was under way.
     Nothing,
     Kept,
-    /// To this mapping.
+    /// The trial failed: return to this mapping.
     Back(Vec<Spot>),
 }
 
-/// What is remembered between mappings.
+/// State between mappings.
 #[derive(Default)]
 pub(super) struct Settle {
     alive: Vec<ThreadId>,
     running: Vec<ThreadId>,
     fresh: bool,
-    /// Intervals that a mapping is held for, and how many of them are left.
+    /// Intervals for which a mapping is held, and how many of them are left.
     hold: u32,
     left: u32,
-    /// While another mapping is tried, and until that is proven: the one before, and the speeds reached with it.
+    /// Mapping before the one that is tried or to be proven, and the speeds reached with it.
     before: Option<(Vec<Spot>, Vec<Option<f64>>)>,
     proving: bool,
-    /// Mappings tried in vain.
+    /// Mappings that were tried without success.
     refused: Vec<Vec<Spot>>,
 }
 
 impl Settle {
-    /// Moves on by an interval; says whether it is time to look. `alive` are all threads, `running` those that run; others
-    /// begin everything anew, others that run end a trial.
+    /// Advances by an interval; returns true if a decision is due. `alive` are all threads, `running` those that run. A change
+    /// of `alive` restarts everything; a change of `running` ends a trial.
     pub fn due(&mut self, alive: &[ThreadId], running: &[ThreadId]) -> bool {
         if self.alive != alive {
             *self = Self {
@@ -69,7 +69,7 @@ impl Settle {
         self.left == 0
     }
 
-    /// Whether a mapping is being tried; says whether it is kept, and what to go back to if not.
+    /// Judges the mapping on trial, if there is one: keep it, or return to the one before.
     pub fn judge(&mut self, present: &[Spot], speeds: &[Option<f64>]) -> Verdict {
         let Some((spots, old)) = self.before.take() else {
             return Verdict::Nothing;
@@ -88,17 +88,17 @@ impl Settle {
         Verdict::Back(spots)
     }
 
-    /// Mappings tried in vain.
+    /// Mappings that were tried without success.
     pub fn refused(&self) -> &[Vec<Spot>] {
         &self.refused
     }
 
-    /// Whether no mapping was tried for these threads yet.
+    /// True if no mapping was tried for these threads yet.
     pub const fn is_new(&self) -> bool {
         self.fresh
     }
 
-    /// Another mapping is tried from now on, or the present one held.
+    /// Starts a trial of `other`, or holds the present mapping.
     pub fn attempt(&mut self, present: &[Spot], speeds: &[Option<f64>], other: Option<&[Spot]>) {
         self.fresh = false;
         self.left = self.hold;
@@ -109,7 +109,7 @@ impl Settle {
     }
 }
 
-/// Mean of how much faster threads became, as logarithms.
+/// Mean of the logarithms of the threads' speed-ups.
 fn change(old: &[Option<f64>], new: &[Option<f64>]) -> f64 {
     let each = old.iter().zip(new);
     let ratios: Vec<f64> = each
@@ -128,7 +128,7 @@ mod tests {
     const HERE: [Spot; 2] = [(0, 0), (1, 0)];
     const THERE: [Spot; 2] = [(1, 0), (0, 0)];
 
-    /// Changes of the mapping in so many intervals, when the other one is always proposed, and where threads are at the end.
+    /// Number of changes in `intervals` intervals if the other mapping is always proposed, and the final places of threads.
     fn run(intervals: u32, speed: impl Fn(&[Spot]) -> f64) -> (u32, Vec<Spot>) {
         let mut settle = Settle::default();
         let mut spots = HERE.to_vec();
@@ -159,7 +159,7 @@ mod tests {
     fn what_did_not_help_is_undone_and_not_tried_again() {
         let worth = |spots: &[Spot]| if spots == HERE { 1.0 } else { 0.8 };
         assert_eq!(run(250, worth), (2, HERE.to_vec()));
-        // The gain must be of all threads, on average.
+        // The mean gain of all threads counts.
         let worth = |spots: &[Spot]| if spots == HERE { 1.0 } else { 1.02 };
         assert_eq!(run(250, worth), (2, HERE.to_vec()));
     }
@@ -184,7 +184,7 @@ mod tests {
         assert!(settle.due(&IDS[..1], &IDS[..1]));
     }
 
-    /// Intervals until it is time to look again.
+    /// Number of intervals until a decision is due.
     fn wait(settle: &mut Settle) -> u32 {
         let mut intervals = 1;
         while !settle.due(&IDS, &IDS) {
@@ -208,7 +208,7 @@ mod tests {
         }
         assert_eq!(waits, [8, 64, 256, 256]);
         assert_eq!(settle.refused().len(), 4);
-        // Holding the present mapping waits as long.
+        // If the present mapping is held, the wait is as long.
         settle.attempt(&HERE, &speeds, Some(&HERE));
         assert_eq!(wait(&mut settle), 256);
     }

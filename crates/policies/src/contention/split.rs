@@ -1,11 +1,12 @@
-//! Ways of the last-level caches by program: those that gain from room are kept from those that stream through it.
+//! Division of the ways of last-level caches by program: programs that gain from the cache are kept from those that stream
+//! through it.
 //!
-//! Input: per thread, its program, cache, appetite and whether it is poison. Output: classes with their ways of each cache,
-//! one behind the other.
+//! Input: per thread its program, cache, appetite and whether it is poison. Output: classes with their ways of each cache, one
+//! class behind the other.
 //!
-//! Programs that are poison share an eighth of the ways: more would not save them misses, and from there they evict no
-//! other program's lines. The others divide the rest in proportion to what they hold (or miss, where occupancy is unknown).
-//! Hardware tells few classes apart, so those that ask for least share one. Ways that would change by one at most stay as they are.
+//! Programs that are poison share an eighth of the ways. More would not save them misses, and there they evict no other
+//! program's lines. The others divide the rest in proportion to their occupancy (or misses, if occupancy is unknown). Hardware
+//! supports few classes, so programs with the least appetite share one. Ways that would change by at most one stay.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +16,14 @@ use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, ProgramId};
 
-/// Part of the ways that all poison has together.
+/// Divisor of the ways that all poison gets together.
 const POISON: u32 = 8;
-/// Programs that have a class of their own at most.
+/// Limit on the programs with a class of their own.
 const MOST_ALONE: usize = 6;
-/// Ways that may be off before they are divided anew.
+/// Difference in ways that is tolerated before a new division.
 const SAME: u32 = 1;
 
-/// A thread's claim.
+/// Claim of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub program: ProgramId,
@@ -32,24 +33,24 @@ pub(super) struct Claim {
     pub poison: bool,
 }
 
-/// A program's claims.
+/// Claims of a program.
 #[derive(Clone, Debug, Default)]
 struct Program {
-    /// By row of the caches.
+    /// Appetite by row of the caches.
     by_cache: Vec<f64>,
     poison: f64,
     all: f64,
 }
 
-/// The ways of each program.
+/// Ways of each program.
 pub(super) struct Split {
-    /// Group and ways, by row of the caches.
+    /// Group and number of ways, by row of the caches.
     caches: Vec<(GroupId, u32)>,
     last: Vec<CacheClass>,
 }
 
 impl Split {
-    /// For policies that were asked for it; `None` for others.
+    /// State for policies with `ways=split`; `None` for others.
     pub fn of(
         params: &Params,
         caches: &Caches,
@@ -79,7 +80,7 @@ impl Split {
         }))
     }
 
-    /// Divides the ways; `None` where they are divided well enough.
+    /// Divides the ways; `None` if the present division is good enough.
     pub fn divide(&mut self, claims: &[Claim]) -> Option<Vec<CacheClass>> {
         let classes = self.classes(claims);
         let new: Vec<CacheClass> = if classes.len() < 2 {
@@ -94,7 +95,7 @@ impl Split {
         Some(new)
     }
 
-    /// Name, members and appetite by cache; poison first, then the rest by program.
+    /// Name, members and appetite by cache of each class; poison first, then the others by program.
     fn classes(&self, claims: &[Claim]) -> Vec<(String, Vec<ProgramId>, Vec<f64>)> {
         let none = || Program {
             by_cache: vec![0.0; self.caches.len()],
@@ -103,7 +104,7 @@ impl Split {
         let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
         for claim in claims {
             let program = programs.entry(claim.program).or_insert_with(none);
-            // A program that asks for nothing yet still has to run somewhere.
+            // A program without appetite still has to run somewhere.
             let appetite = claim.appetite.max(f64::MIN_POSITIVE);
             program.by_cache[claim.cache] += appetite;
             program.all += appetite;
@@ -143,7 +144,7 @@ impl Split {
     fn shares(&self, classes: Vec<(String, Vec<ProgramId>, Vec<f64>)>) -> Vec<CacheClass> {
         let mut shares: Vec<Vec<CacheShare>> = vec![Vec::new(); classes.len()];
         for (row, (llc, ways)) in self.caches.iter().enumerate() {
-            // A cache that one class has to itself is all its own.
+            // If only one class uses a cache, it gets the whole cache.
             let here: Vec<usize> = (0..classes.len())
                 .filter(|class| classes[*class].2[row] > 0.0)
                 .collect();
@@ -217,7 +218,7 @@ fn in_proportion(ways: u32, parts: &[f64]) -> Vec<u32> {
     counts
 }
 
-/// Whether the same classes have about the same ways.
+/// True if the same classes have about the same ways.
 fn alike(old: &[CacheClass], new: &[CacheClass]) -> bool {
     let close = |(a, b): (&CacheShare, &CacheShare)| match (a.ways, b.ways) {
         (Some(x), Some(y)) => a.llc == b.llc && x.count.abs_diff(y.count) <= SAME,

@@ -1,4 +1,4 @@
-//! What threads, caches and programs did in the latest slices.
+//! Measurements of threads, caches and programs in the latest slices.
 //!
 //! Input: metrics of a slice. Output: means over the last k slices, contended caches, programs whose threads share data.
 
@@ -8,7 +8,7 @@ use countersteer_model::policy::View;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{ProgramId, ThreadId};
 
-/// What is read of threads, per second of running.
+/// Metrics read for each thread, per second of running.
 pub(super) const METRICS: [&str; 8] = [
     "clock_ghz",
     "ips",
@@ -20,14 +20,14 @@ pub(super) const METRICS: [&str; 8] = [
     "power",
 ];
 
-/// Levels of caches, inner first: what cores have to themselves, what clusters share, the last one.
+/// Number of cache levels, inner first: the core's own caches, those that clusters share, the last one.
 pub(super) const LEVELS: usize = 3;
 
-/// What a thread does in a second of running; none where it is not counted.
+/// Rates of a thread per second of running; `None` if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub clock_hz: Option<f64>,
-    /// Instructions, accesses that left the core's own caches, that came to the last one, and that missed it.
+    /// Instructions; accesses that left the core's own caches; accesses to the last cache; misses of the last cache.
     accesses: [Option<f64>; LEVELS + 1],
     /// Scalar and vector floating-point instructions.
     pub fp: Option<f64>,
@@ -64,44 +64,44 @@ impl Rates {
     }
 }
 
-/// A thread in a slice.
+/// Measurements of a thread in a slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
-    /// Share of the slice in which it ran, and in which it would have if it could.
+    /// Share of the slice in which the thread ran, and share in which it was runnable.
     pub used: f64,
     pub wanted: f64,
     pub rates: Rates,
 }
 
-/// The latest slices of every thread, and those of every cache.
+/// Latest slices of every thread and of every cache.
 pub(super) struct History {
     k: usize,
     j: usize,
     tolerance: f64,
     threads: BTreeMap<ThreadId, VecDeque<Slice>>,
     pub caches: Vec<Cache>,
-    /// By CPU, the caches that it is under.
+    /// Caches above each CPU.
     above: Vec<Vec<usize>>,
     programs: BTreeMap<ProgramId, Sharing>,
 }
 
-/// A cache, or the caches of a core.
+/// Cache, or the caches of a core.
 pub(super) struct Cache {
     pub level: usize,
-    /// Which CPUs are under it.
+    /// True for the CPUs under it.
     pub cpus: Vec<bool>,
     /// Miss rates of the latest slices in which it was used.
     rates: VecDeque<f64>,
 }
 
-/// Mean miss rates of a program's threads in one last-level cache and apart.
+/// Mean miss rates of a program's threads under one last-level cache and apart.
 #[derive(Clone, Copy, Default)]
 struct Sharing {
     together: Option<f64>,
     apart: Option<f64>,
 }
 
-/// Weight of a slice in means that fade.
+/// Weight of a slice in exponential means.
 const FADE: f64 = 0.1;
 
 impl History {
@@ -123,7 +123,7 @@ impl History {
         }
     }
 
-    /// Keeps what a thread did in the last slice.
+    /// Stores the measurements of a thread in the last slice.
     pub fn push(
         &mut self,
         view: &View<'_>,
@@ -144,19 +144,19 @@ impl History {
         }
     }
 
-    /// Forgets threads and programs that have ended.
+    /// Removes threads and programs that have ended.
     pub fn forget_ended(&mut self, view: &View<'_>) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         self.programs.retain(|id, _| view.may_return(*id));
     }
 
-    /// The last slice of a thread.
+    /// Last slice of a thread.
     pub fn latest(&self, thread: ThreadId) -> Option<&Slice> {
         self.threads.get(&thread)?.back()
     }
 
-    /// The mean of a thread's last k slices; none of one that is younger.
+    /// Mean of a thread's last k slices; `None` if it has fewer.
     pub fn mean(&self, thread: ThreadId) -> Option<Slice> {
         let ring = self.threads.get(&thread).filter(|r| r.len() >= self.k)?;
         let of = |value: &dyn Fn(&Rates) -> Option<f64>| {
@@ -182,7 +182,7 @@ impl History {
         })
     }
 
-    /// Takes in the caches' miss rates of a slice: `places` has each thread that ran, its program and its CPU.
+    /// Adds the miss rates of the caches in a slice. `places` has each thread that ran, its program and its CPU.
     pub fn push_caches(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
         let mut sums = vec![(0.0, 0.0); self.caches.len()];
         for (id, _, cpu) in places {
@@ -237,12 +237,12 @@ impl History {
         }
     }
 
-    /// The caches that a CPU is under.
+    /// Caches above a CPU.
     pub fn above(&self, cpu: usize) -> &[usize] {
         &self.above[cpu]
     }
 
-    /// Whether a cache misses more than it did by the tolerance.
+    /// True if a cache misses more than before by the tolerance.
     pub fn is_contended(&self, cache: usize) -> bool {
         let rates = &self.caches[cache].rates;
         if rates.len() < self.k + self.j {
@@ -254,14 +254,14 @@ impl History {
         mean(self.j, self.k) > (1.0 + self.tolerance) * mean(0, self.j)
     }
 
-    /// Mean miss rate of the last k slices; 0 of a cache that is not used.
+    /// Mean miss rate of the last k slices; 0 for an unused cache.
     pub fn miss_rate(&self, cache: usize) -> f64 {
         let rates = &self.caches[cache].rates;
         let count = rates.len().min(self.k);
         rates.iter().rev().take(count).sum::<f64>() / count.max(1) as f64
     }
 
-    /// Whether a program's threads miss less by the tolerance where they share a last-level cache.
+    /// True if a program's threads miss less, by the tolerance, when they share a last-level cache.
     pub fn shares_data(&self, program: ProgramId) -> bool {
         let sharing = self.programs.get(&program).copied().unwrap_or_default();
         match (sharing.together, sharing.apart) {

@@ -1,34 +1,41 @@
-//! `greedy-energy`: one move a slice, if balance, cache sharing or use of the floating-point unit gain by it and predicted power allows.
+//! `greedy-energy`: one move per slice, if it improves balance, cache sharing or use of the floating-point unit and predicted
+//! power allows it.
 //!
-//! Idea: each slice the policy looks at how busy CPUs are, which caches have begun to miss more, and which SMT siblings want their
-//! one floating-point unit, and takes the move that lowers predicted power per unit of work most, if any does by enough. Idle cores
-//! are parked: load that fits on fewer cores is put together, so that the others stay in their deepest idle state.
+//! Idea: each slice the policy checks the load of CPUs, which caches have begun to miss more, and which SMT siblings compete
+//! for their floating-point unit. It takes the move that lowers predicted power per unit of work most, if it lowers it enough.
+//! Idle cores are parked: load that fits on fewer cores is consolidated, so that the others stay in their deepest idle state.
 //!
-//! Source: "PMU-based energy-efficient thread migration" (the meta-scheduler), sections III and IV for what is measured, V.E for the
-//! algorithm. The paper gives no formula for power, no rule of decision, no length of k, j and the slice, and no tolerance.
+//! Source: "PMU-based energy-efficient thread migration" (the meta-scheduler), sections III and IV for the measurements, V.E
+//! for the algorithm. The paper gives no formula for power, no decision rule, no lengths of k, j and the slice, and no
+//! tolerance.
 //!
-//! From the paper: utilisation is busy cycles over frequency times slice, with the frequency of the slice; a cache is contended where
-//! the mean miss rate of the last k slices exceeds that of the j before by a tolerance, looked at at every level (a core's own
-//! caches, those that clusters share, the last one); sharing is favourable where a program's threads miss less together;
-//! affinity is hard; threads that are younger than k slices cause no moves.
+//! From the paper:
+//! - Utilisation is busy cycles over frequency times slice, with the frequency of the slice.
+//! - A cache is contended if the mean miss rate of the last k slices exceeds that of the j slices before by a tolerance. This
+//!   is checked at every level: a core's own caches, those that clusters share, the last one.
+//! - Sharing is favourable if a program's threads miss less together.
+//! - Affinity is hard.
+//! - Threads that are younger than k slices cause no moves.
 //!
 //! Decided here:
-//! - Power of the next slice: `P = static + sum over cores of idle power * (1 - U) + sum over CPUs of a U + b FP + m misses`; a, b and m by core
-//!   type from least squares over the energy that slices' threads were charged with, fitted again every 50 slices; static and idle
-//!   power of the machine file. Where energy is not measured a is 1 W, b .5 nJ, m the machine file's energy of a line, and reasons say so.
-//!   Where energy is charged to threads by time on CPUs, as from RAPL, idle power counts twice and moves gain less than predicted.
-//! - Speed: the sum over threads of their CPU share, threads on one CPU sharing it evenly; less where SMT siblings are busy or collide at
-//!   the floating-point unit; times `1 - stalls * change of misses`. Stalls are misses times the latency of memory. A
-//!   thread that leaves a contended cache misses less by the tolerance, one that comes to it more.
-//! - Cost is `P / speed^time_weight`; a move must lower it by a quarter of the tolerance, and none follows within k slices.
-//! - Cores are emptied only while the mean utilisation of those in use is below a half, whatever `time_weight` says: busy threads that
-//!   are put together do the same work later at more energy, as long as idle cores draw anything.
-//! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state, and others
-//!   that of a gated clock while they idle, where the file has that: engines need not be asked for anything.
+//! - Power of the next slice: `P = static + sum over cores of idle power * (1 - U) + sum over CPUs of a U + b FP + m misses`.
+//!   The weights a, b and m per core type come from least squares over the energy charged to the slices' threads, fitted again
+//!   every 50 slices. Static and idle power are those of the machine file. If energy is not measured, a is 1 W, b .5 nJ, m the
+//!   machine file's energy of a line; reasons state it. If energy is charged to threads by CPU time, as from RAPL, idle power
+//!   counts twice and moves gain less than predicted.
+//! - Speed: the sum of the threads' CPU shares; threads on one CPU share it evenly. It is less if SMT siblings are busy or
+//!   collide at the floating-point unit. It is multiplied by `1 - stalls * change of misses`. Stalls are misses times the
+//!   latency of memory. A thread that leaves a contended cache misses less by the tolerance; one that enters it misses more.
+//! - Cost is `P / speed^time_weight`. A move must lower it by a quarter of the tolerance, and the next move comes at least k
+//!   slices later.
+//! - Cores are emptied only while the mean utilisation of those in use is below a half, whatever `time_weight` is. Consolidated
+//!   busy threads do the same work later at more energy, as long as idle cores draw any power.
+//! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state. The
+//!   other cores draw that of a gated clock while they idle, if the file has it. Engines need no command for it.
 //!
-//! Assumes: the next slice is like the last k. Loses: time, where load that is put together has to take turns (the paper's wkld1 took 2.2
-//! times as long), on runs of seconds (wkld4), and where the kernel's balancing would have followed changes that are faster than k
-//! slices, since affinity is hard. It ignores priorities.
+//! Assumes: the next slice is like the last k. Loses: time, if consolidated load has to share CPUs (the paper's wkld1 took 2.2
+//! times as long); on runs of seconds (wkld4). Also if the kernel's balancing would have followed changes faster than k slices,
+//! since affinity is hard. It ignores priorities.
 
 mod history;
 mod model;

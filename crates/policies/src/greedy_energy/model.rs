@@ -1,4 +1,4 @@
-//! What the next slice costs: power and speed of threads on CPUs, and what a change of places does to both.
+//! Cost of the next slice: power and speed of threads on CPUs, and the effect of moves on both.
 
 use countersteer_model::machine::{CorePipeline, CoreType};
 use countersteer_model::topology::{GroupBy, Topology};
@@ -7,24 +7,24 @@ use countersteer_model::units::{ProgramId, ThreadId};
 use super::history::Slice;
 use super::power::{Power, USES};
 
-/// How much a busy SMT sibling slows a thread: two get 1 / 1.6 each, together 1.25 of one.
+/// Slowdown of a thread by a busy SMT sibling: two threads get 1 / 1.6 each, together 1.25 of one.
 const SIBLING: f64 = 0.6;
-/// At most this part of a thread's time waits for memory.
+/// Upper bound on the part of a thread's time that waits for memory.
 const MOST_STALLS: f64 = 0.9;
 /// Rows of [`countersteer_model::machine::Unit::ALL`] that are floating-point adders and multipliers.
 const FP_UNITS: [usize; 2] = [4, 5];
 
-/// The machine, as tables.
+/// Machine as tables.
 pub(super) struct Machine {
     /// CPUs of each core, and the core of each CPU.
     pub cores: Vec<Vec<usize>>,
     pub core_of: Vec<usize>,
-    /// By CPU.
+    /// By CPU: core type, capacity, latency of memory in s.
     pub core_type: Vec<usize>,
     capacity: Vec<f64>,
     latency_s: Vec<f64>,
-    /// By core type: floating-point instructions per cycle at most, power of a core that is parked and of one that idles between
-    /// threads, nominal frequency.
+    /// By core type: peak floating-point instructions per cycle, power of a parked core and of one that idles between threads,
+    /// nominal frequency.
     pub fp_peak: Vec<f64>,
     parked_w: Vec<f64>,
     idle_w: Vec<f64>,
@@ -62,7 +62,7 @@ impl Machine {
     }
 }
 
-/// Ports with a floating-point adder or multiplier; half the width where the pipeline is not known.
+/// Number of ports with a floating-point adder or multiplier; half the width if the pipeline is unknown.
 fn fp_peak(core_type: &CoreType) -> f64 {
     let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let ports = pipeline.map_or(0, |p| {
@@ -78,18 +78,18 @@ fn fp_peak(core_type: &CoreType) -> f64 {
     }
 }
 
-/// A thread that is old enough to be moved.
+/// Thread that is old enough to be moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub id: ThreadId,
     pub program: ProgramId,
-    /// Where it is.
+    /// Present CPU.
     pub cpu: usize,
-    /// The mean of its last k slices.
+    /// Mean of its last k slices.
     pub mean: Slice,
 }
 
-/// A thread goes to another CPU, where it misses so many times as often.
+/// Move of a thread to another CPU, where its misses change by a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
     pub row: usize,
@@ -101,12 +101,12 @@ pub(super) struct Shift {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outlook {
     pub power_w: f64,
-    /// CPUs' worth of work per second.
+    /// Work per second, in CPUs.
     pub speed: f64,
 }
 
 impl Outlook {
-    /// What is to be least; infinite where nothing runs.
+    /// Quantity to minimise; infinite if nothing runs.
     pub fn cost(&self, time_weight: f64) -> f64 {
         self.power_w / self.speed.powf(time_weight)
     }
@@ -119,7 +119,7 @@ pub(super) struct Places<'a> {
     pub members: Vec<Member>,
     /// Rows of members by CPU.
     pub on: Vec<Vec<usize>>,
-    /// What each core adds while everybody stays.
+    /// Contribution of each core if no thread moves.
     cores: Vec<Outlook>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// The next slice if everybody stays.
+    /// Next slice if no thread moves.
     pub fn stay(&self) -> Outlook {
         let mut sum = Outlook {
             power_w: self.machine.static_w,
@@ -155,7 +155,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// The next slice after these threads have moved, given what it is if everybody stays.
+    /// Next slice after these moves, given the slice without moves.
     pub fn after(&self, stay: Outlook, shifts: &[Shift]) -> Outlook {
         let mut changed: Vec<usize> = shifts
             .iter()
@@ -173,7 +173,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// Time that threads want on a CPU, in CPUs; above 1 they have to share it.
+    /// CPU time that the threads on a CPU want, in CPUs; above 1 they have to share it.
     pub fn load(&self, cpu: usize) -> f64 {
         self.on[cpu]
             .iter()
@@ -181,7 +181,7 @@ impl<'a> Places<'a> {
             .sum()
     }
 
-    /// Use that a thread makes of the floating-point unit of its core while it runs, as a share of the peak.
+    /// Use of its core's floating-point unit by a thread while it runs, as a share of the peak.
     pub fn fp_share(&self, row: usize) -> f64 {
         let member = &self.members[row];
         let core_type = self.machine.core_type[member.cpu];
@@ -235,7 +235,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// Speed of a thread on a CPU to itself over its present one, as far as types of core and misses tell.
+    /// Speed of a thread alone on a CPU over its present speed, from core types and misses.
     fn speed(&self, row: usize, cpu: usize, misses: f64) -> f64 {
         let member = &self.members[row];
         let kind = self.machine.capacity[cpu] / self.machine.capacity[member.cpu];
@@ -244,7 +244,7 @@ impl<'a> Places<'a> {
         kind * (1.0 - stalls * (misses - 1.0)).max(0.1)
     }
 
-    /// The threads of a CPU: rows, shares of its time, and change of misses.
+    /// Threads of a CPU: rows, shares of its time, and change of misses.
     fn running(&self, cpu: usize, shifts: &[Shift]) -> Vec<(usize, f64, f64)> {
         let stays = |row: &&usize| !shifts.iter().any(|s| s.row == **row && s.to != cpu);
         let here = self.on[cpu].iter().filter(stays).map(|row| (*row, 1.0));
@@ -263,7 +263,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What each of some threads gets of a CPU: what it wants, or an even share of what the others leave.
+/// Share of a CPU for each thread: what it wants, or an even share of what the others leave.
 pub(super) fn shares(wanted: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
@@ -323,7 +323,7 @@ mod tests {
             misses: 1.0,
         };
         let after = places.after(stay, &[shift]);
-        // Linear in use: the same power, and as there is room the same speed.
+        // Power is linear in use, so it stays the same; there is room, so speed does too.
         assert!((after.power_w - stay.power_w).abs() < 1e-12);
         assert!((after.speed - stay.speed).abs() < 1e-12);
     }

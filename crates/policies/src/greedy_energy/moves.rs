@@ -1,4 +1,4 @@
-//! Moves that are worth a look in a slice.
+//! Candidate moves of a slice.
 
 use super::history::{History, LEVELS};
 use super::model::{Places, Shift};
@@ -6,14 +6,14 @@ use super::model::{Places, Shift};
 /// Utilisation below which parking is considered.
 const PARK_BELOW: f64 = 0.5;
 
-/// Threads that change places, and what for.
+/// Threads that move, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Move {
     pub shifts: Vec<Shift>,
     pub rule: &'static str,
 }
 
-/// What the moves of a slice are looked for in.
+/// Input of the search for moves.
 pub(super) struct Search<'a> {
     pub places: &'a Places<'a>,
     pub history: &'a History,
@@ -41,7 +41,7 @@ impl Search<'_> {
         0..self.places.on.len()
     }
 
-    /// The CPU that is used least: where its siblings are idle too, if there is one.
+    /// CPU with the least load; among equals the one whose siblings have the least.
     fn emptiest(&self, among: impl Fn(usize) -> bool) -> Option<usize> {
         let key = |cpu: &usize| {
             let core = &self.places.machine.cores[self.places.machine.core_of[*cpu]];
@@ -54,7 +54,7 @@ impl Search<'_> {
         })
     }
 
-    /// How much a thread misses on another CPU over what it does now.
+    /// Factor on a thread's misses on another CPU.
     fn misses(&self, from: usize, to: usize) -> f64 {
         let contended = |cpu: usize, other: usize| {
             let above = self.history.above(cpu).iter();
@@ -73,7 +73,7 @@ impl Search<'_> {
         Shift { row, to, misses }
     }
 
-    /// A thread of the fullest CPU goes to the emptiest.
+    /// Moves a thread of the fullest CPU to the emptiest.
     fn balancing(&self) -> Vec<Move> {
         let fullest = self
             .cpus()
@@ -91,8 +91,8 @@ impl Search<'_> {
         self.places.on[from].iter().map(one).collect()
     }
 
-    /// The thread that misses most in a contended cache goes to the cache of its level that misses least: in exchange for the
-    /// thread that misses least there, or to the emptiest CPU.
+    /// Moves the thread that misses most in a contended cache to the cache of its level that misses least. It swaps with the
+    /// thread that misses least there, or goes to the emptiest CPU.
     fn parting(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (row, cache) in self.history.caches.iter().enumerate() {
@@ -151,8 +151,8 @@ impl Search<'_> {
         self.rows_on(cpus).min_by(by)
     }
 
-    /// Of two SMT siblings with threads that both want the floating-point unit, one thread goes to the core that uses its unit
-    /// least: in exchange for the thread there that uses it least, or alone.
+    /// Separates two SMT siblings whose threads both want the floating-point unit. One thread goes to the core that uses its
+    /// unit least, in exchange for the thread there that uses it least, or alone.
     fn splitting(&self) -> Vec<Move> {
         let heavy = |row: &usize| self.places.fp_share(*row) > self.fp_high;
         let cores = &self.places.machine.cores;
@@ -199,7 +199,7 @@ impl Search<'_> {
         moves
     }
 
-    /// A thread goes to the last-level cache where most of its program's threads are, if they miss less together.
+    /// Moves a thread to the last-level cache with most of its program's threads, if they miss less together.
     fn joining(&self) -> Vec<Move> {
         let last: Vec<&Vec<bool>> = self
             .history
@@ -235,7 +235,7 @@ impl Search<'_> {
         moves
     }
 
-    /// The threads of the core that is used least go to others, each to the CPU with least load.
+    /// Moves the threads of the least used core to others, each to the CPU with the least load.
     fn parking(&self) -> Option<Move> {
         let machine = self.places.machine;
         let load_of = |core: &Vec<usize>| -> f64 { core.iter().map(|cpu| self.load(*cpu)).sum() };

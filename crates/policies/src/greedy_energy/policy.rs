@@ -1,4 +1,4 @@
-//! The policy: measure a slice, look at the moves, take the best one if it gains enough.
+//! The policy: measure a slice, evaluate the moves, take the best one if it gains enough.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::model::{Machine, Member, Outlook, Places};
 use super::moves::{Move, Search};
 use super::power::{Power, USES};
 
-/// How often a thread is sent to a CPU without effect before it is left where it is.
+/// Number of times that a thread is sent to a CPU without effect before it is left on its CPU.
 const MOST_TRIES: u8 = 3;
-/// A CPU in use for this share of a slice has no time left.
+/// Share of a slice in use from which a CPU counts as full.
 const FULL: f64 = 0.9;
 
-/// Where a thread was sent.
+/// CPU to which a thread was sent.
 #[derive(Clone, Copy)]
 struct Held {
     cpu: usize,
@@ -31,7 +31,7 @@ struct Held {
 pub(super) struct Greedy {
     needs: Needs,
     slice: Interval,
-    /// Seconds that threads ran in this slice so far.
+    /// Seconds that threads have run in this slice.
     ran_s: BTreeMap<ThreadId, f64>,
     k: usize,
     tolerance: f64,
@@ -47,7 +47,7 @@ pub(super) struct Greedy {
     quiet: usize,
 }
 
-/// A thread in the last slice.
+/// Thread in the last slice.
 struct Seen<'a> {
     info: &'a ThreadInfo,
     cpu: usize,
@@ -82,7 +82,7 @@ impl Greedy {
         })
     }
 
-    /// Keeps the last slice: what threads did, how caches missed, what it all drew.
+    /// Stores the last slice: activity of threads, misses of caches, power.
     fn measure(&mut self, view: &View<'_>, seconds: f64) {
         let ran_s = std::mem::take(&mut self.ran_s);
         let columns = METRICS.map(|name| view.metrics.column(name));
@@ -125,7 +125,7 @@ impl Greedy {
         }
     }
 
-    /// Fits the weights of power, where all that ran was charged with energy.
+    /// Fits the weights of power, if energy was charged to all threads that ran.
     fn learn(&mut self, seen: &[Seen<'_>]) {
         let mut uses = vec![[0.0; USES]; self.machine.hz.len()];
         let utilisation = self.utilisation(seen);
@@ -150,7 +150,7 @@ impl Greedy {
         }
     }
 
-    /// Busy cycles over those of the slice, by CPU: the frequency is the highest that was seen on the CPU in the slice.
+    /// Busy cycles over those of the slice, by CPU. The frequency is the highest seen on the CPU in the slice.
     fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<f64> {
         let cpus = self.machine.core_of.len();
         let mut cycles = vec![0.0; cpus];
@@ -166,7 +166,7 @@ impl Greedy {
         cycles.iter().zip(&hz).map(share).collect()
     }
 
-    /// Confines threads that are old enough to where they are, and sends back those that are elsewhere.
+    /// Confines threads that are old enough to their CPUs, and sends back those on other CPUs.
     fn pin(&mut self, view: &View<'_>, placement: &mut Placement) {
         for info in view.threads {
             let cpu = info.cpu.index();
@@ -181,7 +181,7 @@ impl Greedy {
                 continue;
             }
             if held.tries >= MOST_TRIES {
-                // It was refused: its program wants it elsewhere.
+                // The placement had no effect: its program wants the thread on another CPU.
                 held.cpu = cpu;
                 continue;
             }
@@ -210,7 +210,7 @@ impl Greedy {
         view.threads.iter().filter_map(member).collect()
     }
 
-    /// The move of least cost, with the outlook after it, if it gains enough.
+    /// Move of least cost with the resulting outlook, if it gains enough; else `None`.
     fn best(&self, places: &Places<'_>, stay: Outlook) -> Option<(Move, Outlook)> {
         let search = Search {
             places,

@@ -1,18 +1,18 @@
-//! Power of a slice, predicted from use: weights by core type, fitted by least squares to the energy that threads were charged with.
+//! Power of a slice, predicted from use. Weights by core type are fitted by least squares to the energy charged to threads.
 
 use countersteer_model::topology::Topology;
 
-/// What is used: CPUs' time, floating-point instructions (1e9 a second), misses of the last cache (1e9 a second).
+/// Number of uses: CPU time, floating-point instructions (1e9 per second), misses of the last cache (1e9 per second).
 pub(super) const USES: usize = 3;
 
 /// Slices between fits, and before the first.
 const FIT_EVERY: u32 = 50;
-/// Part of a slice's weight that is left after each further one.
+/// Factor on a slice's weight at each further slice.
 const KEPT: f64 = 0.99;
-/// Penalty on weights that measurements do not tell apart, relative to their own sums of squares.
+/// Penalty on weights that measurements do not determine, relative to their own sums of squares.
 const RIDGE: f64 = 1e-6;
 
-/// Weights of uses in watts, and what they are fitted to.
+/// Weights of uses in watts, and the sums to which they are fitted.
 pub(super) struct Power {
     /// By core type.
     weights: Vec<[f64; USES]>,
@@ -37,7 +37,7 @@ impl Power {
         }
     }
 
-    /// Takes in a slice: uses by core type, and the power that its threads were charged with.
+    /// Adds a slice: uses by core type, and the power charged to its threads.
     pub fn learn(&mut self, uses: &[[f64; USES]], power_w: f64) {
         let row: Vec<f64> = uses.iter().flatten().copied().collect();
         for (a, squares) in self.squares.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ impl Power {
         self.is_fitted = true;
     }
 
-    /// Watts that uses of a core type draw.
+    /// Power of uses of a core type, in W.
     pub fn of(&self, core_type: usize, uses: [f64; USES]) -> f64 {
         let weights = self.weights[core_type];
         weights.iter().zip(uses).map(|(w, use_)| w * use_).sum()

@@ -1,30 +1,30 @@
-//! What threads under one last-level cache leave each other of it, by their signatures alone.
+//! Division of a last-level cache among the threads under it, from their signatures alone.
 //!
 //! Input: signatures, cores, and the share of a core that each thread has. Output: each thread's part of the cache, and its
 //! speed with it.
 //!
-//! A cache that evicts what was not used for longest holds the lines touched within some age, the same for all sharers. How
-//! long a thread takes to touch so many bytes follows from its misses in smaller caches: with b bytes held, it brings in new
-//! ones at the rate of its misses in a cache of b. The age is where what all have touched fills the cache (Xiang et al.,
-//! HOTL, ASPLOS 2013). What all miss together loads memory, whose latency grows. Speeds depend on parts and latency and the
-//! other way round, so they are found in turns.
+//! An LRU cache holds the lines touched within some age, the same for all sharers. The time that a thread takes to touch a
+//! number of bytes follows from its misses in smaller caches: with b bytes held, it brings in new ones at the rate of its
+//! misses in a cache of b. At the age in question, the bytes touched by all threads fill the cache (Xiang et al., HOTL, ASPLOS
+//! 2013). The misses of all threads load memory, whose latency grows. Speeds depend on parts and latency and vice versa, so
+//! they are found by iteration.
 
 use countersteer_model::signature::{
     CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
 };
 
-/// Turns of parts and speeds.
+/// Iterations over parts and speeds.
 const TURNS: usize = 5;
-/// Halvings of the search for the age.
+/// Halvings in the search for the age.
 const HALVINGS: usize = 18;
 /// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory, as loaded-latency measurements show.
 const QUEUE: f64 = 0.15;
-/// Utilisation beyond which the queue is not followed.
+/// Utilisation at which the latency is capped.
 const FULL: f64 = 0.95;
-/// Ages searched, in seconds: from a few misses to what counts as no pressure.
+/// Ages searched, in seconds: from a few misses to no pressure at all.
 const AGES_S: (f64, f64) = (1e-7, 1e4);
 
-/// A thread beside others.
+/// Thread with co-runners.
 pub(super) struct Sharer<'a> {
     pub signature: Option<&'a Signature>,
     pub core: &'a CoreTraits,
@@ -32,7 +32,7 @@ pub(super) struct Sharer<'a> {
     pub load: f64,
 }
 
-/// Seconds per instruction of each; none for threads without a signature, which are taken to hold nothing.
+/// Seconds per instruction of each thread; `None` for threads without a signature, which count as holding nothing.
 pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     let at = |parts: &[f64], queue: f64| -> Vec<Option<f64>> {
         let each = sharers.iter().zip(parts);
@@ -50,7 +50,7 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
             .collect();
         let age = age(&fills, bytes);
         for (part, fill) in parts.iter_mut().zip(&fills) {
-            // Half-way: a part and the speed that it allows support each other.
+            // Halfway steps: a part and the speed that it allows reinforce each other.
             *part = f64::midpoint(*part, fill.bytes(age).min(bytes));
         }
         queue = f64::midpoint(queue, wait(sharers, &parts, &speeds));
@@ -58,7 +58,7 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     at(&parts, queue)
 }
 
-/// Latency of memory over that of idle memory, at what all ask of it.
+/// Latency of memory over that of idle memory, under the traffic of all threads.
 fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     let asked = |((s, part), seconds): ((&Sharer<'_>, &f64), &Option<f64>)| {
         let misses = s.signature?.far_misses(s.core, *part) / PER_INSTRUCTIONS;
@@ -71,7 +71,7 @@ fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     1.0 + QUEUE * used * used / (1.0 - used)
 }
 
-/// The age at which all have together touched as many bytes as there are.
+/// Age at which all threads together have touched `bytes` bytes.
 fn age(fills: &[Fill], bytes: f64) -> f64 {
     let touched = |age: f64| fills.iter().map(|f| f.bytes(age)).sum::<f64>();
     let (mut low, mut high) = (AGES_S.0.ln(), AGES_S.1.ln());
@@ -86,11 +86,11 @@ fn age(fills: &[Fill], bytes: f64) -> f64 {
     low.exp()
 }
 
-/// How a thread fills a cache: bytes by time.
+/// Growth of a thread's footprint: bytes over time.
 struct Fill {
-    /// When it has touched as many bytes as each size of the signature, in seconds.
+    /// Time at which the thread has touched each size of the signature, in seconds.
     reached_s: [f64; SIZES],
-    /// Bytes per second beyond the largest.
+    /// Bytes per second beyond the largest size.
     beyond: f64,
 }
 
@@ -117,7 +117,7 @@ impl Fill {
         fill
     }
 
-    /// Bytes touched within so many seconds.
+    /// Bytes touched within `age_s` seconds.
     fn bytes(&self, age_s: f64) -> f64 {
         let after = self.reached_s.partition_point(|at| *at <= age_s);
         let (from_s, from) = match after {
@@ -147,7 +147,7 @@ mod tests {
         CoreTraits::of(&testing::topology(testing::TWO_LLCS), CpuId(0))
     }
 
-    /// Misses per instruction whatever the size, and those below a size as well.
+    /// Signature with `always` misses per instruction at every size, and `below` more under a size of `mib`.
     fn signature(always: f64, below: f64, mib: f64) -> Signature {
         Signature::new(|lines, _| {
             always

@@ -1,27 +1,27 @@
 //! `hass`: architectural signatures, partitions, local decisions.
 //!
-//! Idea: a signature carried by the program says how fast it would run on each class of cores. A thread moves by itself to the
-//! partition where it expects to run fastest, given how many threads run there. Once in a while it also tries to swap with
-//! a random thread of a better partition where both together would gain.
+//! Idea: a signature carried by the program predicts its speed on each class of cores. A thread moves by itself to the
+//! partition with the highest expected speed, given the number of threads there. Occasionally it also tries to swap with a
+//! random thread of a better partition, if both together would gain.
 //!
-//! Source: HASS (Shelepov et al., 2009), sections 3 and 4. What its authors left open is here as an option each:
+//! Source: HASS (Shelepov et al., 2009), sections 3 and 4. Each question that its authors left open is an option here:
 //! - `shared-cache=on` (section 3 names shared caches as the limit): the cores of a class under one last-level cache are a
-//!   partition of their own. Signatures say how fast each thread fills a cache, so they say what part of it each of its
-//!   sharers comes to hold (footprint composition: Xiang et al., HOTL, ASPLOS 2013) and what each then misses. Moves and swaps
-//!   need a gain of all threads under the caches concerned, and partners are looked for in every other partition. Hits of the
-//!   last-level cache cost their latency, and memory answers later the more of its bandwidth they all use.
-//! - `signatures=phase` (section 6): the signature of the part of the program that the thread is in. A simulation knows an eighth
-//!   of each recorded run apart; programs on real machines carry no marks, so theirs stay those of the whole run.
+//!   partition of their own. Signatures predict how fast each thread fills a cache, and so the part of it that each sharer
+//!   holds (footprint composition: Xiang et al., HOTL, ASPLOS 2013) and its misses. Moves and swaps need a total gain over all
+//!   threads under the caches concerned, and partners are searched in every other partition. Hits of the last-level cache cost
+//!   their latency. Memory latency grows with the bandwidth in use.
+//! - `signatures=phase` (section 6): the signature of the present part of the program. A simulation knows each eighth of each
+//!   recorded run. Programs on real machines carry no marks, so their signatures stay those of the whole run.
 //! - `priorities=on` (section 5): a thread with a lower nice value may take the place of one with a higher one for its own
 //!   gain, regardless of the sum; not the other way round. A thread expects its weight's part of an overloaded partition.
 //!
-//! Decided here: the refresh period, 3 probes, a margin of 2 %, and that a core that falls idle is filled at the next
-//! decision. A thread does not count itself when it looks for partitions with a free core: otherwise the last one to look would
-//! leave its core idle to share a fast one.
+//! Decided here: the refresh period, 3 probes, a margin of 2 %, and that a core that becomes idle is filled at the next
+//! decision. A thread does not count itself when it searches for partitions with a free core. Otherwise the last one to search
+//! would leave its core idle to share a fast one.
 //!
-//! Assumes: the signature holds for the whole run, or part; misses wait for memory one by one. By default also: caches are
-//! not shared; hits of the last-level cache cost nothing. Loses: shared caches (by default), phases, memory without bandwidth
-//! to spare, programs that live in a slow last-level cache, and homogeneous work, where there is nothing to gain.
+//! Assumes: the signature holds for the whole run, or part; misses wait for memory one by one. By default also: caches are not
+//! shared; hits of the last-level cache cost nothing. Loses: with shared caches (by default), phases, saturated memory
+//! bandwidth, programs that live in a slow last-level cache, and homogeneous work, which has nothing to gain.
 
 mod company;
 mod partitions;

@@ -1,4 +1,4 @@
-//! Partitions: cores of one class, and, where shared caches count, under one last-level cache.
+//! Partitions: cores of one class and, if shared caches count, under one last-level cache.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use countersteer_model::units::GroupId;
 /// Cores of one class.
 pub(super) struct Partition {
     pub target: Target,
-    /// The group that stands for it in reasons.
+    /// Group that represents the partition in reasons.
     pub group: GroupId,
     pub cores: f64,
     pub traits: CoreTraits,
-    /// Speed without regard to programs, for threads without a signature.
+    /// Speed for threads without a signature, the same for all programs.
     pub capacity: f64,
     /// Partitions with the same number share a last-level cache.
     pub cache: usize,
@@ -44,7 +44,7 @@ impl Partition {
     }
 }
 
-/// The partitions of a machine, fastest class first; with `shared`, one for each class and last-level cache of several cores.
+/// Partitions of a machine, fastest class first. With `shared`: one for each class and last-level cache of several cores.
 pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
     let mut found = Vec::new();
     for class in topology.groups_by(GroupBy::CoreType) {

@@ -20,16 +20,16 @@ struct Member {
     signature: Option<Signature>,
     /// Speed alone on each partition over that on the slowest.
     ratings: Vec<f64>,
-    /// Seconds per instruction alone on the slowest.
+    /// Seconds per instruction alone on the slowest partition.
     slowest_s: f64,
     weight: f64,
-    /// CPU time when it last looked.
+    /// CPU time at its last refresh.
     looked_s: f64,
     active: bool,
     placed: bool,
 }
 
-/// What a change is worth, in ratings: to all threads concerned, to the thread that makes it, and to its partner.
+/// Gain of a change, in ratings: of all threads concerned, of the thread that makes it, and of its partner.
 #[derive(Clone, Copy, Default)]
 struct Worth {
     all: f64,
@@ -48,7 +48,7 @@ pub(super) struct Hass {
     members: BTreeMap<ThreadId, Member>,
     /// Active threads of each partition, by id.
     rooms: Vec<Vec<ThreadId>>,
-    /// The sum of their weights.
+    /// Sum of their weights.
     weights: Vec<f64>,
 }
 
@@ -80,7 +80,7 @@ impl Hass {
         }
     }
 
-    /// A thread that has just been met, or whose signature is another one.
+    /// Member for a thread that is new, or whose signature changed.
     fn member(&self, view: &mut View<'_>, info: &ThreadInfo) -> Member {
         let signature = self.signature(view, info.id);
         let looked_s = used_s(view, info.id);
@@ -107,14 +107,14 @@ impl Hass {
         }
     }
 
-    /// The share of a core that a thread has on a partition with these threads, itself among them.
+    /// Share of a core that a thread has on a partition with these threads, itself among them.
     fn load(&self, partition: usize, member: &Member, room: &[(&Member, usize)]) -> f64 {
         let all = room.iter().filter(|(_, p)| *p == partition);
         let sum: f64 = all.map(|(m, _)| m.weight).sum();
         (self.partitions[partition].cores * member.weight / sum.max(member.weight)).min(1.0)
     }
 
-    /// Ratings of threads that run under the same cache, or on the same partition, each with the share of a core that it has.
+    /// Ratings of threads that run under the same cache, or on the same partition, each with its share of a core.
     fn ratings(&self, room: &[(&Member, usize)]) -> Vec<f64> {
         let loads: Vec<f64> = room.iter().map(|(m, p)| self.load(*p, m, room)).collect();
         let alone = |((m, p), load): (&(&Member, usize), &f64)| m.ratings[*p] * load;
@@ -139,7 +139,7 @@ impl Hass {
         room.iter().zip(with_loads).map(rated).collect()
     }
 
-    /// The threads of the partitions that share a cache, after these moves.
+    /// Threads of the partitions that share a cache, after these moves.
     fn room(&self, cache: usize, moves: &[(ThreadId, usize)]) -> (Vec<ThreadId>, Vec<usize>) {
         let under = |p: &usize| self.partitions[*p].cache == cache;
         let moved = |id: &ThreadId| moves.iter().any(|(other, _)| other == id);
@@ -156,7 +156,7 @@ impl Hass {
         (ids, homes)
     }
 
-    /// What all threads under a cache reach, and what some of them do, after these moves.
+    /// Ratings under a cache after these moves: of all threads, and of the two in `who`.
     fn worth(&self, cache: usize, moves: &[(ThreadId, usize)], who: [ThreadId; 2]) -> Worth {
         let (ids, homes) = self.room(cache, moves);
         let rows = ids.iter().zip(&homes);
@@ -172,7 +172,8 @@ impl Hass {
         worth
     }
 
-    /// What moves change under all caches concerned; the first is the thread that looks, the second its partner.
+    /// Change by moves under all caches concerned. The first move is that of the refreshing thread, the second that of its
+    /// partner.
     fn change(&self, moves: &[(ThreadId, usize)]) -> Worth {
         let homes = moves.iter().filter_map(|(id, _)| {
             let home = self.members.get(id)?.home;
@@ -196,7 +197,7 @@ impl Hass {
         change
     }
 
-    /// Speed that a thread expects on a partition once it is there.
+    /// Speed that a thread expects on a partition after a move there.
     fn expected(&self, member: &Member, partition: usize) -> f64 {
         let there = member.active && member.home == partition;
         let more = if there { 0.0 } else { member.weight };
@@ -205,7 +206,7 @@ impl Hass {
         member.ratings[partition] * share.min(1.0)
     }
 
-    /// What another partition must promise at least; a newcomer takes any.
+    /// Least rating that another partition must promise; a new thread accepts any.
     fn least_promise(&self, member: &Member) -> f64 {
         if member.home >= self.partitions.len() {
             f64::NEG_INFINITY
@@ -216,7 +217,7 @@ impl Hass {
         }
     }
 
-    /// The partition that a regular assignment gives a thread; between refreshes only one with a free core.
+    /// Partition that regular assignment gives a thread; between refreshes only one with a free core.
     fn assigned(&self, id: ThreadId, refresh: bool) -> usize {
         let Some(member) = self.members.get(&id) else {
             return 0;
@@ -245,7 +246,7 @@ impl Hass {
         }
     }
 
-    /// The partitions in which a thread looks for partners: the one that promises most, or, where company counts, all others.
+    /// Partitions in which a thread searches for partners: the one that promises most, or, if shared caches count, all others.
     fn targets(&self, id: ThreadId, member: &Member) -> Vec<usize> {
         let others = (0..self.partitions.len()).filter(|p| *p != member.home);
         if self.shared {
@@ -260,7 +261,7 @@ impl Hass {
         best.filter(better).into_iter().collect()
     }
 
-    /// A thread to change places with, found by probing a few at random.
+    /// Thread to swap with, found by random probes; `None` if no probe agrees.
     fn partner(&self, id: ThreadId, rng: &mut PolicyRng) -> Option<ThreadId> {
         let member = self.members.get(&id)?;
         let targets = self.targets(id, member);
@@ -274,7 +275,7 @@ impl Hass {
         })
     }
 
-    /// Whether two threads should change places.
+    /// True if two threads should swap.
     fn agree(&self, id: ThreadId, member: &Member, other: ThreadId) -> bool {
         let Some(theirs) = self.members.get(&other) else {
             return false;
@@ -328,8 +329,8 @@ impl Hass {
         }
     }
 
-    /// Another program, or another part of one, may have another signature. In another part of its program the thread looks around
-    /// at once; with another program it is forgotten, and placed like any newcomer.
+    /// Updates the signature of a thread that executes another program, or enters another part. In another part of its program
+    /// the thread refreshes at once. With another program it is removed, and placed like a new thread.
     fn renew(&mut self, view: &mut View<'_>, info: &ThreadInfo, replaced: bool) {
         let new = self.member(view, info);
         let Some(member) = self.members.get_mut(&info.id) else {
@@ -347,7 +348,7 @@ impl Hass {
         }
     }
 
-    /// Takes in who is here: exits, sleepers, newcomers, other signatures.
+    /// Updates the members: exits, sleepers, new threads, other signatures.
     fn admit(&mut self, view: &mut View<'_>, present: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.members.retain(|id, _| alive(id));
@@ -388,7 +389,7 @@ impl Hass {
         }
     }
 
-    /// Lets the threads whose time has come look for a better partition.
+    /// Lets the threads whose refresh is due search for a better partition.
     fn refresh(&mut self, view: &View<'_>, present: &[&ThreadInfo], rng: &mut PolicyRng) {
         for info in present {
             let used_s = used_s(view, info.id);
@@ -444,7 +445,7 @@ impl Policy for Hass {
 
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology)?;
-        // What members expect follows from these.
+        // The members' expectations depend on these parameters.
         let fixed = |h: &Self| (h.shared, h.phases, h.priorities);
         if fixed(&new) != fixed(self) {
             return Err(PolicyError::Fixed);

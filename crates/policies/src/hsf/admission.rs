@@ -1,4 +1,4 @@
-//! The table by which threads that come or wake between decisions are let onto core types.
+//! Admission table: it assigns core types to threads that start or wake between decisions.
 
 use countersteer_model::placement::AdmissionTable;
 use countersteer_model::policy::HintClass;
@@ -8,7 +8,7 @@ use super::Hsf;
 use super::candidate::Candidate;
 
 impl Hsf {
-    /// The table, if it changed.
+    /// Table; `None` if it did not change.
     pub(super) fn admission(
         &mut self,
         all: &[Candidate<'_>],
@@ -47,7 +47,7 @@ impl Hsf {
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, core_type) in types.iter().enumerate().take(last) {
             let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
-            // The table is compared with threads' own factors.
+            // The table is compared with the factors of single threads.
             let counts = |c: &Candidate<'_>| {
                 c.sf.is_some() && !c.young && c.class == HintClass::Full && c.alone
             };
@@ -59,7 +59,8 @@ impl Hsf {
                 }
             }
             if inside.is_finite() {
-                // Halfway between the last one in and the first one out, so that noise on either side changes nothing.
+                // The threshold is halfway between the last thread inside and the first outside, so that noise on either side
+                // changes nothing.
                 let least = if inside > outside {
                     (inside + outside) / 2.0
                 } else {

@@ -1,4 +1,4 @@
-//! What is known of each thread at a decision: its factor, what big cores are worth to it, and what is remembered of it.
+//! State of each thread at a decision: its factor, the value of big cores to it, and its history.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 use super::{Hsf, Tlp};
 use crate::speedup::{self, Active, Kind};
 
-/// What is remembered about a thread.
+/// State of a thread between decisions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     pub thread: ThreadId,
-    /// Decisions in a row that ranked it below the one it was assigned.
+    /// Consecutive decisions that ranked it below its assigned rank.
     pub doubt: u32,
-    /// Moves, fading.
+    /// Number of moves, decaying.
     pub restless: f64,
-    /// When it last had a whole interval on the fastest and on the slowest type, or was sent there.
+    /// Times of the last whole interval on the fastest and on the slowest type, or of the last trip there.
     pub been: [Option<Nanos>; 2],
-    /// It has begun another phase since.
+    /// True if it has begun another phase since.
     pub changed: bool,
-    /// How often it was sent to be measured again although nothing had come of that.
+    /// Number of repeated measurements without a result.
     pub fruitless: u32,
-    /// When it was last sent to a big core because its phase was in no table, and how long it then has to wait.
+    /// Time of the last trip to a big core because its phase was in no table, and the least time until the next.
     pub forced: Option<Nanos>,
     pub gap: Nanos,
 }
 
 impl Memory {
-    /// How much firmer the thread is held to where it is, for having been moved lately.
+    /// Factor on the thread's hysteresis, at least 1; it doubles for each recent move.
     pub fn strength(&self) -> f64 {
         if self.restless > 0.01 {
             self.restless.min(5.0).exp2()
@@ -40,38 +40,38 @@ impl Memory {
     }
 }
 
-/// Why a thread is sent somewhere.
+/// Reason for sending a thread to a core type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trip {
-    /// To be measured on the type where it was not.
+    /// Measure it on a type that lacks a measurement.
     Measure,
-    /// To have its phase put into its history table.
+    /// Add its phase to its history table.
     Refresh,
 }
 
-/// A thread in this decision.
+/// Thread in this decision.
 pub(super) struct Candidate<'a> {
     pub info: &'a ThreadInfo,
     pub sf: Option<f64>,
-    /// What its program's word makes of it.
+    /// Class from its program's hint.
     pub class: HintClass,
-    /// What it is ranked by: its SF or the average, weighed, or infinite when it is sent somewhere to be measured.
+    /// Key for the rank: its SF or the average, weighted; infinite if it is sent to be measured.
     pub key: f64,
-    /// The rank it was assigned, if any.
+    /// Rank assigned to it, if any.
     pub assigned: Option<usize>,
-    /// The rank where it is, if it refuses to leave that.
+    /// Rank of its present core if it refuses to leave; else `None`.
     pub stuck: Option<usize>,
     pub memory: Memory,
     pub sent: Option<Trip>,
-    /// It was sent where it is: it has no claim to that core slot.
+    /// True if it was sent to its present core, and so has no claim to that core slot.
     pub visits: bool,
-    /// It is ranked by its own factor: it is the only active thread of its program, or each counts for itself.
+    /// True if it is ranked by its own factor: it is the only active thread of its program, or each thread counts for itself.
     pub alone: bool,
-    /// Its factor is one that it has to be measured for.
+    /// True if its factor has to be measured.
     pub measured: bool,
-    /// Samples in a row whose phase is in no table.
+    /// Consecutive samples whose phase is in no table.
     pub misses: f64,
-    /// It is left to the kernel.
+    /// True if it is left to the kernel.
     pub young: bool,
 }
 
@@ -85,7 +85,7 @@ impl Candidate<'_> {
 /// Programs with active threads.
 pub(super) type Programs = ById<ProgramId, Active>;
 
-/// Notes which threads are in another phase than before.
+/// Marks the threads that have begun another phase.
 fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
     let events = view.events.iter();
     let phases = events.filter(|e| e.kind == ThreadEventKind::Phase);
@@ -96,7 +96,7 @@ fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
 }
 
 impl Hsf {
-    /// The active threads, by id, and their programs where these count.
+    /// Active threads by id, and their programs if these count.
     pub(super) fn candidates<'a>(&self, view: &View<'a>) -> (Vec<Candidate<'a>>, Programs) {
         let active = active(view);
         let mut all = self.known(view, &active);
@@ -108,7 +108,7 @@ impl Hsf {
             Tlp::Thread => Programs::default(),
             _ => {
                 let factors: Vec<Option<f64>> = all.iter().map(|c| c.sf).collect();
-                // As `average` is.
+                // As in `average`, 1 if no factor is known.
                 speedup::programs(&active, &factors, 1.0)
             }
         };
@@ -165,7 +165,7 @@ impl Hsf {
         active.iter().copied().zip(present).map(candidate).collect()
     }
 
-    /// What big cores are worth to an application whose threads are like this one.
+    /// Value of big cores to an application whose threads are like this one.
     fn worth(&self, program: &Active, sf: Option<f64>) -> f64 {
         let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let sf = sf.unwrap_or(program.sf);
@@ -179,7 +179,7 @@ impl Hsf {
     }
 }
 
-/// The mean factor of the threads that make use of what they get; 1 where none is known.
+/// Mean factor of the threads that do not wait; 1 if none is known.
 fn average(all: &[Candidate<'_>]) -> f64 {
     let known = all
         .iter()

@@ -1,4 +1,4 @@
-//! Threads that are sent to a core type to learn what they gain there.
+//! Trips of threads to a core type to measure their gain there.
 
 use countersteer_model::policy::HintClass;
 use countersteer_model::units::{Nanos, ThreadId};
@@ -6,30 +6,30 @@ use countersteer_model::units::{Nanos, ThreadId};
 use super::Hsf;
 use super::candidate::{Candidate, Memory, Trip};
 
-/// How many times as often those may be measured that have begun another phase.
+/// Divisor of the refresh time for threads that have begun another phase.
 const SOONER: u64 = 4;
 
-/// Doublings, at most, of the time after which a thread is tried again without success.
+/// Limit on the doublings of the time between trips without a result.
 const MOST_PATIENCE: u32 = 6;
 
-/// Decisions for which a thread stays on the big core where its phase is put into its table.
+/// Decisions for which a thread stays on the big core while its phase is added to its table.
 const VISIT: u32 = 3;
-/// Phase misses in a row after which a thread is sent.
+/// Consecutive phase misses after which a thread is sent.
 const MISSES: f64 = 2.0;
-/// Time after which a thread may be sent again, at first and at most.
+/// Time after which a thread may be sent again: initial and maximal.
 const LEAST_GAP: Nanos = Nanos::from_millis(2_000);
 const MOST_GAP: Nanos = Nanos::from_millis(32_000);
 
-/// A thread that was sent to a big core because its phase is in no table.
+/// Visit of a thread to a big core because its phase is in no table.
 #[derive(Clone, Copy)]
 pub(super) struct Visit {
     thread: ThreadId,
-    /// Decisions that it has left there; with none it is ranked again.
+    /// Decisions left of the visit; at 0 the thread is ranked again.
     left: u32,
 }
 
 impl Hsf {
-    /// Sends threads that have to be measured to the type they were not on.
+    /// Sends threads that have to be measured to the type that lacks a measurement.
     pub(super) fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
@@ -53,8 +53,8 @@ impl Hsf {
         }
     }
 
-    /// Notes that a thread is on the fastest or the slowest type. One that is sent there counts at once: it may sleep at the
-    /// next decision, and then has had its trip all the same.
+    /// Stores that a thread is on the fastest or the slowest type. A thread that is sent there counts at once: it may sleep at
+    /// the next decision, and has then still made its trip.
     pub(super) fn note_place(&self, memory: &mut Memory, rank: usize, now: Nanos) {
         let last = self.slots.ranks().len() - 1;
         if let Some(end) = [0, last].iter().position(|r| *r == rank) {
@@ -62,7 +62,7 @@ impl Hsf {
         }
     }
 
-    /// Sends the thread whose measurement is the oldest.
+    /// Sends the thread with the oldest measurement.
     fn measure_again(&mut self, all: &mut [Candidate<'_>], now: Nanos) {
         let since = now.since(self.last_refresh).0;
         if since < self.refresh.0 / SOONER {
@@ -70,7 +70,8 @@ impl Hsf {
         }
         let due = since >= self.refresh.0;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
-        // A thread that has been on both types without a measure slept there, or has none to give: it is tried again less and less often.
+        // A thread without a measurement after both types slept there, or cannot be measured. It is tried again at growing
+        // intervals.
         let patient = |c: &Candidate<'_>| {
             let tried = oldest(c).unwrap_or_default();
             now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)
@@ -94,7 +95,7 @@ impl Hsf {
         }
     }
 
-    /// Sends one thread at a time, whose phase is in no table, to the big core of the thread that gains least there.
+    /// Sends a thread whose phase is in no table, one at a time, to the big core of the thread that gains least there.
     pub(super) fn refresh_history(
         &mut self,
         all: &mut [Candidate<'_>],
@@ -145,7 +146,7 @@ impl Hsf {
         }
     }
 
-    /// Ends a visit once its thread was ranked again: one that changes nothing makes the next one wait longer.
+    /// Ends a visit once its thread was ranked again. A visit that changes nothing makes the thread's next one wait longer.
     pub(super) fn end_visit(&mut self, all: &mut [Candidate<'_>], ranks: &[usize]) {
         let ended = all.iter().position(|c| c.visits);
         if let Some(row) = ended {

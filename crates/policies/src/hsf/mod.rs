@@ -1,41 +1,42 @@
 //! `hsf`: the threads with the highest speed-up factors run on the fastest cores.
 //!
-//! Idea: aggregate speed-up is the sum over threads on big cores of SF - 1, so it is greatest when the big cores go to the
-//! highest SFs. Threads are ranked by SF and placed by core type, fastest first. Threads of one application are ranked by what big
-//! cores are worth to the application (`tlp`), so that a serial phase comes before a parallel one.
+//! Idea: aggregate speed-up is the sum over threads on big cores of SF - 1, so it is greatest if the big cores go to the
+//! highest SFs. Threads are ranked by SF and placed by core type, fastest first. Threads of one application are ranked by the
+//! value of big cores to the application (`tlp`), so that a serial phase comes before a parallel one.
 //!
-//! Source: "HSP" in PMCTrack, section 4.1.1; "HSF" in PMCSched, section 4 (after Koufaty et al., EuroSys 2010, and Saez et
-//! al., TOCS 2012). PMCSched's variants: HSF/BS is `hsf`, HSF/B is `hsf:sf=history`, HSF/TD is `hsf:sf=history,history=td`.
+//! Source: "HSP" in PMCTrack, section 4.1.1; "HSF" in PMCSched, section 4 (after Koufaty et al., EuroSys 2010, and Saez et al.,
+//! TOCS 2012). PMCSched's variants: HSF/BS is `hsf`, HSF/B is `hsf:sf=history`, HSF/TD is `hsf:sf=history,history=td`.
 //!
-//! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
-//! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
-//! other. `sf=td` is close to chance, since Thread Director's factors do not correlate with the true ones; `sf=history` loses to
-//! moves where phases are many and short.
+//! Assumes: one thread's speed does not depend on the places of the others. Loses: when shared caches or bandwidth decide; when
+//! fairness matters (the slowest threads never run on a big core); with threads of a parallel program that wait for each other.
+//! `sf=td` is close to chance, since Thread Director's factors do not correlate with the true ones. `sf=history` loses time to
+//! moves if phases are many and short.
 //!
-//! What the papers leave open, and was decided here:
+//! The papers leave some questions open; decided here:
 //!
-//! - Hysteresis: a thread on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless its
-//!   own SF has ranked it lower for `patience` decisions in a row; so real differences win however small, and noise rarely
-//!   does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
-//!   model that disagrees with itself across core types.
-//! - Threads without SF count as average. `sf=sampled` and `sf=work`, and `sf=model` for threads on which the model abstains, need a
-//!   run on the fastest and on the slowest type: threads without are sent to the type they have not been on, and every `refresh_ms`
-//!   the one with the oldest measurement is sent again. With `phases=on` those go first that have begun another phase since they were
-//!   measured, and need not wait for `refresh_ms` to pass but for a quarter of it.
-//! - With `sf=history` a thread on a slow core whose phase was in no table at two samples is sent to a big core for three decisions, in
-//!   exchange for the thread that gains least there, and then ranked again without a claim to that core slot. One thread at a time;
-//!   the same one not within 2 s, twice as long after each visit that changed nothing (at most 32 s). PMCSched names such a throttle
-//!   and no numbers. These moves have a reason of their own in the record.
-//! - The formulas of applications are taken with the SF of each thread in place of the mean of all, which is the same where threads
-//!   are alike. Threads whose SF is within `margin` of the mean take turns on the big cores that these got, every `turn_ms`; turns
-//!   make no difference to the application's worth.
-//! - What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
-//!   thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
-//!   own word (`qos_permille`); neither is sent to be measured.
-//! - With `sf=model` a thread's first second of CPU time is Linux's (`young_ms`): moves of threads that may end soon do not pay
-//!   back. Of young threads none is sent to be measured, and the others come before them.
-//! - With `clamp=on` the frequency follows the core slot: a thread that comes to a fast core is asked for in full at once, instead of
-//!   when its load has grown there, and one that was placed low does not hold up clocks that it gains little from.
+//! - Hysteresis: a thread on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless
+//!   its own SF has ranked it lower for `patience` consecutive decisions. Real differences thus win however small, and noise
+//!   rarely does. Each recent move of a thread doubles its margin and patience. This ends the ping-pong of a model that
+//!   disagrees with itself across core types.
+//! - Threads without SF count as average. `sf=sampled` and `sf=work`, and `sf=model` for threads on which the model abstains,
+//!   need a run on the fastest and on the slowest type. Threads without an SF are sent to the type that lacks a measurement.
+//!   Every `refresh_ms` the thread with the oldest measurement is sent again. With `phases=on`, threads that have begun another
+//!   phase since their measurement go first, and wait only a quarter of `refresh_ms`.
+//! - With `sf=history` a thread on a slow core whose phase was in no table at two samples is sent to a big core for three
+//!   decisions, in exchange for the thread that gains least there. It is then ranked again without a claim to that core slot.
+//!   Only one thread is sent at a time. The same thread waits at least 2 s, and twice as long after each visit that changed
+//!   nothing (at most 32 s). PMCSched names such a throttle, but no numbers. These moves have a reason of their own in the
+//!   record.
+//! - The formulas of applications take the SF of each thread instead of the mean of all; both are equal if threads are alike.
+//!   Threads whose SF is within `margin` of the mean alternate on the big cores that they got, every `turn_ms`. This makes no
+//!   difference to the application's value.
+//! - Hints of programs about their threads: a priority weighs the thread's SF, against those of its own program's threads only.
+//!   A thread that spins or is blocked is ranked last. Just before it come threads for which, by their hint, the slowest type
+//!   is fast enough (`qos_permille`). Neither is sent to be measured.
+//! - With `sf=model` a thread's first second of CPU time is left to Linux (`young_ms`): moves of threads that may end soon do
+//!   not pay back. Young threads are never sent to be measured, and other threads come before them.
+//! - With `clamp=on` the frequency follows the core slot. A thread that comes to a fast core gets its full frequency at once,
+//!   instead of when its load has grown there. A thread on a slow core does not keep up clocks from which it gains little.
 
 mod admission;
 mod candidate;
@@ -130,7 +131,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
 };
 
-/// What threads are ranked by.
+/// Quantity by which threads are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tlp {
     Thread,
@@ -144,7 +145,7 @@ struct Hsf {
     source: Source,
     tlp: Tlp,
     turn: Nanos,
-    /// When the threads of applications last took turns.
+    /// Time at which the threads of applications last alternated.
     turned: Nanos,
     margin: f64,
     patience: f64,
@@ -152,17 +153,17 @@ struct Hsf {
     slots: CoreSlots,
     memory: Vec<Memory>,
     last_refresh: Nanos,
-    /// The thread that is on a big core to have its phase put into its table.
+    /// Visit of a thread to a big core to add its phase to its table.
     visit: Option<Visit>,
-    /// A thread was sent to be measured at the last decision: moves back are no sign of indecision.
+    /// True if a thread was sent to be measured at the last decision: moves back are no sign of indecision.
     exploring: bool,
     table: Option<AdmissionTable>,
-    /// Frequency hint of each rank; none where they are not wanted or there is one core type.
+    /// Frequency hint of each rank; empty if not wanted, or with one core type.
     clamps: Vec<Clamp>,
     /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
     between: Vec<f64>,
     lives: Lives,
-    /// The group of all CPUs.
+    /// Group of all CPUs.
     everywhere: GroupId,
 }
 
@@ -221,13 +222,13 @@ impl Hsf {
         })
     }
 
-    /// Keeps what the next decision needs, and of threads that sleep what is known; moves of threads that took turns are no sign of
+    /// Stores the state for the next decision, and that of sleeping threads. Moves of threads that alternate are no sign of
     /// indecision.
     fn remember(&mut self, view: &View<'_>, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
         let sent = turned || all.iter().any(|c| c.sent.is_some() || c.visits);
         let explored = std::mem::replace(&mut self.exploring, sent) || sent;
         let memories = all.iter().zip(ranks).map(|(c, rank)| {
-            // Half is forgotten in about 23 decisions.
+            // Half of it decays in about 23 decisions.
             let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
             let mut memory = Memory {
                 restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
@@ -262,7 +263,7 @@ impl Hsf {
     }
 }
 
-/// Why a candidate has this rank.
+/// Reason for a candidate's rank.
 fn rule(c: &Candidate<'_>, rank: usize) -> &'static str {
     match (c.sent, c.sf, c.assigned) {
         (Some(Trip::Measure), ..) => "sent to be measured on this core type",
@@ -288,7 +289,7 @@ impl Policy for Hsf {
 
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology)?;
-        // Hints that were given would stay.
+        // Existing hints would stay.
         if new.clamps.is_empty() != self.clamps.is_empty() {
             return Err(PolicyError::Fixed);
         }

@@ -1,4 +1,4 @@
-//! Ranks of threads (which core type each gets), with hysteresis; turns of the threads of one application.
+//! Ranks of threads (the core type of each), with hysteresis, and alternation of the threads of one application.
 
 use std::cmp::Ordering;
 
@@ -8,19 +8,19 @@ use countersteer_model::topology::GroupBy;
 use super::candidate::{Candidate, Programs};
 use super::{Hsf, Tlp};
 
-/// What a thread offers for a core slot.
+/// Bid of a thread for a core slot.
 struct Bid {
     row: usize,
     key: f64,
-    /// Its offer for a rank that it holds already, or for a slower one.
+    /// Bid for a rank that it holds already, or for a slower one.
     held: f64,
-    /// The rank it holds; beyond all when it has to compete like anybody else.
+    /// Rank that it holds; beyond all ranks if it has to compete like any other thread.
     holds_from: usize,
     here: usize,
 }
 
 impl Hsf {
-    /// Counts, per thread, the decisions in a row that would rank it lower if SFs alone decided.
+    /// Counts, per thread, the consecutive decisions that would rank it lower if SFs alone decided.
     pub(super) fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
         if quota.len() < 2 {
             return;
@@ -47,7 +47,7 @@ impl Hsf {
         }
     }
 
-    /// The rank of every thread; `quota` is for those that are not stuck.
+    /// Rank of every thread; `quota` is for threads that are not stuck.
     pub(super) fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
         let last = quota.len() - 1;
         let mut ranks: Vec<usize> = all.iter().map(|c| c.stuck.unwrap_or(last)).collect();
@@ -80,13 +80,13 @@ impl Hsf {
             key: c.key,
             held: c.key * (1.0 + self.margin * strength),
             holds_from: c.assigned.filter(|_| !doubted).unwrap_or(usize::MAX),
-            // Without a core slot of its own, a thread is best left where it happens to be.
+            // A thread without a core slot of its own best stays on its present type.
             here: c.assigned.unwrap_or_else(|| self.slots.rank_of(c.info.cpu)),
         }
     }
 
-    /// Has threads of an application that are alike take turns on the big cores that these got, those first that have had them
-    /// least. Says whether a thread moves for that.
+    /// Alternates the similar threads of an application on the big cores that they got; threads with the least time there go
+    /// first. Returns true if a thread moves.
     pub(super) fn take_turns(
         &mut self,
         view: &View<'_>,
@@ -137,7 +137,7 @@ impl Hsf {
     }
 }
 
-/// Takes the first so many out, in any order among themselves.
+/// Removes the first `count` entries, which may be in any order among themselves.
 fn first<T>(
     rest: &mut Vec<T>,
     count: usize,

@@ -1,23 +1,23 @@
-//! Where speed-up factors come from: the metrics behind `sf` and `history`.
+//! Sources of speed-up factors: the metrics behind `sf` and `history`.
 
 use countersteer_model::models::abstains;
 use countersteer_model::policy::{Params, PolicyError};
 
-/// How a thread comes by a factor.
+/// Requirement for a thread's factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learns {
-    /// Wherever it runs.
+    /// Known on every core type.
     Nothing,
-    /// By being sent to both core types.
+    /// Needs runs on both core types.
     ByMeasuring,
-    /// On big cores, by phase.
+    /// Learnt on big cores, by phase.
     OnBigCores,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub metric: &'static str,
-    /// A second metric that says how good the first is.
+    /// Second metric, which tells how good the first is.
     pub beside: Option<&'static str>,
     pub learns: Learns,
 }
@@ -52,7 +52,7 @@ impl Source {
         params.choice("sf", &choices)
     }
 
-    /// Whether a thread has to be measured, by the value of the second metric.
+    /// True if a thread has to be measured, given the value of the second metric.
     pub(super) fn is_measured(&self, beside: Option<f64>) -> bool {
         match self.learns {
             Learns::ByMeasuring if self.beside.is_some() => beside.is_some_and(abstains),

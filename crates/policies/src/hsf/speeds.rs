@@ -1,11 +1,11 @@
-//! What core types can give: frequency hints and nominal speeds, by rank.
+//! Frequency hints and nominal speeds of core types, by rank.
 
 use countersteer_model::placement::Clamp;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CoreTypeId;
 
-/// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
-/// asked for before is not throttled on the fast core, and one that is placed low does not drive up clocks that others share.
+/// Frequency hints: the full range for the fastest type, its own capacity for a slower one. A thread that was throttled before
+/// is not throttled on the fast core. A thread on a slow core does not drive up clocks that others share.
 pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
     let types: Vec<_> = types(topology).collect();
     if types.len() < 2 {
@@ -18,7 +18,7 @@ pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
     types.iter().enumerate().map(clamp).collect()
 }
 
-/// Where each type's nominal speed lies between the slowest (0) and the fastest (1).
+/// Nominal speed of each type between the slowest (0) and the fastest (1).
 pub(super) fn between(topology: &Topology) -> Vec<f64> {
     let speeds: Vec<f64> = types(topology)
         .map(|t| &topology.core_types[t.index()])

@@ -1,34 +1,34 @@
 //! Miss curves of threads, estimated while they run: misses per instruction by the cache lines that a thread holds.
 //!
-//! Input: pairs of lines held and misses per instruction, from any cache level. Output: a curve that never rises with size,
-//! and how many instructions it takes to fill each size. Where nothing was seen, misses follow the square root of the size
+//! Input: pairs of lines held and misses per instruction, from any cache level. Output: a curve that never rises with size, and
+//! the number of instructions that fill each size. Between and beyond samples, misses follow the square root of the size
 //! (Hartstein et al., JILP 2008).
 
 /// Sizes of the grid: quarter octaves from 16 KiB to 256 MiB.
 const SIZES: usize = 57;
-/// Lines of the smallest.
+/// Lines of the smallest size.
 const SMALLEST: f64 = 256.0;
-/// Share of a point's weight that is left after each further point.
+/// Factor on a point's weight at each further point.
 const KEPT: f64 = 0.97;
-/// Weights below this are as good as none.
+/// Weight below which a point is ignored.
 const FAINT: f64 = 0.02;
-/// Misses of a size over those of the next smaller one, where nothing was seen: 2^(-1/8).
+/// Misses of a size over those of the next smaller one without samples: 2^(-1/8).
 const SLOPE: f64 = 0.917_004_043_204_671_2;
-/// A thread misses at least so often; keeps times finite.
+/// Lower bound on misses per instruction; keeps times finite.
 const LEAST: f64 = 1e-7;
-/// And at most so often.
+/// Upper bound on misses per instruction.
 const MOST: f64 = 0.5;
 
-/// Points seen.
+/// Sums over the samples.
 #[derive(Clone, Debug)]
 pub(super) struct Points {
     weight: [f32; SIZES],
     sum: [f32; SIZES],
-    /// Lines beyond which the thread had no use for more, when last seen alone with room to spare.
+    /// Lines beyond which the thread had no use for more, when last seen with room to spare.
     footprint: Option<f64>,
 }
 
-/// A miss curve.
+/// Miss curve.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     /// Misses per instruction by size.
@@ -42,7 +42,7 @@ fn size(row: usize) -> f64 {
     SMALLEST * (row as f64 * 0.25).exp2()
 }
 
-/// Where a number of lines lies on the grid.
+/// Position of a number of lines on the grid: row, and fraction to the next row.
 fn place(lines: f64) -> (usize, f64) {
     let at = (4.0 * (lines.max(1.0) / SMALLEST).log2()).clamp(0.0, (SIZES - 1) as f64);
     let row = (at as usize).min(SIZES - 2);
@@ -60,7 +60,7 @@ impl Default for Points {
 }
 
 impl Points {
-    /// Takes in that the thread missed `misses` times per instruction with `lines` lines.
+    /// Adds a sample: `misses` per instruction with `lines` lines.
     pub fn note(&mut self, lines: f64, misses: f64, weight: f64) {
         if !(misses.is_finite() && lines.is_finite()) || lines < SMALLEST / 4.0 {
             return;
@@ -74,7 +74,7 @@ impl Points {
         }
     }
 
-    /// Lets old points fade.
+    /// Scales the weights of old samples by `kept`.
     pub fn fade(&mut self, kept: f64) {
         for row in 0..SIZES {
             self.weight[row] *= kept as f32;
@@ -82,24 +82,24 @@ impl Points {
         }
     }
 
-    /// The usual fading between two intervals.
+    /// Applies the usual decay between two intervals.
     pub fn age(&mut self) {
         self.fade(KEPT);
     }
 
-    /// The cache had room to spare: the thread wants no more than it held.
+    /// Stores that the cache had room to spare: the thread wants no more than `lines`.
     pub fn room_to_spare(&mut self, lines: f64) {
         self.footprint = Some(lines);
     }
 
-    /// The cache was full.
+    /// Stores that the cache was full.
     pub fn squeezed(&mut self, lines: f64) {
         if self.footprint.is_some_and(|footprint| footprint < lines) {
             self.footprint = None;
         }
     }
 
-    /// The curve through what was seen.
+    /// Curve through the samples.
     pub fn curve(&self) -> Curve {
         let mut misses = [f64::NAN; SIZES];
         for (row, value) in monotone(&self.weight, &self.sum) {
@@ -116,7 +116,7 @@ impl Points {
     }
 }
 
-/// Known rows with their means, pooled where they would rise (pool adjacent violators).
+/// Known rows with their means, pooled so that they never rise (pool adjacent violators).
 fn monotone(weight: &[f32; SIZES], sum: &[f32; SIZES]) -> Vec<(usize, f64)> {
     let mut pools: Vec<(Vec<usize>, f64, f64)> = Vec::new();
     for row in (0..SIZES).filter(|row| f64::from(weight[*row]) > FAINT) {
@@ -138,7 +138,7 @@ fn monotone(weight: &[f32; SIZES], sum: &[f32; SIZES]) -> Vec<(usize, f64)> {
     pools.into_iter().flat_map(spread).collect()
 }
 
-/// Fills in what was not seen: evenly in logarithms between known rows, by the square root beyond them.
+/// Fills in rows without samples: logarithmically between known rows, by the square root beyond them.
 fn bridge(misses: &mut [f64; SIZES]) {
     let known: Vec<usize> = (0..SIZES).filter(|row| misses[*row].is_finite()).collect();
     let (Some(&first), Some(&last)) = (known.first(), known.last()) else {
@@ -171,13 +171,13 @@ impl Curve {
         Self { misses, fill }
     }
 
-    /// Misses per instruction with so many lines.
+    /// Misses per instruction with `lines` lines.
     pub fn at(&self, lines: f64) -> f64 {
         let (row, part) = place(lines);
         self.misses[row] + part * (self.misses[row + 1] - self.misses[row])
     }
 
-    /// Lines that an empty cache holds of the thread after so many instructions.
+    /// Lines of the thread in an initially empty cache after a number of instructions.
     pub fn lines_after(&self, instructions: f64) -> f64 {
         let above = self.fill.partition_point(|fill| *fill <= instructions);
         if above == 0 {

@@ -1,13 +1,13 @@
-//! Estimates: what is known of a thread from its counters.
+//! Estimates of a thread's behaviour from its counters.
 //!
-//! Input: per interval, time per instruction, misses and occupancy, with where the thread ran. Output: a [`Subject`], of which
-//! predictions are made. Time per instruction is a part that the core decides and a part that waits for caches and memory:
-//! `time = base(kind of core) + exposed * waiting`, where `waiting` is the latency of what was missed, at the load that memory
-//! had. `exposed` comes from how time followed waiting on one kind of core (ridge regression around a typical value).
+//! Input: per interval, time per instruction, misses and occupancy, with the place where the thread ran. Output: a [`Subject`],
+//! the input of predictions. Time per instruction has a core part and a part that waits for caches and memory: `time =
+//! base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from the
+//! dependence of time on waiting on one kind of core (ridge regression around a typical value).
 //!
-//! Bases of different kinds of core go up and down together when the thread's phase changes: each is a level of the thread
-//! times a ratio of the kind, and ratios are learnt just after moves. A kind that the thread was never on takes its ratio from
-//! the speed-up factor that counters predict.
+//! Bases of different kinds of core rise and fall together when the thread's phase changes. Each is a level of the thread times
+//! a ratio of the kind; ratios are learnt just after moves. A kind without measurements takes its ratio from the speed-up
+//! factor that counters predict.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::units::GroupId;
@@ -15,58 +15,58 @@ use countersteer_model::units::GroupId;
 use super::curve::{Curve, Points};
 use super::places::{Kind, Places};
 
-/// Part of the misses in a window that do not depend on each other, for a typical thread.
+/// Part of the misses in a window that are independent of each other, for a typical thread.
 const INDEPENDENT: f64 = 0.5;
-/// Part of latencies that is exposed at most where nothing was learnt.
+/// Upper bound on the exposed part of latencies without measurements.
 const MOST_EXPOSED: f64 = 0.8;
 /// Part of latencies on the chip that counts.
 const ON_CHIP: f64 = 0.5;
-/// Weight of what is plausible, as the square of the waiting (relative to the time) that it is worth.
+/// Weight of the plausible value, as the square of the waiting (relative to the time) that it counts for.
 const FIRM: f64 = 0.1;
-/// Share of the reluctance to move again that is left after an interval: half in 14 s at 100 ms.
+/// Factor on the reluctance to move again per interval: half in 14 s at 100 ms.
 const CALM: f64 = 0.995;
 /// Intervals after which a kind is known.
 const KNOWN: f64 = 5.0;
-/// How far what was measured may be from what counters predict (natural logarithm): phases fall between measurements.
+/// Limit on the distance of measurements from the counters' prediction (natural logarithm); phases fall between measurements.
 const TRUST: f64 = 0.4;
-/// Least part of a thread's energy that goes with its instructions.
+/// Lower bound on the part of a thread's energy that is proportional to its instructions.
 const LEAST_NJ: f64 = 0.1;
-/// The same where counters predict nothing: factors are taken to be at most 7.
+/// Limit on that distance if counters predict nothing: factors are at most 7.
 const NO_FACTOR: f64 = 1.95;
-/// Share of what was learnt that is left after an interval.
+/// Factor on the sums of the regression per interval.
 const KEPT: f64 = 0.98;
-/// Intervals after a move whose deviation is put down to the kind of core, not to the thread.
+/// Intervals after a move whose deviation counts for the kind of core, not for the thread.
 const FRESH: u32 = 4;
 /// Part of a deviation that the level follows per interval.
 const FOLLOW: f64 = 0.25;
-/// Least part of the time that is the core's own.
+/// Lower bound on the core part of the time.
 const CORE_PART: f64 = 0.25;
-/// A level that moves by this (natural logarithm) has begun another phase: old points of the curve fade.
+/// Change of the level (natural logarithm) that means another phase: old points of the curve decay.
 const PHASE: f64 = 0.25;
-/// What is left of them.
+/// Factor on their weights.
 const AFTER_PHASE: f64 = 0.3;
 
-/// What was seen of a thread in an interval that it spent in one place.
+/// Measurements of a thread in an interval that it spent in one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub kind: usize,
     /// Instructions per ns of running.
     pub ips: f64,
-    /// Misses of and references to the last-level cache, and misses of the private ones, per instruction.
+    /// Misses and references of the last-level cache, and misses of the private ones, per instruction.
     pub llc_misses: f64,
     pub llc_references: f64,
     pub near_misses: Option<f64>,
     /// Lines in the last-level cache.
     pub lines: Option<f64>,
-    /// Lines in the cache before that, if it is shared too, as predicted.
+    /// Predicted lines in the cache before that, if it is shared too.
     pub inner_lines: Option<f64>,
-    /// The last-level cache had room to spare.
+    /// True if the last-level cache had room to spare.
     pub roomy: bool,
     /// CPU time, in s.
     pub ran_s: f64,
     /// Factor on memory latency by load.
     pub factor: f64,
-    /// Factor on the core's part by SMT siblings.
+    /// Factor on the core part by SMT siblings.
     pub crowding: f64,
     /// Speed-up factor that counters predict, fastest over slowest kind.
     pub sf: Option<f64>,
@@ -75,26 +75,26 @@ pub(super) struct Seen {
     pub sharers: f64,
 }
 
-/// What is known of a thread on a kind of core.
+/// Measurements of a thread on a kind of core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Intervals seen, fading.
+    /// Number of intervals, decaying.
     count: f64,
     /// Logarithm of the base over the thread's level.
     ratio: f64,
-    /// Intervals since the last move here.
+    /// Intervals since the last move to this kind.
     fresh: u32,
-    /// Fading sums for the regression: weight, waiting, time, their products.
+    /// Decaying sums of the regression: weight, waiting, time, their products.
     sums: [f64; 5],
-    /// Energy per instruction, without what the core draws whatever it runs.
+    /// Energy per instruction in nJ, without the core's constant power.
     nj: Option<f64>,
 }
 
-/// A thread.
+/// Estimate of a thread.
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     pub seen: u32,
-    /// Where it was last placed, and how often without effect.
+    /// Group of the last placement, and number of placements without effect.
     pub placed: GroupId,
     pub tries: u8,
     kinds: Vec<Known>,
@@ -103,13 +103,13 @@ pub(super) struct Estimate {
     points: Points,
     sf: Option<f64>,
     exposed: f64,
-    /// What is plausible, mean of late.
+    /// Exponential mean of the plausible exposed part.
     plausible: f64,
-    /// Part of the time it is runnable.
+    /// Part of the time in which it is runnable.
     pub duty: f64,
-    /// Moves, fading.
+    /// Number of moves, decaying.
     pub restless: f64,
-    /// Instructions per ns while running: mean of late.
+    /// Instructions per ns while running, exponential mean.
     pub speed: f64,
     /// Lines per ns to and from memory in the last interval.
     pub traffic: f64,
@@ -121,7 +121,7 @@ pub(super) struct Estimate {
     pub progress: f64,
 }
 
-/// A thread as predictions take it.
+/// Thread as input of predictions.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     /// Core part of the time per instruction, in ns, by kind.
@@ -130,11 +130,11 @@ pub(super) struct Subject {
     pub curve: Curve,
     /// Instructions per ns alone on the fastest kind.
     pub alone: f64,
-    /// Instructions per ns of running, seen where it is.
+    /// Instructions per ns of running, measured at its present place.
     pub seen: f64,
     /// Weight in the objective.
     pub weight: f64,
-    /// Energy per instruction, in nJ, by kind, without what a core draws whatever it runs.
+    /// Energy per instruction, in nJ, by kind, without the core's constant power.
     pub nj: Vec<f64>,
 }
 
@@ -161,19 +161,19 @@ impl Estimate {
         }
     }
 
-    /// Whether it was on this kind long enough to be known there.
+    /// True if it ran on this kind long enough to be known there.
     pub fn knows(&self, kind: usize) -> bool {
         self.kinds[kind].count >= KNOWN
     }
 
-    /// Counts whether it wanted a CPU.
+    /// Updates the part of the time in which it is runnable.
     pub fn stirred(&mut self, info: &ThreadInfo, active: bool) {
         let wants = f64::from(u8::from(info.runnable || active));
         self.duty += 0.1 * (wants - self.duty);
         self.restless *= CALM;
     }
 
-    /// Takes in an interval.
+    /// Adds an interval.
     pub fn note(&mut self, seen: &Seen, places: &Places) {
         let kind = &places.kinds[seen.kind];
         let time = 1.0 / seen.ips;
@@ -223,9 +223,9 @@ impl Estimate {
         }
     }
 
-    /// How time follows waiting on one kind of core, over all kinds.
+    /// Learns the dependence of time on waiting, from deviations on each kind of core, over all kinds.
     fn learn(&mut self, kind: usize, waiting: f64, time: f64) {
-        // Relative to the time seen first, so that fast and slow threads weigh alike.
+        // Relative to the first time, so that fast and slow threads have equal weight.
         let known = &mut self.kinds[kind];
         let add = [1.0, waiting, time, waiting * waiting, waiting * time];
         for (sum, add) in known.sums.iter_mut().zip(add) {
@@ -244,7 +244,7 @@ impl Estimate {
         self.exposed = ((covariance + self.plausible * firm) / (variance + firm)).clamp(0.005, 1.2);
     }
 
-    /// Splits a deviation of the core's part between the thread's level and the kind's ratio.
+    /// Splits a deviation of the core part between the thread's level and the kind's ratio.
     fn settle(&mut self, kind: usize, base: f64, place: &Kind) {
         if self.here != kind {
             self.here = kind;
@@ -277,7 +277,7 @@ impl Estimate {
         }
     }
 
-    /// Logarithm of the base on a kind over that on the slowest, as the speed-up factor has it.
+    /// Logarithm of the base on a kind over that on the slowest, from the speed-up factor.
     fn guess(&self, between: f64) -> f64 {
         -between * self.sf.unwrap_or(1.0).clamp(0.5, 7.0).ln()
     }
@@ -286,7 +286,7 @@ impl Estimate {
         let ratio = if self.kinds[kind].count > 0.0 {
             self.kinds[kind].ratio
         } else {
-            // Relative to what is known best.
+            // Relative to the best known kind.
             let best = (0..self.kinds.len())
                 .max_by(|a, b| self.kinds[*a].count.total_cmp(&self.kinds[*b].count));
             let best = best.unwrap_or(0);
@@ -296,14 +296,14 @@ impl Estimate {
         (self.level + ratio).exp()
     }
 
-    /// Mean speed since this was last called.
+    /// Mean speed since the last call; `None` without samples.
     pub fn lately(&mut self) -> Option<f64> {
         let (sum, count) = std::mem::take(&mut self.window);
         (count > 0.0).then_some(sum / count)
     }
 
-    /// The thread for predictions; none before anything was seen, and none where it was not on each kind of core and counters
-    /// predict no speed-up factor.
+    /// Thread as input of predictions. `None` without measurements, or if it lacks a kind of core and counters predict no
+    /// speed-up factor.
     pub fn subject(&mut self, places: &Places, weight: f64) -> Option<Subject> {
         let is_known = self.sf.is_some() || self.kinds.iter().all(|k| k.count > 0.0);
         (self.seen > 0 && is_known).then_some(())?;
@@ -329,12 +329,12 @@ impl Estimate {
         })
     }
 
-    /// Energy per instruction on a kind, as seen there.
+    /// Measured energy per instruction on a kind, in nJ.
     pub fn nj(&self, kind: usize) -> Option<f64> {
         self.kinds[kind].nj
     }
 
-    /// Energy per instruction by kind: as seen, or as seen elsewhere and the machine's figures say.
+    /// Energy per instruction by kind, in nJ: measured, or scaled from another kind by the machine file's figures.
     fn energies(&self, places: &Places) -> Vec<f64> {
         let figure = |kind: usize| places.kinds[kind].instruction_nj;
         let from = (0..self.kinds.len())
@@ -345,7 +345,7 @@ impl Estimate {
             .collect()
     }
 
-    /// What decisions went by.
+    /// Values on which decisions are based.
     pub fn why(&self) -> [(&'static str, f64); 2] {
         [
             ("exposed part of latencies", self.exposed),
@@ -355,8 +355,8 @@ impl Estimate {
 }
 
 impl Kind {
-    /// Time, in ns, that a request takes longer when it goes on to this level of the chain, memory last. What stays on the chip
-    /// is hidden for the most part.
+    /// Additional time, in ns, of a request that goes on to this level of the chain, memory last. Most of the latency on the
+    /// chip is hidden.
     pub fn step(&self, level: usize) -> f64 {
         let before = level.checked_sub(1).map_or(0.0, |l| self.latency_ns[l]);
         let more = (self.latency_ns[level] - before).max(0.0);
@@ -368,7 +368,7 @@ impl Kind {
     }
 }
 
-/// Time per instruction, in ns, that the requests seen would take if nothing overlapped, memory's load included.
+/// Time per instruction, in ns, that the requests would take without overlap, memory's load included.
 fn waiting(kind: &Kind, seen: &Seen) -> f64 {
     let memory = kind.lines.len();
     let near = seen
@@ -387,8 +387,8 @@ fn waiting(kind: &Kind, seen: &Seen) -> f64 {
     waiting
 }
 
-/// The exposed part that is plausible for a thread that takes so long per instruction: misses in one window overlap, unless the
-/// time is longer than a typical core part leaves room for.
+/// Plausible exposed part for a thread with this time per instruction. Misses in one window overlap, unless the time is too
+/// long for a typical core part.
 fn plausible(kind: &Kind, seen: &Seen, waiting: f64, time: f64) -> f64 {
     let overlapping =
         1.0 / (1.0 + INDEPENDENT * seen.llc_misses.max(0.1 * seen.llc_references) * kind.window);

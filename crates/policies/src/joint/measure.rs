@@ -1,4 +1,4 @@
-//! Measuring: what the last interval tells of each thread, of memory's load and of room in caches.
+//! Measurements of the last interval: of each thread, of memory's load and of room in caches.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::estimate::{Estimate, Seen};
 use super::policy::{Joint, METRICS};
 use super::predict::{TRAFFIC, crowding, load_factor};
 
-/// Part of an interval that must be spent where a thread was placed, or it says nothing.
+/// Part of a thread's time that must be spent at its assigned place for the interval to count.
 const WHOLE: f64 = 0.95;
-/// A cache with at least this part free has room to spare.
+/// Free part of a cache from which it has room to spare.
 const ROOMY: f64 = 0.1;
 
-/// Where each metric stands in a row.
+/// Column of each metric in a row.
 type Columns = [Option<usize>; METRICS.len()];
 
 /// Metrics of a thread in the last interval.
@@ -28,9 +28,9 @@ struct Reading {
     near: Option<f64>,
     sf: Option<f64>,
     nj: Option<f64>,
-    /// CPU time in the interval.
+    /// CPU time in the interval, in s.
     ran_s: f64,
-    /// All but all of it where the thread was placed.
+    /// True if the thread spent nearly all of it at its assigned place.
     whole: bool,
 }
 
@@ -68,7 +68,7 @@ impl Joint {
         })
     }
 
-    /// Takes in the last interval.
+    /// Adds the last interval.
     pub(super) fn note(&mut self, view: &View<'_>, stirred: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
@@ -93,7 +93,7 @@ impl Joint {
         }
         let room = self.measure_load(&readings, passed_s);
         for (id, reading) in readings.iter().filter(|(_, r)| r.whole) {
-            // The interval in which a thread moved tells of two places.
+            // The interval in which a thread moved mixes two places.
             let Some(&(spot, _)) = self.placed.get(id).filter(|(_, since)| *since < self.last)
             else {
                 continue;
@@ -106,7 +106,7 @@ impl Joint {
         self.last = view.now;
     }
 
-    /// Memory's load in the last interval, and which last-level caches had room to spare.
+    /// Measures memory's load in the last interval. Returns, by last-level cache, true if it had room to spare.
     fn measure_load(&mut self, readings: &BTreeMap<ThreadId, Reading>, passed_s: f64) -> Vec<bool> {
         let mut lines = vec![0.0; self.places.caches.len()];
         let mut traffic = vec![0.0; self.places.memory.len()];
@@ -134,7 +134,7 @@ impl Joint {
             .collect()
     }
 
-    /// Factor on memory latency while a thread ran: those that share its core did not run then.
+    /// Factor on memory latency while a thread ran; threads that share its core did not run then.
     fn met(&self, spot: usize, reading: &Reading) -> f64 {
         let place = &self.places.spots[spot];
         let here = || self.placed.iter().filter(|(_, at)| at.0 == spot);

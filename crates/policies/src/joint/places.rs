@@ -1,13 +1,13 @@
-//! Places: the cores of a machine with the caches and memory behind them, as predictions need them.
+//! Places: the cores of a machine with the caches and memory behind them, as input of predictions.
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CoreTypeId, CpuId, GroupId};
 
-/// What a machine offers.
+/// Resources of a machine.
 pub(super) struct Places {
     /// Cores, by number of core.
     pub spots: Vec<Spot>,
-    /// What tells cores apart for a thread that runs alone, fastest first.
+    /// Kinds of cores: they differ for a thread that runs alone; fastest first.
     pub kinds: Vec<Kind>,
     /// Lines of each shared cache.
     pub caches: Vec<f64>,
@@ -15,29 +15,29 @@ pub(super) struct Places {
     pub static_w: f64,
 }
 
-/// A core.
+/// Core.
 pub(super) struct Spot {
     pub group: GroupId,
     pub kind: usize,
-    /// Hardware threads.
+    /// Number of hardware threads.
     pub ways: usize,
-    /// Caches outside the core, from the inside out.
+    /// Caches outside the core, innermost first.
     pub chain: Vec<usize>,
     pub memory: usize,
     pub cpus: std::sync::Arc<countersteer_model::cpuset::CpuSet>,
 }
 
-/// A core type with the caches behind it.
+/// Core type with the caches behind it.
 pub(super) struct Kind {
     pub core_type: CoreTypeId,
     /// Published speed over that of the slowest kind.
     pub rating: f64,
-    /// Where that lies between the slowest (0) and the fastest kind (1).
+    /// Position of the rating between the slowest (0) and the fastest kind (1).
     pub between: f64,
     pub width: f64,
     pub window: f64,
     pub ghz: f64,
-    /// Lines of the last cache of the core's own.
+    /// Lines of the core's last private cache.
     pub private_lines: f64,
     /// Latencies of the caches of the chain, then of memory, in ns.
     pub latency_ns: Vec<f64>,
@@ -50,7 +50,7 @@ pub(super) struct Kind {
     pub cores: usize,
 }
 
-/// A memory domain.
+/// Memory domain.
 pub(super) struct Memory {
     /// Lines per ns.
     pub bandwidth: f64,
@@ -90,7 +90,7 @@ impl Places {
             kinds[row].cores += 1;
             kind_of_core.push(row);
         }
-        // The fastest first; keys begin with the core type, and core types are sorted by speed.
+        // Keys begin with the core type, and core types are sorted by speed: the fastest comes first.
         order.sort();
         let mut rank = vec![0; kinds.len()];
         for (nth, (_, row)) in order.iter().enumerate() {
@@ -124,19 +124,19 @@ impl Places {
         }
     }
 
-    /// Power of a core that runs something, beside what instructions take, or of one that is idle.
+    /// Power of a core in W, without that of instructions: active if it runs a thread, else idle.
     pub fn core_w(&self, spot: usize, runs: bool) -> f64 {
         let kind = &self.kinds[self.spots[spot].kind];
         if runs { kind.active_w } else { kind.idle_w }
     }
 
-    /// The last-level cache of a core.
+    /// Last-level cache of a core.
     pub fn llc(&self, spot: usize) -> usize {
         self.spots[spot].chain.last().copied().unwrap_or(0)
     }
 }
 
-/// Equal for cores that are alike for a thread alone.
+/// Key that is equal for cores that are alike for a thread alone.
 fn key(topology: &Topology, cpu: CpuId) -> Vec<u64> {
     let cpu = &topology.cpus[cpu.index()];
     let mut key = vec![cpu.core_type.index() as u64];
@@ -157,7 +157,7 @@ impl Kind {
         let mut latency_ns: Vec<f64> = chain.clone().map(|c| c.latency_ns).collect();
         let last = latency_ns.last().copied().unwrap_or(0.0);
         latency_ns.push(last + topology.memory[cpu.memory as usize].latency_ns.max(1.0));
-        // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
+        // A kernel that does not distinguish core types gives all of them one capacity; the clock is the next best figure.
         let distinguished = topology
             .core_types
             .windows(2)

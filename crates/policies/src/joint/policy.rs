@@ -1,4 +1,4 @@
-//! The policy: measures, explores, searches, tells threads, and checks what came of it.
+//! The policy: measures, explores, searches, places threads, and checks the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,27 +75,27 @@ pub(super) const METRICS: [&str; 7] = [
     "energy_per_instruction",
     "llc_apki",
 ];
-/// Threads that want a CPU for a smaller part of the time are the kernel's.
+/// Part of the time below which a runnable thread is left to the kernel.
 const HEAVY: f64 = 0.5;
 /// Rows solved per search.
 const EFFORT: usize = 30_000;
-/// Exchanges and moves looked at per step of a search.
+/// Exchanges and moves evaluated per step of a search.
 const CANDIDATES: usize = 1_500;
-/// Threads that a search looks at: a few last-level caches' where there are more, and never more than the second.
+/// Threads in a search: if there are more, those of a few last-level caches, and never more than the second limit.
 const WINDOW: usize = 96;
 const MOST_IN_WINDOW: usize = 256;
-/// How often a thread is placed in the same group without effect.
+/// Number of placements of a thread in the same group without effect.
 const MOST_TRIES: u8 = 3;
 /// Rearrangements tried per search that finds no single change.
 const KICKS: usize = 2;
-/// Part of the gain promised that a change may lose before it is undone.
+/// Part of the promised gain that a change may lose before it is undone.
 const LOSS: f64 = 0.25;
-/// Predicted change of a speed that is looked at.
+/// Relative change of a predicted speed from which a thread counts as affected.
 const FELT: f64 = 0.02;
-/// How long what was undone is not tried again, at first (half of it) and at most, in ms.
+/// Time for which an undone change is not tried again, in ms: initial (half of it) and maximal.
 const HOLD: u64 = 4_000;
 const MOST_HOLD: u64 = 64_000;
-/// How strongly lag in progress weighs under `objective=fairness`.
+/// Weight of lag in progress under `objective=fairness`.
 const LAG: f64 = 4.0;
 
 pub(super) struct Joint {
@@ -108,13 +108,13 @@ pub(super) struct Joint {
     pub(super) explore: bool,
     pub(super) places: Places,
     pub(super) threads: BTreeMap<ThreadId, Estimate>,
-    /// Core of each thread that was given one, and since when.
+    /// Core of each placed thread, and the time of its placement.
     pub(super) placed: BTreeMap<ThreadId, (usize, Nanos)>,
     /// Threads left to the kernel.
     pub(super) light: BTreeMap<ThreadId, Nanos>,
-    /// The last changes, until it is known what came of them.
+    /// Last changes, until their result is known.
     trial: Option<Trial>,
-    /// Until when a thread is not to go to a kind of core under a cache, and how long that was.
+    /// End time of a ban of a thread from a kind of core under a cache, and its length.
     pub(super) bans: BTreeMap<(ThreadId, (usize, usize)), (Nanos, u64)>,
     searched: Nanos,
     pub(super) last: Nanos,
@@ -123,7 +123,7 @@ pub(super) struct Joint {
     pub(super) lives: Lives,
     pub(super) visits: usize,
     pub(super) visiting: u32,
-    /// Lines that threads hold in the shared cache before the last one, as last predicted.
+    /// Predicted lines of threads in the shared cache before the last one.
     pub(super) inner: BTreeMap<ThreadId, f64>,
     /// Factor on memory latency, by domain, in the last interval.
     pub(super) factor: Vec<f64>,
@@ -136,11 +136,11 @@ pub(super) struct Joint {
 struct Trial {
     /// Threads with the cores they left and went to.
     moved: Vec<(ThreadId, usize, usize)>,
-    /// Threads whose speed was predicted to change: their speed before, and what it is worth.
+    /// Threads with a predicted change of speed: their speed before, and its weight.
     affected: Vec<(ThreadId, f64, f64)>,
-    /// The gain predicted.
+    /// Predicted gain.
     promised: f64,
-    /// Instructions and power before, where the objective is about them.
+    /// Instructions and power before, if the objective uses them.
     before: Option<Value>,
 }
 
@@ -189,7 +189,8 @@ impl Joint {
         })
     }
 
-    /// Notes where the kernel runs young threads: it is measured there, and begins there when it is young no longer.
+    /// Stores the cores on which the kernel runs young threads. They are measured there, and begin there when they are no
+    /// longer young.
     fn follow(&mut self, young: &[&ThreadInfo], now: Nanos) {
         for info in young {
             let spots = &self.places.spots;
@@ -201,7 +202,7 @@ impl Joint {
         }
     }
 
-    /// Gives threads without a core the best one that is left.
+    /// Gives threads without a core the best core that is left.
     fn assign(&mut self, heavy: &[&ThreadInfo], now: Nanos) {
         let mut load = vec![0usize; self.places.spots.len()];
         let mut behind = vec![0usize; self.places.caches.len()];
@@ -235,7 +236,7 @@ impl Joint {
         }
     }
 
-    /// The threads as predictions take them; none while somebody is unknown.
+    /// Threads as input of predictions; `None` while a thread is unknown.
     fn subjects(&mut self, heavy: &[&ThreadInfo]) -> Option<Vec<Subject>> {
         let mut threads: BTreeMap<ProgramId, usize> = BTreeMap::new();
         for info in heavy {
@@ -254,7 +255,7 @@ impl Joint {
         heavy.iter().map(subject).collect()
     }
 
-    /// The threads that a search looks at: all, or those behind a few last-level caches where there are many.
+    /// Threads in a search: all, or those behind a few last-level caches if there are many.
     fn window<'a>(&self, heavy: &[&'a ThreadInfo], rng: &mut PolicyRng) -> Vec<&'a ThreadInfo> {
         if heavy.len() <= WINDOW {
             return heavy.to_vec();
@@ -289,10 +290,10 @@ impl Joint {
         self.threads.iter_mut().filter_map(reached).collect()
     }
 
-    /// Instructions per ns and power of all threads, as measured of late; none while the energy of one is unknown, or the objective is
-    /// about neither.
+    /// Measured instructions per ns and power of all threads. `None` while the energy of one is unknown, or if the objective is
+    /// not energy.
     fn measured(&self, reached: &BTreeMap<ThreadId, f64>) -> Option<Value> {
-        // Of EDP, in which a change of phase counts twice, a check undoes as much as it saves.
+        // For EDP, in which a change of phase counts twice, a check undoes as much as it saves.
         if self.objective != Objective::Energy {
             return None;
         }
@@ -314,7 +315,7 @@ impl Joint {
         Some(value)
     }
 
-    /// Looks at what the last changes brought; those that lost are undone. Says whether that happened.
+    /// Checks the result of the last changes and undoes them if they lost. Returns true if it undid them.
     fn check(&mut self, reached: &BTreeMap<ThreadId, f64>, now: Nanos) -> bool {
         let Some(trial) = self.trial.take() else {
             return false;
@@ -346,7 +347,7 @@ impl Joint {
         true
     }
 
-    /// Threads on each core, and lines per ns from each memory domain, of the threads that a search does not look at.
+    /// Threads on each core, and lines per ns from each memory domain, of the threads outside a search.
     fn elsewhere(&self, window: &[&ThreadInfo]) -> Elsewhere {
         let mut elsewhere = Elsewhere {
             load: vec![0; self.places.spots.len()],
@@ -362,7 +363,7 @@ impl Joint {
         elsewhere
     }
 
-    /// What tells a core from others for bans: its kind and its innermost cache outside the core.
+    /// Identity of a core for bans: its kind and its innermost cache outside the core.
     fn site(&self, spot: usize) -> (usize, usize) {
         let place = &self.places.spots[spot];
         (place.kind, place.chain.first().copied().unwrap_or(0))
@@ -452,7 +453,8 @@ impl Joint {
         self.trial = (!trial.moved.is_empty() && checked).then_some(trial);
     }
 
-    /// Placements of threads that are not where they were placed; one that stays elsewhere is placed a few times and then left alone.
+    /// Placements of threads that are not at their assigned places. A thread that stays elsewhere is placed a few times and
+    /// then left alone.
     fn tell(&mut self, heavy: &[&ThreadInfo], topology: &Topology) -> Vec<ThreadPlacement> {
         let mut placements = Vec::new();
         for info in heavy {

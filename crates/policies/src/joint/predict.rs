@@ -1,15 +1,15 @@
-//! Predictions: how fast threads run in a mapping of threads to cores.
+//! Predictions of the speed of threads in a mapping of threads to cores.
 //!
-//! Input: [`Subject`]s and a core for each. Output: instructions per ns of each. A shared cache holds what was touched within
-//! its eviction age, the same for all sharers; the age is where the footprints fill the cache (Xiang et al., HOTL, ASPLOS
-//! 2013). Memory latency grows with utilisation as loaded-latency measurements show. SMT siblings take issue slots from each
-//! other in proportion to what they use.
+//! Input: [`Subject`]s and a core for each. Output: instructions per ns of each. A shared cache holds the lines touched within
+//! its eviction age, the same for all sharers. At that age the footprints fill the cache (Xiang et al., HOTL, ASPLOS 2013).
+//! Memory latency grows with utilisation as loaded-latency measurements show. SMT siblings take issue slots from each other in
+//! proportion to their use.
 //!
-//! Threads of a core with more of them than it runs at once never run together, and with others a part of the time. What a
-//! thread holds and what memory's load is are taken as they are half-way through its time slices.
+//! Threads of a core with more of them than it runs at once never run together; with other threads they run a part of the time.
+//! A thread's cache lines and memory's load are those halfway through its time slices.
 //!
-//! A change of few threads is predicted by solving the caches that it touches; what it does to memory's load moves all others
-//! along the slope found at the last whole solution.
+//! A change of few threads is predicted by solving the caches that it touches. Its effect on memory's load moves all others
+//! along the slope of the last whole solution.
 
 mod slices;
 
@@ -18,11 +18,11 @@ use super::places::Places;
 
 /// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory: 1.3 at 70 %, 2.2 at 90 %.
 const QUEUE: f64 = 0.15;
-/// Utilisation beyond which the queue is not followed.
+/// Utilisation at which the latency is capped.
 const FULL: f64 = 0.99;
-/// Lines moved per miss: some that are evicted were written.
+/// Lines moved per miss; some evicted lines are dirty.
 pub(super) const TRAFFIC: f64 = 1.3;
-/// Slow-down of a core's part by a sibling that does nothing, and what each part of the width that it uses adds.
+/// Slowdown of the core part by an idle sibling, and the addition for the part of the width that it uses.
 const SIBLING: f64 = 0.1;
 const SLOTS: f64 = 0.9;
 /// Rounds of a whole solution, and of that of a change.
@@ -39,7 +39,7 @@ pub(super) fn load_factor(utilisation: f64) -> f64 {
     1.0 + QUEUE * u * u / (1.0 - u)
 }
 
-/// The age at which what was touched since fills a cache.
+/// Age at which the lines touched since then fill a cache.
 fn eviction_age(filled: impl Fn(f64) -> f64, capacity: f64) -> f64 {
     let (mut low, mut high) = (AGE_MIN.ln(), AGE_MAX.ln());
     if filled(AGE_MAX) <= capacity {
@@ -59,7 +59,7 @@ fn eviction_age(filled: impl Fn(f64) -> f64, capacity: f64) -> f64 {
     low.exp()
 }
 
-/// Factor on the core part of a thread beside siblings that dispatch so many instructions per cycle of that width.
+/// Factor on the core part of a thread whose siblings dispatch `ipc` instructions per cycle of `width`.
 pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
     if siblings == 0 {
         1.0
@@ -68,7 +68,7 @@ pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
     }
 }
 
-/// Threads that are not looked at.
+/// Threads outside the search.
 pub(super) struct Elsewhere {
     /// By core.
     pub load: Vec<usize>,
@@ -76,14 +76,14 @@ pub(super) struct Elsewhere {
     pub traffic: Vec<f64>,
 }
 
-/// A mapping with its predictions.
+/// Mapping with its predictions.
 pub(super) struct Predictor<'a> {
     pub places: &'a Places,
     pub subjects: &'a [Subject],
     /// Core of each subject.
     pub mapping: Vec<usize>,
     elsewhere: Elsewhere,
-    /// Last-level caches with threads that are not looked at.
+    /// Last-level caches with threads outside the search.
     unknown: Vec<usize>,
     /// Subjects on each core.
     on: Vec<Vec<usize>>,
@@ -97,20 +97,20 @@ pub(super) struct Predictor<'a> {
     pub held: Vec<Vec<f64>>,
     /// By memory domain.
     pub factor: Vec<f64>,
-    /// By memory domain: what one more of the factor does to the sum of weighted speeds, subject by subject.
+    /// By memory domain: derivative of the sum of weighted speeds with respect to the factor, summed over subjects.
     slope: Vec<f64>,
-    /// Rows solved so far: what a search costs.
+    /// Rows solved so far: the cost of a search.
     pub effort: usize,
-    /// Core of each subject at the start, and its speed there over what is predicted.
+    /// Core of each subject at the start, and its measured speed there over the prediction.
     start: Vec<usize>,
     anchor: Vec<f64>,
 }
 
-/// What a change would do.
+/// Effect of a change.
 pub(super) struct Outcome {
     /// Subjects that change their speed, with the new one.
     pub speeds: Vec<(usize, f64)>,
-    /// What others lose or gain by memory's load, in weighted relative speed.
+    /// Gain of other threads by memory's load, in weighted relative speed.
     pub others: f64,
 }
 
@@ -162,8 +162,9 @@ impl<'a> Predictor<'a> {
         predictor
     }
 
-    /// A predicted speed as it is believed: in proportion to what was seen where the thread is, and no better elsewhere than
-    /// predicted. A prediction that is wrong about a thread here is not to be trusted to be right about it there.
+    /// Prediction of a speed, corrected by the measured over the predicted speed on the subject's first core. On that core the
+    /// correction applies in full. On other cores only the square root of a correction above 1 applies, since an error on one
+    /// core need not hold on another.
     pub fn believed(&self, row: usize, spot: usize, speed: f64) -> f64 {
         let anchor = self.anchor[row];
         speed
@@ -179,18 +180,18 @@ impl<'a> Predictor<'a> {
         self.on[spot].len() + self.elsewhere.load[spot]
     }
 
-    /// Whether all threads behind a last-level cache are looked at.
+    /// True if all threads behind a last-level cache are in the search.
     pub fn is_known(&self, llc: usize) -> bool {
         self.unknown.binary_search(&llc).is_err()
     }
 
-    /// Lines per ns that a subject asks of the caches outside its core, and so pushes out others for.
+    /// Lines per ns that a subject requests from the caches outside its core, where they evict those of others.
     pub fn pushed(&self, row: usize) -> f64 {
         let kind = &self.places.kinds[self.places.spots[self.mapping[row]].kind];
         self.speeds[row] * self.subjects[row].curve.at(kind.private_lines)
     }
 
-    /// Siblings that run at the same time, and what they dispatch per ns.
+    /// Siblings that run at the same time, and the instructions that they dispatch per ns.
     fn beside(&self, row: usize, spot: usize) -> (usize, f64) {
         let on = &self.on[spot];
         let siblings = on.len().min(self.places.spots[spot].ways).saturating_sub(1);
@@ -213,7 +214,7 @@ impl<'a> Predictor<'a> {
             rows.iter().for_each(|row| self.run(*row));
             self.load_memory();
         }
-        // How all react to memory's load.
+        // Reaction of all threads to memory's load.
         self.slope.fill(0.0);
         for row in rows {
             let domain = self.places.spots[self.mapping[row]].memory;
@@ -233,7 +234,7 @@ impl<'a> Predictor<'a> {
         (self.places.spots[spot].ways as f64 / load).min(1.0)
     }
 
-    /// Time per instruction that waits for memory at a factor of 1.
+    /// Time per instruction that waits for memory at a factor of 1, in ns.
     fn waits(&self, row: usize, kind: usize) -> f64 {
         let kind = &self.places.kinds[kind];
         let last = kind.lines.len() - 1;
@@ -241,7 +242,7 @@ impl<'a> Predictor<'a> {
         subject.exposed * subject.curve.at(self.held[row][last]) * kind.step(last + 1)
     }
 
-    /// What each subject behind a cache holds of it.
+    /// Computes the lines of each subject behind a cache.
     fn compose(&mut self, cache: usize) {
         let rows = &self.behind[cache];
         self.effort += rows.len();
@@ -273,7 +274,7 @@ impl<'a> Predictor<'a> {
         chain.iter().position(|c| *c == cache).unwrap_or(0)
     }
 
-    /// The speed of a subject at what it holds.
+    /// Computes the speed of a subject with its lines.
     fn run(&mut self, row: usize) {
         let spot = self.mapping[row];
         let place = &self.places.spots[spot];
@@ -290,7 +291,7 @@ impl<'a> Predictor<'a> {
         time += self.waits(row, place.kind) * self.met(row);
         let speed = self.share(row) / time;
         self.traffic[row] = TRAFFIC * speed * subject.curve.at(self.held[row][last]);
-        // Half way: speed and what is held support each other.
+        // Halfway steps: speed and lines reinforce each other.
         self.speeds[row] = 0.5 * (self.speeds[row] + speed);
     }
 
@@ -359,7 +360,7 @@ impl<'a> Predictor<'a> {
             rows.iter().for_each(|row| self.run(*row));
         }
         let others = self.felt_elsewhere(&rows, &before);
-        // The last round goes half way; as the rest of it would.
+        // Each round goes halfway; this extrapolates to all rounds.
         let speeds = rows
             .iter()
             .zip(&before)
@@ -377,7 +378,7 @@ impl<'a> Predictor<'a> {
         Outcome { speeds, others }
     }
 
-    /// What more or less traffic of these rows does to everybody, in weighted relative speed.
+    /// Effect of the traffic of these rows on all other threads, in weighted relative speed.
     fn felt_elsewhere(&self, rows: &[usize], before: &[(f64, f64, Vec<f64>)]) -> f64 {
         let mut felt = 0.0;
         for (domain, memory) in self.places.memory.iter().enumerate() {
@@ -389,13 +390,13 @@ impl<'a> Predictor<'a> {
             }
             let now = self.demand(domain);
             let factor = |demand: f64| load_factor(demand / memory.bandwidth);
-            // Those that wait longer demand less: the load moves about half as far.
+            // Threads that wait longer request less: the load moves about half as far.
             felt += 0.5 * self.slope[domain] * (factor(now) - factor(now - more));
         }
         felt
     }
 
-    /// Takes another mapping of all subjects.
+    /// Adopts another mapping of all subjects.
     pub fn assume(&mut self, mapping: &[usize]) {
         let rows = self.mapping.iter().zip(mapping).enumerate();
         let changes: Vec<(usize, usize)> = rows
@@ -405,7 +406,7 @@ impl<'a> Predictor<'a> {
         self.change(&changes);
     }
 
-    /// Makes a change and predicts all anew.
+    /// Makes a change and predicts all threads again.
     pub fn change(&mut self, changes: &[(usize, usize)]) {
         self.shift(changes);
         self.solve();
@@ -419,7 +420,7 @@ mod tests {
     use super::super::curve::Points;
     use super::*;
 
-    /// A thread that misses so often with so many lines, and half as often with four times as many.
+    /// Thread with this many misses at this many lines, and half of them at four times the lines.
     fn subject(misses: f64, lines: f64) -> Subject {
         let mut points = Points::default();
         points.note(lines, misses, 1.0);

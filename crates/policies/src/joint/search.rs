@@ -1,7 +1,7 @@
-//! Search: exchanges and moves of threads, the best first, as long as what they gain pays for what they cost.
+//! Search by exchanges and moves of threads, the best first, as long as their gain exceeds their cost.
 //!
-//! Input: a [`Predictor`] of the present mapping. Output: the changes to make. Effort is bounded: once so many rows of threads
-//! were solved, the best change so far is the last.
+//! Input: a [`Predictor`] of the present mapping. Output: the changes to make. Effort is bounded: once a number of rows was
+//! solved, the best change so far is the last.
 
 use countersteer_model::policy::PolicyRng;
 use rand::RngExt;
@@ -9,10 +9,10 @@ use rand::RngExt;
 use super::places::Places;
 use super::predict::{Outcome, Predictor};
 
-/// A subject and the core it goes to.
+/// Subject, and the core to which it moves.
 pub(super) type Change = (usize, usize);
 
-/// What is optimised.
+/// Objective of the optimisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Objective {
     Throughput,
@@ -21,37 +21,37 @@ pub(super) enum Objective {
     Edp,
 }
 
-/// What changes have to hold to.
+/// Constraints on changes.
 pub(super) struct Terms<'a> {
     pub objective: Objective,
-    /// No thread may be slowed down to more than this by a change, against its run alone on the fastest cores.
+    /// Limit on the slowdown of a thread by a change, against its run alone on the fastest cores.
     pub floor: f64,
     /// Relative gain below which no change is made.
     pub margin: f64,
     /// Time over which a gain must pay for the moves, in ns.
     pub horizon_ns: f64,
-    /// Rows that may be solved, and changes that are looked at per step.
+    /// Limits on the rows solved, and on the changes evaluated per step.
     pub effort: usize,
     pub candidates: usize,
-    /// By subject: factor on the margin of those that were moved of late.
+    /// By subject: factor on the margin of recently moved threads.
     pub reluctance: &'a [f64],
-    /// Changes that were tried and lost, or that threads do not allow.
+    /// True for changes that were tried and lost, or that threads do not allow.
     pub banned: &'a dyn Fn(&[Change]) -> bool,
 }
 
-/// The state of an objective.
+/// State of an objective.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     /// Weighted relative speed.
     pub work: f64,
     /// Instructions per ns of all threads.
     pub instructions: f64,
-    /// Power of the machine.
+    /// Power of the machine, in W.
     pub watts: f64,
 }
 
 impl Value {
-    /// Of the whole mapping.
+    /// Value of the whole mapping.
     pub fn of(p: &Predictor<'_>) -> Self {
         let mut value = Self {
             work: 0.0,
@@ -68,7 +68,7 @@ impl Value {
         value
     }
 
-    /// Adds a thread that has a core at a predicted speed, or takes it away.
+    /// Adds a thread on a core at a predicted speed (`sign` 1), or removes it (`sign` -1).
     fn add(&mut self, p: &Predictor<'_>, row: usize, spot: usize, speed: f64, sign: f64) {
         let subject = &p.subjects[row];
         let kind = kind(p.places, spot);
@@ -78,13 +78,13 @@ impl Value {
         self.watts += sign * speed * subject.nj[kind];
     }
 
-    /// Takes away a thread's work in a part of the time.
+    /// Removes a thread's work in a part of the time.
     fn lose(&mut self, p: &Predictor<'_>, row: usize, part: f64) {
         self.work -= part * p.subjects[row].weight;
         self.instructions -= part * p.speeds[row];
     }
 
-    /// How much better another value is, relative to this one.
+    /// Relative gain of another value over this one.
     pub fn gain(self, other: Self, objective: Objective) -> f64 {
         let cost = |v: Self| match objective {
             Objective::Throughput | Objective::Fairness => 1.0 / v.work.max(1e-9),
@@ -99,7 +99,7 @@ fn kind(places: &Places, spot: usize) -> usize {
     places.spots[spot].kind
 }
 
-/// A change that was chosen, with the relative gain predicted.
+/// Chosen change, with the relative gain predicted.
 struct Chosen {
     changes: Vec<Change>,
     gain: f64,
@@ -131,9 +131,8 @@ pub(super) fn improve(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Policy
     }
 }
 
-/// Improves the mapping beyond what single changes reach: threads behind alike caches are sorted by how much they push out of
-/// them, one that suffers is put among the quietest, and changes follow from there. Nothing changes
-/// if that does not pay.
+/// Improves the mapping beyond single changes. Threads behind equal caches are sorted by their evictions of others, one that
+/// suffers joins the quietest, and the search continues from there. The mapping stays if that does not pay.
 pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) {
     let before = Value::of(p);
     let start = p.mapping.clone();
@@ -150,7 +149,7 @@ pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Poli
     };
     let mut rows: Vec<usize> = (0..n).filter(alike).collect();
     let mut cores: Vec<usize> = rows.iter().map(|row| p.mapping[*row]).collect();
-    // The home cache first, the others together.
+    // The home cache first, then the others.
     cores.sort_by_key(|core| {
         (
             p.places.spots[*core].chain[level] != home,
@@ -194,7 +193,7 @@ pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Poli
     }
 }
 
-/// Whether a thread is slower than the floor allows.
+/// True if a thread is slower than the floor allows.
 fn slowed(p: &Predictor<'_>, terms: &Terms<'_>) -> bool {
     p.subjects
         .iter()
@@ -202,7 +201,7 @@ fn slowed(p: &Predictor<'_>, terms: &Terms<'_>) -> bool {
         .any(|(subject, speed)| subject.alone > terms.floor * speed)
 }
 
-/// Gives rows the cores in order; who is behind the right cache already keeps its core.
+/// Assigns the cores to the rows in order. A row that is behind the right cache already keeps its core.
 fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> Vec<Change> {
     let cache = |core: usize| p.places.spots[core].chain[level];
     let mut free: Vec<usize> = cores.to_vec();
@@ -226,7 +225,7 @@ fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> 
     given
 }
 
-/// The relative gain of a change beyond its costs; none where it may not be made.
+/// Relative gain of a change less its costs; `None` if the change is not allowed.
 fn worth(
     p: &Predictor<'_>,
     changes: &[Change],
@@ -268,7 +267,7 @@ fn worth(
     (gain > margin).then_some(gain)
 }
 
-/// Time that a thread loses while caches fill at its new place.
+/// Time that a thread loses while caches fill at its new place, in ns.
 fn refill_ns(p: &Predictor<'_>, row: usize, to: usize) -> f64 {
     let subject = &p.subjects[row];
     let kind = &p.places.kinds[kind(p.places, to)];
@@ -286,7 +285,7 @@ fn refill_ns(p: &Predictor<'_>, row: usize, to: usize) -> f64 {
     subject.exposed * (lines * memory + kind.private_lines * near)
 }
 
-/// Exchanges of two threads, and moves to cores that hold fewer; some of them where there are many.
+/// Exchanges of two threads, and moves to cores with fewer threads; a random subset if there are many.
 fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<Vec<Change>> {
     let n = p.subjects.len();
     let rooms = rooms(p);
@@ -313,7 +312,7 @@ fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<
     all
 }
 
-/// Two threads that change places, if that can make a difference.
+/// Exchange of two threads; `None` if it makes no difference.
 fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<Change>> {
     let (here, there) = (p.mapping[a], p.mapping[b]);
     let lonely = p.load(here) == 1 && p.load(there) == 1;
@@ -321,24 +320,24 @@ fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<Change>> {
     (!alike).then(|| vec![(a, there), (b, here)])
 }
 
-/// A thread that goes to a core with room.
+/// Move of a thread to a core with room; `None` if it has none or makes no difference.
 fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<Change>> {
     let from = p.mapping[row];
     let ways = |spot: usize| p.places.spots[spot].ways;
-    // No core takes a thread beyond its hardware threads from one that has none too many.
+    // A core gets more threads than hardware threads only if the thread's present core is more crowded.
     let fuller = (p.load(to) + 1) * ways(from) > p.load(from) * ways(to);
     let crowds = p.load(to) + 1 > ways(to) && fuller;
     let alike = p.load(from) == 1 && p.load(to) == 0 && twins(p.places, from, to);
     (to != from && !crowds && !alike).then(|| vec![(row, to)])
 }
 
-/// Cores of one kind behind the same caches.
+/// True for cores of one kind behind the same caches.
 fn twins(places: &Places, a: usize, b: usize) -> bool {
     let (a, b) = (&places.spots[a], &places.spots[b]);
     a.kind == b.kind && a.chain == b.chain
 }
 
-/// One core of each load for each set of twins, behind caches that are looked at or empty: the others are worth the same.
+/// One core of each load per set of twins, behind caches that are known or empty. The other cores have the same value.
 fn rooms(p: &Predictor<'_>) -> Vec<usize> {
     let mut seen = std::collections::BTreeSet::new();
     let key = |spot: usize| {

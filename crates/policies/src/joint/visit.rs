@@ -7,15 +7,15 @@ use countersteer_model::units::{Nanos, ThreadId};
 
 use super::policy::Joint;
 
-/// Intervals that an exploring mapping holds: the first has the move in it.
+/// Intervals for which an exploring mapping holds; the first contains the move.
 const INTERVALS: u32 = 3;
-/// Part of the time that threads are expected to run yet which may go into exploration.
+/// Part of the threads' expected remaining time that exploration may take.
 const PAYS: f64 = 0.125;
-/// More exchanges of everybody than this are not worth what is learnt.
+/// Limit on the exchanges of all threads; further ones do not pay.
 const MOST_VISITS: usize = 16;
 
 impl Joint {
-    /// Says that threads are expected to run long enough for one more exploring mapping.
+    /// True if threads are expected to run long enough for one more exploring mapping.
     fn pays(&self, heavy: &[&ThreadInfo]) -> bool {
         let visit_s = f64::from(INTERVALS) * self.interval.as_secs_f64();
         let cost_s = (self.visits + 1) as f64 * visit_s;
@@ -24,7 +24,7 @@ impl Joint {
         cost_s <= PAYS * mean_s
     }
 
-    /// Says whether exploration goes on.
+    /// Advances the exploration; returns true if it continues.
     pub(super) fn visit(&mut self, heavy: &[&ThreadInfo], now: Nanos) -> bool {
         if !self.explore {
             return false;
@@ -55,7 +55,7 @@ impl Joint {
             lacks: (0..kinds).map(|kind| lacks(id, kind)).collect(),
         });
         let mut left = Left::new(rows.collect(), kinds);
-        // Cores in use go round among the threads, those first that lack the kind; kinds of few cores choose first.
+        // Cores in use rotate among the threads. Threads that lack the kind come first; kinds with few cores choose first.
         let mut free: Vec<usize> = self.placed.values().map(|(spot, _)| *spot).collect();
         free.sort_by_key(|spot| {
             let kind = self.places.spots[*spot].kind;
@@ -73,12 +73,12 @@ impl Joint {
     }
 }
 
-/// A thread that has no core in the next mapping yet.
+/// Thread without a core in the next mapping.
 struct Row {
     id: ThreadId,
-    /// Its core now.
+    /// Present core.
     at: usize,
-    /// By kind of core: it was not measured there.
+    /// By kind of core: true if it was not measured there.
     lacks: Vec<bool>,
 }
 
@@ -91,9 +91,9 @@ impl Row {
 /// Threads in the order in which cores choose them: those that know fewer kinds first.
 struct Left {
     rows: Vec<Row>,
-    /// By kind: kinds known and row, of the threads that lack the kind, and of the others.
+    /// By kind: number of kinds known, and row. First the threads that lack the kind, then the others.
     order: Vec<[BTreeSet<(usize, usize)>; 2]>,
-    /// Rows by their core now.
+    /// Rows by present core.
     at: BTreeMap<usize, BTreeSet<usize>>,
 }
 
@@ -113,7 +113,7 @@ impl Left {
         left
     }
 
-    /// The thread that a core of a kind gets: one that lacks the kind, better one that is there already.
+    /// Thread for a core of a kind: one that lacks the kind, preferably one that is already on the core.
     fn take(&mut self, spot: usize, kind: usize) -> Option<&Row> {
         let here = self.at.get(&spot);
         let wants = |nth: &usize| self.rows[*nth].lacks[kind];

@@ -1,4 +1,4 @@
-//! An engine made of paper: threads with fixed speeds per core type, placed at once.
+//! Toy engine: threads with fixed speeds per core type, placed at once.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -19,18 +19,18 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 use rand_pcg::rand_core::SeedableRng;
 
-/// How many threads there are, and whether that changes.
+/// Number of threads, and whether it changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// To begin with.
+    /// Initial number of threads.
     pub threads: usize,
-    /// Whether some start, sleep, wake and exit.
+    /// True if some start, sleep, wake and exit.
     pub changes: bool,
 }
 
 pub struct Thread {
     pub info: ThreadInfo,
-    /// Instructions per second on the fastest core type, and how many times that is the slowest's.
+    /// Instructions per second on the fastest core type, and their ratio to those on the slowest.
     pub speed: f64,
     pub sf: f64,
     mpki: f64,
@@ -103,7 +103,7 @@ impl Toy {
         });
     }
 
-    /// Instructions per second of a thread on a CPU to itself.
+    /// Instructions per second of a thread alone on a CPU.
     pub fn ips(&self, thread: &Thread, cpu: CpuId) -> f64 {
         let last = self.topology.core_types.len().saturating_sub(1).max(1) as f64;
         let down = self.topology.core_type_of(cpu).index() as f64 / last;
@@ -143,7 +143,7 @@ impl Toy {
         }
     }
 
-    /// All threads run for a while.
+    /// Runs all threads for a while.
     fn pass(&mut self, length: Nanos) -> Samples {
         let seconds = length.as_secs_f64();
         let mut samples = Samples::default();
@@ -187,7 +187,7 @@ impl Engine for Toy {
     }
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error> {
-        // Some early returns, so that policies that want events are called off the beat.
+        // Some periods end early, so that policies that want events are also called between periods.
         let early = watch.events && self.life.changes && self.rng.random::<f64>() < 0.5;
         let early = if early {
             self.rng.random_range(0..20_000_000)
@@ -204,7 +204,7 @@ impl Engine for Toy {
         let threads: Vec<ThreadInfo> = self.threads.iter().map(|t| t.info.clone()).collect();
         samples.retain(|s| threads.iter().any(|t| Some(t.id) == s.thread()));
         let events = std::mem::take(&mut self.events);
-        // The next placement comes too late for this one.
+        // The next placement comes too late for this thread.
         let vanishes = self.life.changes && self.rng.random::<f64>() < 0.1;
         if let Some(gone) = self.threads.pop_if(|_| vanishes) {
             self.event(gone.info.id, ThreadEventKind::Exit);
@@ -271,14 +271,14 @@ impl Forecast for Toy {
     }
 }
 
-/// Machines that are always there.
+/// Machines that are always included.
 const INLINE: [&str; 3] = [
     include_str!("two-big-two-small.toml"),
     include_str!("smt-hybrid.toml"),
     include_str!("two-caches.toml"),
 ];
 
-/// The inline machines and all that ship.
+/// Inline machines and all shipped ones.
 pub fn machines() -> Vec<Arc<Topology>> {
     let inline = INLINE
         .iter()

@@ -1,4 +1,4 @@
-//! What a thread expects of a partition, and which exchanges are agreed on.
+//! Tests of the speed that a thread expects on a partition, and of the exchanges that are agreed on.
 
 use countersteer_model::engine::{Forecast, ThreadEvent, ThreadForecast};
 use countersteer_model::metric::MetricBank;
@@ -8,7 +8,7 @@ use rand::SeedableRng as _;
 
 use super::*;
 
-/// Threads on two partitions, with their ratings there and weights; the fast one has so many cores.
+/// Policy with threads on two partitions, with their ratings there and weights; the fast partition has `cores` cores.
 fn hass(cores: f64, threads: &[(usize, [f64; 2], f64)]) -> Hass {
     let topology = topology(SMT);
     let params = Params::parse(&super::super::DEF, "priorities=on").unwrap();
@@ -58,7 +58,7 @@ fn what_a_thread_expects_is_its_rating_times_its_share_of_a_core() {
 
 #[test]
 fn equals_change_places_where_the_sum_gains_more_than_the_margin() {
-    // Exchanging gains what the slow one has more to win: .2 of a present sum of 3.0, and .1.
+    // An exchange gains the difference of the ratings: .2 of a present sum of 3.0, and .1.
     let gains = hass(1.0, &[(1, [2.2, 1.0], 1.0), (0, [2.0, 1.0], 1.0)]);
     assert!(agree(&gains, 0, 1));
     let small = hass(1.0, &[(1, [2.1, 1.0], 1.0), (0, [2.0, 1.0], 1.0)]);
@@ -78,7 +78,7 @@ fn the_heavier_takes_a_place_and_the_lighter_may_not_push_it_out() {
     assert!(agree(&hass(1.0, &threads), 0, 1), "the heavier gains too");
 }
 
-/// Threads of which some execute a program with a signature: nearly as fast on a small core as on a big one.
+/// Forecast in which these threads execute a program with a signature: nearly as fast on a small core as on a big one.
 struct Carrying(Vec<ThreadId>);
 
 impl Forecast for Carrying {
@@ -96,7 +96,7 @@ impl Forecast for Carrying {
     }
 }
 
-/// Busy threads 0 to `count`, to which these events happen: the partition of each that is placed, with the rating that it saw there.
+/// Decision on busy threads 0 to `count` with these events. Returns the partition of each placed thread, with its rating there.
 fn decided(
     hass: &mut Hass,
     carrying: &mut Carrying,
@@ -153,19 +153,19 @@ fn a_thread_that_executes_another_program_is_placed_by_its_signature_as_a_newcom
     let homes: Vec<usize> = first.iter().map(|(_, home, _)| *home).collect();
     assert_eq!(homes, [0, 0, 1, 1], "each takes a free core");
     assert!(first.iter().all(|(.., rating)| *rating < 1.2), "{first:?}");
-    // Two shells, which are expected to run at the speed of their cores, go where that is highest.
+    // Two shells, which are expected to run at the speed of their cores, go to the fastest.
     let shells = decided(&mut hass, &mut carrying, 6, &[(4, New), (5, New)]);
     assert!(
         matches!(shells[..], [(4, 0, four), (5, 0, five)] if four > 1.4 && five > 1.4),
         "{shells:?}"
     );
-    // One finds more of a core elsewhere; the other stays, and the reason says what for from now on.
+    // One gets more of a core on the other partition. The other stays, and its reason has the new rating.
     carrying.0.extend([ThreadId(4), ThreadId(5)]);
     let executed = decided(&mut hass, &mut carrying, 6, &[(4, Exec), (5, Exec)]);
     assert!(
         matches!(executed[..], [(4, 0, four), (5, 1, five)] if four < 1.2 && five == 1.0),
         "{executed:?}"
     );
-    // The same program once more changes nothing.
+    // Executing the same program again changes nothing.
     assert_eq!(decided(&mut hass, &mut carrying, 6, &[(4, Exec)]), []);
 }

@@ -1,26 +1,26 @@
-//! Threads that share a core in time slices: what they hold of caches and how slow memory is while they run.
+//! Threads that share a core in time slices: their cache lines, and memory latency, while they run.
 //!
-//! Input: a mapping with the speeds found so far. Output: lines and latency as they are half-way through a thread's slice.
+//! Input: a mapping with the speeds found so far. Output: lines and latency halfway through a thread's time slice.
 
 use super::{Predictor, QUEUE, eviction_age, load_factor};
 
 /// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
 const SLICE_NS: f64 = 4e6;
 
-/// How threads of a core share it: what part of the time each runs, and for how long of the last `age` ns it did.
+/// Division of a core among its threads: each runs for `share` of the time. The methods give its part of the last `age` ns.
 #[derive(Clone, Copy)]
 struct Slices {
     share: f64,
 }
 
 impl Slices {
-    /// Of the thread that is half-way through a slice.
+    /// Time of the running thread, halfway through its time slice.
     fn running(self, age: f64) -> f64 {
         let present = age.min(0.5 * SLICE_NS);
         present + self.share * (age - present)
     }
 
-    /// Of another one, whose slices came before the present one.
+    /// Time of a waiting thread, whose time slices came before the present one.
     fn waiting(self, age: f64) -> f64 {
         let before = (age - 0.5 * SLICE_NS).max(0.0);
         let others = 1.0 / self.share - 1.0;
@@ -29,7 +29,7 @@ impl Slices {
     }
 }
 
-/// The utilisation at which latency has that factor.
+/// Utilisation at which latency has that factor.
 fn utilisation_at(factor: f64) -> f64 {
     // QUEUE u^2 + (factor - 1) (u - 1) = 0.
     let above = (factor - 1.0).max(0.0);
@@ -38,12 +38,12 @@ fn utilisation_at(factor: f64) -> f64 {
 }
 
 impl Predictor<'_> {
-    /// Whether a subject's core has more threads than it runs at once.
+    /// True if a subject's core has more threads than it runs at once.
     pub(super) fn shares_core(&self, row: usize) -> bool {
         self.share(row) < 1.0 - 1e-9
     }
 
-    /// What each subject behind a cache holds of it while it runs, if some share cores.
+    /// Computes the lines of each subject behind a cache while it runs, if some share cores.
     pub(super) fn compose_slices(&mut self, cache: usize) {
         let capacity = self.places.caches[cache];
         for nth in 0..self.behind[cache].len() {
@@ -59,7 +59,7 @@ impl Predictor<'_> {
         self.effort += self.behind[cache].len().pow(2);
     }
 
-    /// Lines of a subject that are younger than an age while another one (or itself) runs, on average.
+    /// Mean lines of a subject that are younger than an age while another one (or itself) runs.
     fn lines_beside(&self, runs: usize, row: usize, age: f64) -> f64 {
         let share = self.share(row);
         let slices = Slices { share };
@@ -82,7 +82,7 @@ impl Predictor<'_> {
         if !self.shares_core(row) {
             return self.factor[domain];
         }
-        // While it runs the others of its core do not, and it runs all of the time.
+        // While it runs, the others of its core do not, and it runs all of the time.
         let core: f64 = self.on[spot].iter().map(|r| self.traffic[*r]).sum();
         let more = self.traffic[row] / self.share(row) - core;
         let bandwidth = self.places.memory[domain].bandwidth;
