@@ -13,10 +13,10 @@ use crate::perf::vendor::VendorError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// An event that this machine does not know or cannot count.
+    /// Event that this machine does not know or cannot count.
     #[error("events: {0}")]
     Spec(#[from] SpecError),
-    /// A metric that is none, or whose events cannot be counted here.
+    /// Unknown metric, or one whose events cannot be counted on this machine.
     #[error("metrics: {0}")]
     Metric(SpecError),
     /// Sets that cannot be planned.
@@ -31,10 +31,10 @@ pub enum CounterError {
         event: String,
         target: String,
         paranoid: String,
-        /// What it would have to be.
+        /// Value of the setting that would permit it.
         wanted: i32,
     },
-    /// Threads were to be followed inside the kernel.
+    /// BPF programs are required, but cannot be loaded.
     #[error(
         "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
     )]
@@ -49,7 +49,7 @@ pub enum CounterError {
         target: String,
         source: io::Error,
     },
-    /// An event of the whole machine was asked for of a thread.
+    /// An event of the whole machine was requested for a thread.
     #[error(
         "`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out"
     )]
@@ -59,43 +59,43 @@ pub enum CounterError {
          or count fewer events, CPUs (-C) or threads, or whole CPUs (-a)"
     )]
     TooManyFiles { needed: u64, limit: u64 },
-    /// The program to be counted does not run.
+    /// The program to be counted cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// No such process or thread.
+    /// There is no such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone { what: &'static str, id: u32 },
-    /// A process or thread that is there and of which /proc says nothing.
+    /// A process or thread exists, but /proc cannot be read for it.
     #[error(transparent)]
     Proc(#[from] ProcError),
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
     Cgroup { path: PathBuf, source: io::Error },
-    /// A control group that the kernel keeps no counters for.
+    /// Control group for which the kernel keeps no counters.
     #[error("the kernel keeps no counters for the control group {}: {remedy}", path.display())]
     CgroupUncounted {
         path: PathBuf,
-        /// What makes it keep some.
+        /// Remedy that makes the kernel keep counters.
         remedy: String,
     },
-    /// A CPU that is not there.
+    /// CPU that is not online.
     #[error("CPU {cpu} is not online; {online} are")]
     Offline { cpu: u32, online: String },
-    /// A ring buffer cannot be had.
+    /// A ring buffer cannot be mapped.
     #[error(
         "cannot map a ring buffer for CPU {cpu}: {source}; `sysctl kernel.perf_event_mlock_kb` limits them for ordinary users"
     )]
     Ring { cpu: u32, source: io::Error },
-    /// A file of sysfs or /proc holds something else than it should.
+    /// A file of sysfs or /proc has unexpected content.
     #[error("{}: `{content}` is no {expected}; the kernel is newer than this program, or the folder is no sysfs", path.display())]
     Malformed {
         path: PathBuf,
         content: String,
         expected: &'static str,
     },
-    /// A vendor's list of events that cannot be read.
+    /// List of events of a vendor that cannot be read.
     #[error(transparent)]
     Vendor(#[from] VendorError),
-    /// A region that cannot do this now, or cannot be.
+    /// Operation that a region does not allow in its state, or invalid options.
     #[error("{0}")]
     Region(&'static str),
     #[error("{doing} failed: {source}")]
@@ -106,17 +106,18 @@ pub enum CounterError {
 }
 
 impl CounterError {
-    /// A failure of the system, in doing that.
+    /// Makes an error for a failed system call, with the operation that failed.
     pub fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 
-    /// Whether that comes of a CPU that does not count, or not yet: the kernel shows one as online a little earlier.
+    /// True if the cause is a CPU that does not count, or not yet: the kernel shows it as online a little earlier.
     pub(super) fn is_of_cpu_offline(&self) -> bool {
         matches!(self, Self::Refused { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
     }
 
-    /// Whether that comes of a thread that has ended: kernels say so in several ways, if it did between two events of a group.
+    /// True if the cause is a thread that has ended. Kernels report it in several ways if it ended between two events of a
+    /// group.
     pub(super) fn is_of_end(&self, tid: u32) -> bool {
         let Self::Refused { source, .. } = self else {
             return false;

@@ -1,15 +1,15 @@
 //! Counters of the kernel: events of PMUs and of the kernel itself, per thread, per CPU, per control group, and around code.
 //!
-//! Input: event strings and a [`Target`]. Output: [`countersteer_model::sample::Samples`], period by period, from a [`Session`]; a
-//! [`region::Region`] counts what lies between two points of a program.
+//! Input: event strings and a [`Target`]. Output: [`countersteer_model::sample::Samples`], period by period, from a
+//! [`Session`]. A [`region::Region`] counts between two points of a program.
 //!
-//! How threads are followed: every set of events is opened on the target once per CPU and inherited by all threads that it creates,
-//! with one ring buffer per CPU. The kernel writes forks, names and exits into it, the counts of a thread whenever it has run for a
-//! part of the period (`perf::open` asks for a sample of a clock in each group), and its final counts when it exits. So there is no
-//! file descriptor per thread, none is opened too late, and each counter is needed once. What a ring loses shows as a difference to
-//! the totals, which the kernel keeps apart, and is reported.
+//! Every set of events is opened on the target once per CPU, with one ring buffer per CPU, and inherited by all threads that the
+//! target creates. The kernel writes forks, names and exits into the ring. It also writes the counts of a thread whenever the
+//! thread has run for a part of the period (`perf::open` asks for a sample of a clock in each group), and its final counts at
+//! its exit. So there is no file descriptor per thread, none is opened too late, and each counter is needed once. Losses of a
+//! ring show as a difference to the totals, which the kernel keeps apart, and are reported.
 //!
-//! Where BPF programs may be loaded, they count threads instead (`counting::bpf`), which costs less.
+//! If BPF programs may be loaded, they count threads instead (`counting::bpf`), which costs less.
 
 mod counting;
 mod error;

@@ -1,4 +1,4 @@
-//! Counting for real, with what the kernel itself counts; skipped where even that is not permitted.
+//! Tests of counting on the running kernel, with the kernel's own events; skipped if even that is not permitted.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -17,7 +17,7 @@ use countersteer_model::events::Event;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::launch::{Ending, LaunchError};
 
-/// Set in a child of the test: threads that it is to start, four at a time.
+/// Variable set in a child of the test: number of threads to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
 
 fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<Request> {
@@ -58,7 +58,7 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
     })
 }
 
-/// Counts by owner, and by whether its exit was reported.
+/// Counts by owner, and true if its exit was reported.
 type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
 
 fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
@@ -88,8 +88,8 @@ fn many_short_threads() {
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(0);
-    // Forks and exits on all CPUs at once are what upsets rings that are written from elsewhere. They are no more than rings hold
-    // while whoever reads them waits for a CPU of a busy machine.
+    // Forks and exits on all CPUs at once stop rings that are written from other CPUs. Their number is limited to the size of
+    // the rings, since the reader may wait for a CPU of a busy machine.
     let pause = std::time::Duration::from_millis(1);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -103,10 +103,11 @@ fn many_short_threads() {
     });
 }
 
-/// Set in a child of the test: that it is to become another program.
+/// Variable set in a child of the test, which is to execute another program.
 const BECOMES: &str = "COUNTERSTEER_TEST_BECOMES";
 
-/// Not a test of its own either: tests run in threads of their own, and this one starts a program in the place of all of them.
+/// Helper, not a test of its own: tests run in threads of their own, and this one executes a program, which replaces all of
+/// them.
 #[test]
 fn another_thread_than_the_first_starts_a_program() {
     if std::env::var_os(BECOMES).is_some() {
@@ -115,7 +116,7 @@ fn another_thread_than_the_first_starts_a_program() {
     }
 }
 
-/// A tenth of a second or so.
+/// Runs for a tenth of a second or so.
 const BUSY: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
 
 #[test]
@@ -146,8 +147,8 @@ fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
             )
         };
         let sum = |first| of(first).map(|(_, c)| c.0[0]).sum::<u64>();
-        // Each has what it did under its number, and nothing is counted twice. Without an interval threads are read only as they leave a
-        // CPU: of one that does not before it has the other number, nothing is known until then.
+        // Each thread has its counts under its TID, and nothing is counted twice. Without an interval threads are read only as
+        // they leave a CPU. A thread that does not before it changes its TID is unknown until then.
         assert_eq!(of(true).count(), 1, "{counted:?}");
         assert!(
             sum(true) > 10_000_000 && (interval.is_none() || sum(false) > 1_000_000),
@@ -169,7 +170,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Whether at most that many files are open, or will be within a minute: a leak stays, sessions of other tests end.
+/// True if at most `most` files are open, or will be within a minute: a leak stays, sessions of other tests end.
 fn few_stay_open(most: usize) -> bool {
     let begun = std::time::Instant::now();
     while open_files() > most && begun.elapsed().as_secs() < 60 {
@@ -216,7 +217,7 @@ fn no_thread_is_missed_and_no_file_left_open() {
                 .all(|(owner, c)| !matches!(owner, Owner::Thread { .. }) || c.1),
             "every exit is reported"
         );
-        // What a thread does after its last word is known only together; it is little, and no fault of a page.
+        // Counts of a thread after its last report are known only together. They are few, and no page faults.
         let rest = counted
             .get(&Owner::Rest)
             .map_or([0, 0], |c| [c.0[0], c.0[1]]);
@@ -243,7 +244,7 @@ fn counters_of_who_has_ended_are_closed() {
     let mut open = Vec::new();
     let mut read = 0;
     for _ in 0..10 {
-        // It goes on when its input ends, and starts another.
+        // It continues when its input ends, and starts another program.
         let mut child = Command::new("sh")
             .args(["-c", "read line; sleep 0.01"])
             .stdin(Stdio::piped())
@@ -372,7 +373,7 @@ fn the_total_of_a_program_is_at_least_that_of_its_threads() {
     .unwrap();
     let faults: u64 = threads.values().map(|c| c.0[1]).sum();
     let together = total[&Owner::Total].0[1];
-    // The same program twice: it does the same, up to where the kernel put its pages.
+    // This program runs twice and behaves alike, except for the placement of its pages by the kernel.
     assert!(
         together.abs_diff(faults) * 4 < faults,
         "{together} {faults}"
@@ -407,7 +408,7 @@ fn events_decide_when_a_reading_is_due() {
         others.len() >= 2 && *last < 20,
         "a shell takes more than 40 page faults to start: {faults:?}"
     );
-    // On each CPU on its own: a thread that moves has a reading of what it did there, too.
+    // Samples are due on each CPU on its own: a thread that moves also has a sample of its counts there.
     assert!(
         others.iter().filter(|n| **n == 20).count() + 2 >= others.len(),
         "{faults:?}"

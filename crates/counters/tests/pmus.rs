@@ -1,5 +1,5 @@
-//! What event strings mean on machines made of files: every folder of `pmus/` has a machine (`tree.txt`), strings (`events`),
-//! perhaps vendors' lists (`lists/`), and what becomes of the strings (`expected`). `COUNTERSTEER_BLESS=1` writes that anew.
+//! Tests of event strings on machines made of files. Every folder of `pmus/` has a machine (`tree.txt`), strings (`events`),
+//! possibly vendors' lists (`lists/`), and the results (`expected`). `COUNTERSTEER_BLESS=1` rewrites the results.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 

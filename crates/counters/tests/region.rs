@@ -1,4 +1,4 @@
-//! Counters around code: what lies between start and stop is counted, and nothing else.
+//! Tests of counters around code: only the events between start and stop are counted.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -8,7 +8,7 @@ use countersteer_model::events::Event;
 
 const PAGES: usize = 300;
 
-/// Whether the kernel lets this test count at all; it says so if not.
+/// True if the kernel lets this test count at all; reports a skip if not.
 fn counts() -> bool {
     let (kind, config) = Event::PageFaults.def().perf().unwrap();
     let probed = probe(kind, config);
@@ -21,12 +21,12 @@ fn counts() -> bool {
     counts
 }
 
-/// Touches fresh pages, each a fault.
+/// Touches new pages, each a page fault.
 fn touch(pages: usize) {
     // SAFETY: this takes no pointers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let length = pages * size;
-    // SAFETY: a mapping of its own, written within its bounds and given back.
+    // SAFETY: a new mapping, written within its bounds and unmapped.
     unsafe {
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,

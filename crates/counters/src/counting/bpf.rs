@@ -1,8 +1,8 @@
-//! Threads that are followed and counted by BPF programs.
+//! Threads that BPF programs follow and count.
 //!
-//! Input: a [`Follow`], which stands for the loaded programs (crate `bpf`), and its reports. Output: the same events as from rings of
-//! counters. Counters run on CPUs all the time instead of being switched with threads, and a fork opens none: that costs less than
-//! counters of threads do, but needs more privileges.
+//! Input: a [`Follow`], which represents the loaded programs (crate `bpf`), and its reports. Output: the same events as from
+//! rings of counters. The counters run on CPUs all the time and are not switched with threads, and a fork opens none. That
+//! costs less than counters of threads do, but needs more privileges.
 pub(crate) mod interface;
 
 use std::os::fd::OwnedFd;
@@ -21,13 +21,13 @@ use crate::perf::open::{GroupInfo, Opening, Places, Says};
 use crate::perf::sys;
 use interface::{BpfLoader, BpfRequest, Follow, Kind, TaskReport};
 
-/// How often is looked whether there is room for more threads.
+/// Interval between checks for room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
-/// How long is waited for the last counts of processes that have ended, and how long in between.
+/// Longest wait for the final counts of processes that have ended, and the pause between checks.
 const PATIENCE: Nanos = Nanos::from_millis(500);
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Loads the BPF programs where that is possible; nothing where counters of the threads' own are to be used instead.
+/// Loads the BPF programs if that is possible; `None` if threads are to have counters of their own instead.
 pub(super) fn follow(
     request: &Request,
     spacing_ns: u64,
@@ -83,7 +83,7 @@ fn suits(request: &Request) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether this process sees threads by the numbers that they have inside the kernel: those of the outermost namespace.
+/// True if this process sees the same TIDs as the kernel, those of the outermost PID namespace.
 #[must_use]
 pub fn sees_all_threads(root: &Path) -> bool {
     Procfs::below(root).in_outermost_namespace()
@@ -94,7 +94,7 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
 
-/// Whether this process may load BPF programs that look at threads.
+/// True if this process may load BPF programs that observe threads.
 #[must_use]
 pub fn may_load_programs(root: &Path) -> bool {
     let own = Procfs::below(root).own_status();
@@ -112,7 +112,7 @@ pub(super) struct BpfCounters {
 }
 
 impl BpfCounters {
-    /// Over loaded programs that follow threads of these processes; the exits of the processes are awaited.
+    /// Counters over loaded programs that follow threads of these processes; `awaited` reports the exits of the processes.
     pub(super) fn new(
         follow: Box<dyn Follow>,
         plan: &Plan,
@@ -218,7 +218,7 @@ impl TaskCounters for BpfCounters {
         Some((id as usize, Says::Due))
     }
 
-    /// There are no totals besides what threads have counted.
+    /// There are no totals besides the counts of threads.
     fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         values.clear();
         values.resize(
@@ -248,8 +248,8 @@ impl TaskCounters for BpfCounters {
         self.follow.is_crowded()
     }
 
-    /// The exit of a thread is visible to its parent a little before that thread leaves its CPU. So threads of the awaited processes, and
-    /// any other thread that has exited by /proc, may not have put down their final counts yet.
+    /// Waits for final counts. The exit of a thread is visible to its parent a little before that thread leaves its CPU. So
+    /// threads of the awaited processes, and other threads that have exited by /proc, may still lack their final counts.
     fn wait_for_final_counts(&mut self) {
         let until = self.now() + PATIENCE;
         let mut ending = self.follow.living();

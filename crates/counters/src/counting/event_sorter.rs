@@ -1,9 +1,9 @@
-//! The event sorter: a reorder buffer for reports of rings and of BPF programs, which hands them over in the order of time.
+//! Event sorter: a reorder buffer that passes reports of rings and of BPF programs on in the order of time.
 //!
-//! Input: records of all rings. Output: events by time. The fork of a thread may be in one CPU's ring and its exit in another's, so
-//! rings are read one after the other and their records sorted. Very recent records wait for the next read, since an earlier record of
-//! another ring may still be on its way. Final counts come a little after the exit that they belong to, so an exit gets a later time; on a
-//! busy machine final counts may come much later, so the exit waits until all of them are there.
+//! Input: records of all rings. Output: events by time. The fork of a thread may be in one CPU's ring and its exit in
+//! another's. So rings are read one after the other and their records sorted. Very recent records wait for the next read, since
+//! an earlier record of another ring may still be on its way. Final counts come a little after their exit, so an exit gets a
+//! later time. On a busy machine final counts may come much later, so the exit waits for all of them.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use rustc_hash::FxHashMap;
 use super::bpf::interface::TaskReport;
 use crate::perf::record::{Counts, Record, parse};
 
-/// What has happened to a thread.
+/// Kind of event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KernelEventKind {
-    /// It was created, by this thread.
+    /// The thread was created by `parent`.
     Forked { pid: u32, parent: u32 },
-    /// It had this number before, and now has its process's.
+    /// The thread had the TID `before`, and has now taken that of its process.
     Renumbered { pid: u32, before: u32 },
-    /// It got a name, perhaps with a new program.
+    /// The thread got a name, possibly with a new program.
     Named { name: [u8; 16], exec: bool },
-    /// The group of event `id` has counted this so far, or in all; on this CPU of several, if it is none of one alone.
+    /// Counts of the group of event `id`: the counts so far or the final ones. `cpu` is set if the group counts on several
+    /// CPUs.
     Counted {
         pid: u32,
         id: u64,
@@ -33,11 +34,11 @@ pub(super) enum KernelEventKind {
         events: usize,
         cpu: Option<CpuId>,
     },
-    /// It exited; of which process it was, where that is known.
+    /// The thread exited; `pid` is its process, if known.
     Exited { pid: Option<u32> },
 }
 
-/// Something that the kernel reports of a thread, and when it happened.
+/// Event of a thread that the kernel reports, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelEvent {
     pub(super) at: u64,
@@ -46,7 +47,7 @@ pub(super) struct KernelEvent {
 }
 
 impl KernelEvent {
-    /// Whether exits that wait for final counts may have to be handed over before this event.
+    /// True if exits that wait for final counts may have to be passed on before this event.
     const fn ends_others(&self) -> bool {
         matches!(
             self.kind,
@@ -54,7 +55,8 @@ impl KernelEvent {
         )
     }
 
-    /// Whether that exit has to be: its number is another thread's now, or an exec has ended all threads of its process but one.
+    /// True if the exit `end` has to be: its TID belongs to another thread now, or an exec has ended all other threads of its
+    /// process.
     fn follows_end(&self, end: &Self) -> bool {
         match (self.kind, end.kind) {
             (KernelEventKind::Forked { .. }, _) => end.tid == self.tid,
@@ -66,38 +68,38 @@ impl KernelEvent {
     }
 }
 
-/// Events that wait until nothing earlier can come any more.
+/// Events that wait until no earlier event can come any more.
 #[derive(Debug, Default)]
 pub(super) struct EventSorter {
     waiting: Vec<KernelEvent>,
     values: Vec<u64>,
     /// Emptied vectors of the last round.
     spare: (Vec<KernelEvent>, Vec<u64>),
-    /// Something else than counts waits.
+    /// True if something other than counts waits.
     eventful: bool,
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
     pub(super) ended: u64,
-    /// Number of final counts of each thread that was created with counters, one for each group; 0 where the kernel reports none.
+    /// Number of final counts of each thread that was created with counters, one for each group; 0 if the kernel reports none.
     pub(super) final_counts: u32,
-    /// Final counts that are still to come, by thread.
+    /// Number of final counts still to come, by thread.
     owed: FxHashMap<u32, u32>,
-    /// Nothing more will be reported.
+    /// True if nothing more will be reported.
     over: bool,
-    /// Threads whose exit was handed over before all their final counts had come.
+    /// Threads whose exit was passed on before all their final counts had come.
     pub(super) unheard: u64,
 }
 
-/// How long a record may take from its time stamp into the ring.
+/// Longest time from a record's time stamp to its arrival in the ring.
 const SETTLING_NS: u64 = 100_000;
 
-/// How long after a thread's end its final counts may come.
+/// Longest time from a thread's exit to its final counts.
 const FINAL_COUNTS_NS: u64 = 1_000_000;
 
-/// After this time what happened to threads has been taken in, exits included.
+/// Time after which all events of threads have been processed, exits included.
 pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
 
-/// How long an exit waits for final counts that do not come.
+/// Longest time for which an exit waits for final counts that do not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl EventSorter {
@@ -146,7 +148,7 @@ impl EventSorter {
         }
     }
 
-    /// Takes in what BPF programs report.
+    /// Adds a report of BPF programs.
     pub(super) fn report(&mut self, at: Nanos, tid: u32, report: &TaskReport<'_>) {
         let kind = match *report {
             TaskReport::Forked { pid, parent } => KernelEventKind::Forked { pid, parent },
@@ -203,13 +205,13 @@ impl EventSorter {
         self.over = true;
     }
 
-    /// Whether this is the exit of a thread whose final counts are still to come.
+    /// True if this is the exit of a thread whose final counts are still to come.
     fn waits(&self, event: &KernelEvent, now: u64) -> bool {
         let ends = matches!(event.kind, KernelEventKind::Exited { .. });
         ends && !self.over && now < event.at + PATIENCE_NS && self.owed.contains_key(&event.tid)
     }
 
-    /// Keeps account of final counts; whether these were the thread's last ones.
+    /// Counts the outstanding final counts. Returns true if these were the thread's last ones.
     fn account(&mut self, event: &KernelEvent) -> bool {
         match event.kind {
             KernelEventKind::Forked { .. } if self.final_counts > 0 => {
@@ -259,7 +261,8 @@ impl EventSorter {
         );
     }
 
-    /// Hands over everything, where nothing earlier is still to come and each thread has reported each kind of counts once.
+    /// Passes everything on. Use this if nothing earlier is still to come and each thread has reported each kind of counts
+    /// once.
     pub(super) fn take_all(&mut self, now: u64, mut take: impl FnMut(&KernelEvent, &[u64])) {
         if self.eventful {
             return self.settled(now, true, take);
@@ -272,7 +275,7 @@ impl EventSorter {
         self.values.clear();
     }
 
-    /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
+    /// Passes on, in order, the events that have settled when the clock showed `now`; with `all`, all events.
     pub(super) fn settled(
         &mut self,
         now: u64,
@@ -323,7 +326,8 @@ impl EventSorter {
         self.spare = (all, std::mem::replace(&mut self.values, values));
     }
 
-    /// At an exec all other threads of the process have exited, and nothing of them is still to come.
+    /// Puts exits in front of an exec of their process: at an exec all other threads have exited, and nothing of them is still
+    /// to come.
     fn let_go_before_programs(&mut self) {
         let starts = |(place, event): (usize, &KernelEvent)| {
             matches!(event.kind, KernelEventKind::Named { exec: true, .. })
@@ -331,7 +335,7 @@ impl EventSorter {
         };
         let started: Vec<(usize, u32, u64)> =
             self.waiting.iter().enumerate().filter_map(starts).collect();
-        // The last one first: what is moved lies behind the others.
+        // The last exec first: events that move lie behind the others.
         for (place, process, at) in started.into_iter().rev() {
             let later = &mut self.waiting[place..];
             let window = later.partition_point(|n| n.at < at + FINAL_COUNTS_NS);
@@ -350,8 +354,9 @@ impl EventSorter {
         }
     }
 
-    /// Drops samples under a main thread's number that are later than its exit: they are of another thread, which has taken the number over
-    /// by an exec. Counts are cumulative, so its later samples have them too. Final counts are the main thread's own and stay.
+    /// Drops samples under a main thread's TID that are later than its exit. They belong to another thread, which has taken the
+    /// TID over by an exec. Counts are cumulative, so its later samples include them. Final counts are the main thread's own
+    /// and stay.
     fn drop_samples_after_exits(&mut self) {
         let mut dropped = Vec::new();
         for (place, event) in self.waiting.iter().enumerate() {
@@ -401,7 +406,7 @@ mod tests {
         sorter.record(&testing::exit(1, 1, 3_100_000));
         sorter.record(&testing::exit(4, 4, 3_150_000));
         sorter.record(&testing::starts(1, 3_200_000));
-        // The second thread has that number before its program begins.
+        // The second thread has that TID before its program begins.
         sorter.record(&testing::sample(1, 1, 7, 3_120_000, 3, &[30]));
         sorter.record(&testing::last(1, 1, 7, 3_110_000, 3, &[8]));
         sorter.record(&testing::sample(1, 1, 7, 3_050_000, 3, &[7]));
@@ -470,7 +475,7 @@ mod tests {
         );
         assert_eq!(take(&mut sorter, ms(36), &[more]), [(2, false), (2, true)]);
         assert!(sorter.owed.is_empty());
-        // A number that comes back, a program of another thread, a second without a word, the end of counting.
+        // Four reasons end the wait: a reused TID, an exec by another thread, a second without a report, the end of counting.
         let dead = |sorter: &mut EventSorter| {
             let records = [testing::fork(5, 6, 5, ms(40)), testing::exit(5, 6, ms(41))];
             assert_eq!(take(sorter, ms(45), &records), [(6, false)]);

@@ -1,6 +1,7 @@
-//! Following threads: what the kernel reports becomes task events, names of threads and counts in the ledger.
+//! Following of threads: reports of the kernel become task events, names of threads and counts in the ledger.
 //!
-//! Input: kernel events in the order of time, and totals of groups. Output: [`TaskEvent`]s, names, and a [`Ledger`] that is up to date.
+//! Input: kernel events in the order of time, and totals of groups. Output: [`TaskEvent`]s, names, and a [`Ledger`] that is up
+//! to date.
 use std::sync::Arc;
 
 use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
@@ -14,7 +15,7 @@ use super::trees::Trees;
 use crate::CounterError;
 use crate::perf::open::{GroupInfo, Says};
 
-/// Everything that is known of the threads that are counted.
+/// State of the counted threads.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) ledger: Ledger,
@@ -22,34 +23,34 @@ pub(super) struct Follower {
     sorter: EventSorter,
     /// Samples that were not reported yet.
     pub(super) readings: Samples,
-    /// Every sample is a reading of its own.
+    /// True if every sample of the kernel is reported as one.
     pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
     scratch: Vec<u64>,
     values: Vec<u64>,
-    /// Threads that ended, whose names are needed for one more report.
+    /// Ended threads, whose names are needed for one more report.
     ended: Vec<u32>,
     pub(super) forked: u64,
-    /// Final counts that the kernel has reported.
+    /// Number of final counts that the kernel has reported.
     final_counts: u64,
-    /// Final counts in which an event was missing.
+    /// Number of final counts that lacked an event.
     pub(super) partial: u64,
-    /// Final counts of threads that were not known, or not any more.
+    /// Number of final counts of threads that were not known, or not any more.
     late: u64,
-    /// Forks, execs and exits, by time; absent where no caller asks for them.
+    /// Forks, execs and exits, by time; `None` if no caller asks for them.
     pub(super) task_events: Option<Vec<(Nanos, u32, TaskEvent)>>,
     pub(super) trees: Trees,
 }
 
-/// Something that happens to a thread.
+/// Event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// It was created, in this process and by this thread.
+    /// The thread was created, in this process and by this thread.
     Forked {
         pid: u32,
         parent: u32,
     },
-    /// It runs another program from now on.
+    /// The thread executes another program from now on.
     Exec,
     Exited,
 }
@@ -76,7 +77,7 @@ impl Follower {
         follower
     }
 
-    /// Takes note of the events that groups count: all groups of one CPU and set together.
+    /// Stores which events groups count: all groups of one CPU and set together.
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
         let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
@@ -95,25 +96,25 @@ impl Follower {
         self.names.insert(tid, name_of(tid));
     }
 
-    /// The name of a thread.
+    /// Name of a thread; `?` if unknown.
     pub(super) fn name(&self, tid: u32) -> &str {
         self.names.get(&tid).map_or("?", |name| name)
     }
 
-    /// Records that did not fit into a ring.
+    /// Number of records that did not fit into a ring.
     pub(super) const fn lost(&self) -> u64 {
         self.sorter.lost
     }
 
-    /// Takes in all that rings hold: nothing more comes.
+    /// Processes everything in the rings, at the end of counting.
     pub(super) fn drain(&mut self, counters: &mut dyn TaskCounters) {
-        // Twice: a number that passes to another thread is reported only after its former owner's exit.
+        // Twice: a TID that passes to another thread is reported only after its former owner's exit.
         self.listen(counters, true);
         self.sorter.no_more();
         self.listen(counters, true);
     }
 
-    /// Takes in what rings hold: what has settled, or all.
+    /// Processes the settled records of the rings, or all.
     pub(super) fn listen(&mut self, counters: &mut dyn TaskCounters, all: bool) {
         let now = counters.now();
         let mut sorter = std::mem::take(&mut self.sorter);
@@ -170,7 +171,7 @@ impl Follower {
         }
     }
 
-    /// Takes in what a thread has counted.
+    /// Processes the counts of a thread.
     fn counted(&mut self, counters: &dyn TaskCounters, event: &KernelEvent, values: &[u64]) {
         let tid = event.tid;
         let KernelEventKind::Counted {
@@ -198,7 +199,7 @@ impl Follower {
         }
         if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some()
         {
-            // The sample is of a thread that has taken over its process's number, and whose program has not begun.
+            // The sample belongs to a thread that has taken over its process's TID, and whose program has not begun.
             return;
         }
         let owner = Owner::Thread { pid, tid };
@@ -222,8 +223,8 @@ impl Follower {
         }
     }
 
-    /// An exec by a thread other than the main thread ends all other threads, and that thread takes the main thread's number. The kernel
-    /// does not report which thread it was: it is the only one that is left.
+    /// Handles an exec by a thread other than the main thread. It ends all other threads, and that thread takes the main
+    /// thread's TID. The kernel does not report the thread; it is the only one that is left.
     fn renumber(&mut self, event: &KernelEvent) {
         let pid = event.tid;
         let at = Nanos(event.at);
@@ -235,7 +236,7 @@ impl Follower {
         self.took_number(event, before);
     }
 
-    /// Reports that a thread has its process's number now.
+    /// Reports that a thread has taken its process's TID.
     fn took_number(&mut self, event: &KernelEvent, before: u32) {
         self.trees.forked(event.tid, before);
         self.trees.ended(before);
@@ -262,7 +263,7 @@ impl Follower {
         }
     }
 
-    /// Whether the thread was unknown.
+    /// Adds counts to the ledger; returns true if the thread was unknown.
     #[inline]
     fn tell(
         &mut self,
@@ -276,14 +277,14 @@ impl Follower {
         let mut counts = cumulative(group, at, (enabled, running), values);
         counts.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
-            // This is the sample of one group, at its own time: how long other groups had run by then is not known.
+            // This sample is of one group, at its own time; the running time of other groups at that time is unknown.
             counts.enabled = counts.running;
         }
         self.ledger
             .tell(owner, group.tree, group.cpu, group.set, &counts)
     }
 
-    /// Reads what CPUs, control groups or whole trees have counted.
+    /// Reads the counts of CPUs, control groups or whole trees.
     pub(super) fn read(
         &mut self,
         counters: &mut dyn TaskCounters,
@@ -305,10 +306,10 @@ impl Follower {
         self.ledger.flush(which, &mut self.readings);
     }
 
-    /// At the end: gives roots their part of the totals, and reports what cannot be attributed to a thread.
+    /// Ends counting: gives roots their part of the totals, and reports the counts that cannot be attributed to a thread.
     pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
-        // With threads alive, or lost exits, the difference is not the root's alone; nor is it where other threads counted
-        // something after their last report, or have reported nothing.
+        // The difference is the root's alone only under conditions: no thread is alive, no exit was lost, and every thread has
+        // reported all its counts.
         let all_reported = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.sorter.unheard == 0;
@@ -350,7 +351,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Forgets the names of threads whose end was reported.
+    /// Removes the names of threads whose end was reported.
     pub(super) fn reported(&mut self) {
         for tid in self.ended.drain(..) {
             if !self.ledger.is_alive(tid) {

@@ -1,6 +1,6 @@
-//! Counters of the threads' own, opened with `perf_event_open`, inherited by threads that a thread creates, read through rings.
+//! Per-thread counters, opened with `perf_event_open`, inherited by the threads that a thread creates, and read through rings.
 //!
-//! Input: open counters. Output: their records, put into an [`EventSorter`]. No privilege is needed for one's own threads.
+//! Input: open counters. Output: their records, put into an [`EventSorter`]. A user needs no privilege for their own threads.
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_model::counters::Ledger;
@@ -14,24 +14,24 @@ use crate::CounterError;
 use crate::perf::open::{GroupInfo, Opened, Opening, Says, Whom};
 use crate::perf::sys;
 
-/// How often rings are read while threads exit at shorter intervals. Waiting for rings would end at each exit, once for every counter of
-/// the thread, although there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
+/// Interval between reads of rings while threads exit at shorter intervals. A wait for rings would end at each exit, once per
+/// counter of the thread, although there is nothing to read yet. A ring holds more than CPUs can write in twice that time.
 const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct PerThread {
     opened: Opened,
     poller: Poller,
-    /// Rings whose threads have all ended would wake for ever.
+    /// True for rings whose threads have all ended; they would wake up the poller forever.
     silent: Vec<bool>,
-    /// When rings were drained last.
+    /// Time at which rings were last drained.
     drained: u64,
-    /// Threads ended faster then than rings need to be looked at.
+    /// True if threads ended faster than rings need to be read at that time.
     hectic: bool,
     bytes: Vec<u8>,
 }
 
 impl PerThread {
-    /// Counters that are open, for processes whose end is awaited.
+    /// Takes open counters, for processes whose end is awaited.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
         let poller =
@@ -73,7 +73,7 @@ impl TaskCounters for PerThread {
         whom: Whom<'_>,
         cpu: CpuId,
     ) -> Result<(), CounterError> {
-        // A CPU that was not unplugged while the machine slept still counts with these.
+        // A CPU that stayed online while the machine was suspended still counts with these.
         self.opened.close_cpu(cpu);
         self.opened
             .add_cpus(opening, whom, &std::iter::once(cpu).collect())

@@ -1,7 +1,7 @@
-//! The processes that run and may be counted by counters of their own threads.
+//! Running processes that may be counted by per-thread counters.
 //!
-//! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::Target), and the number of processes that are
-//! left out, by reason. Threads of the kernel are left out and not part of those numbers.
+//! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::Target), and the number of processes
+//! that are left out, by reason. Kernel threads are left out and not part of those numbers.
 use countersteer_model::cpuset::CpuSet;
 use countersteer_sysfs::procfs::{PROC, Stat};
 
@@ -11,33 +11,33 @@ use crate::perf::open::files_per_thread;
 use crate::perf::resolve::Resolved;
 use crate::perf::sys::{self, Attr, Scope, abi};
 
-/// Counters opened at most: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
+/// Limit on open counters: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;
-/// Open files that are kept free of counters, for threads that are created while others are being opened among others.
+/// Number of files kept free of counters, for threads that are created while counters are being opened.
 const SPARE: u64 = 1024;
 
-/// Processes that can be looked at.
+/// Processes that can be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PresentProcesses {
-    /// Those, in order of their numbers.
+    /// PIDs of these processes, in ascending order.
     pub pids: Vec<u32>,
-    /// Processes that may not be looked at.
+    /// Number of processes that may not be counted.
     pub forbidden: usize,
-    /// Processes for which there were not enough counters: those that had run least.
+    /// Number of processes for which there were not enough counters: those with the least CPU time.
     pub left_out: usize,
 }
 
-/// What is known of a process before it is looked at.
+/// Process before counters are opened for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
     pid: u32,
     threads: u64,
-    /// Clock ticks on a CPU since its start.
+    /// CPU time since its start, in clock ticks.
     ran: u64,
 }
 
 impl PresentProcesses {
-    /// All processes but this one, where no counters of the threads' own are needed.
+    /// All processes but this one, for counting without per-thread counters.
     #[must_use]
     pub fn all() -> Self {
         let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
@@ -48,7 +48,7 @@ impl PresentProcesses {
         }
     }
 
-    /// Finds the processes of which these sets can be counted on these CPUs; this process itself is left out.
+    /// Finds the processes of which these sets can be counted on these CPUs, without this process itself.
     #[must_use]
     pub fn gather(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Self {
         let each = files_per_thread(sets, cpus).max(1);
@@ -61,20 +61,20 @@ impl PresentProcesses {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
                     crowd.forbidden += 1
                 }
-                // It has ended meanwhile.
+                // The process has ended meanwhile.
                 Err(_) => {}
             }
         }
         let found = permitted.len();
         crowd.pids = fitting(permitted, most);
         crowd.left_out = found - crowd.pids.len();
-        // Where this fails, opening counters gives the reason.
+        // If this fails, opening counters returns the reason.
         let _ = limits::make_room(most * each + SPARE);
         crowd
     }
 }
 
-/// The processes that have run most, as long as their threads fit.
+/// Processes with the most CPU time, as long as their threads fit.
 fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
     candidates.sort_by_key(|c| (std::cmp::Reverse(c.ran), c.pid));
     let mut left = most_threads;
@@ -97,7 +97,7 @@ fn candidates() -> Vec<Candidate> {
         .collect()
 }
 
-/// A process before it is looked at; nothing for the kernel's own threads and what has ended.
+/// Candidate for a process; `None` for kernel threads and zombies.
 fn candidate(pid: u32, stat: &Stat) -> Option<Candidate> {
     (!stat.kernel && !stat.zombie).then_some(Candidate {
         pid,

@@ -1,6 +1,6 @@
-//! The request of a counting session: target, event sets, periods.
+//! Request of a counting session: target, event sets, periods.
 //!
-//! Input: what the user asks for. Output: an [`Opening`], by which counters are opened.
+//! Input: the user's request. Output: an [`Opening`], by which counters are opened.
 
 use std::path::PathBuf;
 
@@ -14,57 +14,57 @@ use crate::perf::{final_counts, limits};
 
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A program that is started, and what it starts.
+    /// Program to start, and its descendants.
     Launch(Vec<String>),
-    /// Processes with all their threads, and what they start from now on.
+    /// Processes with all their threads, and descendants created from now on.
     Processes(Vec<u32>),
-    /// Those of these processes that are there and may be looked at; counting goes on when all have ended.
+    /// Those of these processes that exist and may be counted; counting continues after all have ended.
     Present(Vec<u32>),
-    /// Threads, and what they start from now on.
+    /// Threads, and descendants created from now on.
     Threads(Vec<u32>),
     Cpus,
-    /// A control group, by CPU.
+    /// Control group, by CPU.
     Cgroup(PathBuf),
 }
 
-/// What is to be counted, of which threads or CPUs, and how often.
+/// Events to count, threads or CPUs to count them on, and the sampling interval.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub target: Target,
     pub sets: Vec<Vec<Resolved>>,
-    /// The sets as a plan.
+    /// Sets as a plan.
     pub plan: Plan,
-    /// Time between readings; without it, a thread is read at its end.
+    /// Sampling interval; `None`: a thread is read at its end.
     pub interval: Option<Nanos>,
-    /// Ends after so many readings.
+    /// Number of samples after which the session ends.
     pub samples: Option<u64>,
     pub duration: Option<Nanos>,
-    /// A reading each so many events: set, place in the set, number; without it, by time.
+    /// Sampling by events: set, place in the set, number of events per sample. `None`: by time.
     pub every: Option<(usize, usize, u64)>,
-    /// Readings of `every` are reported at once, not in batches: something else is read with each.
+    /// True if samples of `every` are reported at once instead of in batches, since something else is read with each.
     pub prompt: bool,
-    /// CPUs that are looked at.
+    /// CPUs on which events are counted.
     pub cpus: CpuSet,
-    /// CPUs that a started program is confined to.
+    /// CPUs to which a started program is confined.
     pub bind: Option<CpuSet>,
-    /// Everything together instead of thread by thread.
+    /// True if everything is counted together instead of thread by thread.
     pub total: bool,
-    /// A file for what a started program prints, which then has nothing to read either; without it, it has this one's streams.
+    /// File for the output of a started program, which then has no input either. `None`: it has the streams of this process.
     pub output: Option<PathBuf>,
     pub core_types: CoreTypes,
 }
 
-/// Parts of a period after which a running thread is sampled.
+/// Number of samples of a running thread per period.
 const SAMPLES_PER_PERIOD: u64 = 10;
 /// Spacing of samples in a short period, which has at least two: each sample interrupts the thread.
 pub(super) const SPACING_NS: u64 = 5_000_000;
-/// Least time of running between two samples of a thread.
+/// Least running time between two samples of a thread.
 pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
-/// Interval between samples of threads that leave their CPUs all the time, where nothing is reported before the end.
+/// Interval between samples of threads that leave their CPUs all the time, if nothing is reported before the end.
 const SELDOM_NS: u64 = 100_000_000;
 
 impl Request {
-    /// How counters are opened; samples of a short period are `spacing_ns` apart, or half a period.
+    /// Opening of the counters; samples of a short period are `spacing_ns` apart, or half a period.
     pub(super) fn opening(&self, spacing_ns: u64) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
         let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, spacing_ns));
@@ -104,7 +104,7 @@ impl Request {
     }
 }
 
-/// After how much running a thread is sampled, by the length of a period.
+/// Running time in ns after which a thread is sampled, by the length of a period.
 pub(super) fn sample_ns(period: u64, spacing_ns: u64) -> u64 {
     (period / SAMPLES_PER_PERIOD)
         .max(spacing_ns.min(period / 2))
@@ -117,7 +117,7 @@ pub(super) mod testing {
 
     use super::*;
 
-    /// So many sets of a clock and page faults, of one thread on one CPU.
+    /// Request for `sets` sets of a clock and page faults, of one thread on one CPU.
     pub fn request(sets: usize, interval_ms: Option<u64>) -> Request {
         let event = |name: &str| PlannedEvent {
             name: name.into(),

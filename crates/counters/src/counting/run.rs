@@ -1,6 +1,6 @@
-//! Counting until a target, a time or a number of readings is over, with a [`Tick`] per period.
+//! Counting until a target, a time or a number of samples is reached, with a [`Tick`] per period.
 //!
-//! Input: a [`Session`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
+//! Input: a [`Session`]. Output: a [`Tick`] per period with the samples since the last, then a [`Summary`].
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use super::session::{HOUSEKEEPING, Session};
 use crate::CounterError;
 
 pub struct Tick<'a> {
-    /// When the session began, by the clock of the readings.
+    /// Start of the session, by the clock of the samples.
     pub origin: Nanos,
     pub at: Nanos,
     /// Number of the period, from 0.
@@ -27,7 +27,7 @@ pub struct Tick<'a> {
 }
 
 impl Tick<'_> {
-    /// The name of a thread.
+    /// Name of a thread.
     #[must_use]
     pub fn name(&self, tid: u32) -> &str {
         self.follower.name(tid)
@@ -36,28 +36,28 @@ impl Tick<'_> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How the program that was started ended.
+    /// Exit status or signal of the started program.
     pub ending: Option<Ending>,
     pub elapsed: Nanos,
-    /// CPU time in user mode of the program that was started and of its children that it waited for.
+    /// CPU time in user mode of the started program and of its children that it waited for.
     pub user: Nanos,
-    /// The same in the kernel.
+    /// CPU time in the kernel of the same processes.
     pub system: Nanos,
-    /// Threads that were created meanwhile.
+    /// Number of threads created during the session.
     pub forked: u64,
     /// Records that did not fit into a ring; their counts are in the samples of [`countersteer_model::counters::Owner::Rest`].
     pub lost: u64,
-    /// Final counts in which an event was missing, likewise.
+    /// Final counts that lacked an event; their counts are in the same samples.
     pub partial: u64,
-    /// Only user mode was counted, since more is not permitted.
+    /// True if only user mode was counted, since more is not permitted.
     pub user_only: bool,
 }
 
 impl Session {
-    /// What ends [`Session::run`] from another thread.
+    /// Handle that ends [`Session::run`] from another thread.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn stopper(&mut self) -> Result<Stopper, CounterError> {
         self.counters
             .poller()
@@ -66,10 +66,10 @@ impl Session {
             .map_err(CounterError::system("preparing the end of counting"))
     }
 
-    /// Counts until the target, the time or the number of readings is over, or `sink` says so.
+    /// Counts until the target ends, the time or the number of samples is reached, or `sink` breaks.
     ///
     /// # Errors
-    /// The program cannot be started; counters cannot be read any more.
+    /// Fails if the program cannot be started, or counters cannot be read any more.
     pub fn run(
         mut self,
         mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>,
@@ -136,7 +136,7 @@ impl Session {
                 }
                 continue;
             }
-            // The last reading is that of the end.
+            // The last sample is that of the end.
             if self
                 .request
                 .samples
@@ -151,7 +151,7 @@ impl Session {
             let period = interval.unwrap_or(HOUSEKEEPING);
             next += period;
             if next <= now {
-                // Late by more than a period: readings are missing, not crowded together.
+                // Late by more than a period: samples are missing instead of close together.
                 next = now + period;
             }
         }
@@ -170,7 +170,7 @@ struct Reporting<'a> {
 }
 
 impl Reporting<'_> {
-    /// Passes the samples of the period on; whether the sink wants no more.
+    /// Passes the samples of the period on; returns true if the sink breaks.
     fn report(&mut self, session: &mut Session, at: Nanos, last: bool) -> bool {
         let done = (self.sink)(&Tick {
             origin: session.origin,
@@ -195,19 +195,20 @@ fn children_cpu_time() -> (Nanos, Nanos) {
         .unwrap_or_default()
 }
 
-/// Ends a session from another thread.
+/// Handle that ends a session from another thread.
 #[derive(Debug)]
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Does what a signal to this process would: a program that was started is asked to end the first time, and killed the second time.
+    /// Acts like a signal to this process: a started program is asked to end the first time, and killed the second time.
     pub fn stop(&self) {
         // A session that has ended already has closed the other end.
         let _ = (&self.0).write(&[0]);
     }
 }
 
-/// Passes a signal on to the program. A signal of the terminal has reached it already; one of `kill` has reached this process only.
+/// Passes a signal on to the program. A signal of the terminal has reached the program already; one of `kill` has reached this
+/// process only.
 fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
     if only_here || again {
         child.signal(if again { libc::SIGKILL } else { signal });

@@ -1,7 +1,8 @@
-//! Counting threads, period by period, for `stat`, `top` and the affinity engine.
+//! Counting of threads, period by period, for `stat`, `top` and the affinity engine.
 //!
-//! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of the time since
-//! the last ones. [`Session::run`] passes each period to a sink; engines ask with [`Session::wait`] and [`Session::turn`].
+//! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of
+//! the time since the last ones. [`Session::run`] passes each period to a sink; engines ask with [`Session::wait`] and
+//! [`Session::turn`].
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -23,41 +24,41 @@ use crate::CounterError;
 use crate::perf::hotplug::Hotplug;
 use crate::perf::open::{Opened, Whom};
 
-/// Counters that are open.
+/// Open counters.
 pub struct Session {
     pub(super) request: Request,
     pub(super) counters: Box<dyn TaskCounters + Send>,
     pub(super) follower: Follower,
-    /// A program that is to be started.
+    /// Program that is to be started.
     pub(super) child: Option<Held>,
-    /// The owner of totals that are read; absent where each thread is counted for itself.
+    /// Owner of totals that are read; `None` if each thread is counted for itself.
     pub(super) owner: Option<Owner>,
-    /// Samples of threads are no closer together than so.
+    /// Least spacing of a thread's samples, in ns.
     spacing_ns: u64,
     pub(super) origin: Nanos,
-    /// The set that counts, and since when.
+    /// Set that counts, and the time since which it does.
     set: usize,
     turned: Nanos,
-    /// Records that were lost when trees were last looked at.
+    /// Number of lost records when trees were last checked.
     lost: u64,
-    /// How threads may be counted by BPF programs by a session that takes this one's place.
+    /// Loader with which a session that replaces this one may count threads by BPF programs.
     offer: Option<BpfLoader>,
-    /// Where counters of CPUs are open: which of them come back after they were offline, and the control group.
+    /// If counters of CPUs are open: the CPUs that come back after they were offline, and the control group.
     of_cpus: Option<(Hotplug, Option<OwnedFd>)>,
 }
 
-/// How often rings are looked at when there is no period.
+/// Interval between reads of rings without a period.
 pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
 /// Open counters, the follower of their threads, and the owner of totals.
 type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
 
 impl Session {
-    /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are counted by BPF programs, where
-    /// that is offered and can be done.
+    /// Opens the counters; a program to start waits for [`Session::run`]. BPF programs count the threads if they are offered
+    /// and can be loaded.
     ///
     /// # Errors
-    /// Counters that cannot be opened, targets that are not there.
+    /// Fails if counters cannot be opened, or targets do not exist.
     pub fn open(request: Request, loader: Option<BpfLoader>) -> Result<Self, CounterError> {
         let child = match &request.target {
             Target::Launch(command) => Some(launch::hold(
@@ -97,7 +98,7 @@ impl Session {
         }
         if session.owner.is_none() {
             session.take_in(&roots);
-            // A program that is to be started has its slot already, and counters of events are open.
+            // A program to start has its slot already, and counters of events are open.
             if is_inside && session.child.is_none() {
                 let opening = session.request.opening(session.spacing_ns);
                 session.counters.attach(&opening, &roots)?;
@@ -109,13 +110,13 @@ impl Session {
         Ok(session)
     }
 
-    /// With threads that are counted by BPF programs.
+    /// Opens a session with threads that are counted by BPF programs.
     fn by_bpf(request: &Request, counted: BpfCounters) -> Open {
         let follower = Follower::new(&request.core_types.by_cpu, counted.groups(), &request.plan);
         (Box::new(counted), follower, None)
     }
 
-    /// With counters of threads, CPUs or control groups.
+    /// Opens a session with counters of threads, CPUs or control groups.
     fn by_events(
         request: &Request,
         spacing_ns: u64,
@@ -163,7 +164,7 @@ impl Session {
         }
     }
 
-    /// The same, by a clock that begins now.
+    /// Session whose clock begins now.
     #[must_use]
     pub fn from_now_on(self) -> Self {
         let now = self.counters.now();
@@ -174,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Whether a thread is counted.
+    /// True if a thread is counted.
     #[must_use]
     pub fn knows(&self, tid: u32) -> bool {
         self.follower.ledger.is_alive(tid)
@@ -185,11 +186,11 @@ impl Session {
         self.counters.now().since(self.origin)
     }
 
-    /// Counts a process's threads from now on, and their descendants; without counters, only their exits are noticed. Threads that
-    /// are counted already, since the process was attached before, go on: their counts are cumulative.
+    /// Counts a process's threads from now on, and their descendants; without counters, only their exits are noticed. Threads
+    /// that are counted already, since the process was attached before, continue: their counts are cumulative.
     ///
     /// # Errors
-    /// It is gone, or may not be counted.
+    /// Fails if the process does not exist, or may not be counted.
     pub fn attach(&mut self, pid: u32) -> Result<(), CounterError> {
         let threads: Vec<(u32, u32)> = tasks::of_process(pid)?
             .into_iter()
@@ -220,7 +221,7 @@ impl Session {
             .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
     }
 
-    /// Attaches threads that are not counted yet: created by threads that had no counters at that time.
+    /// Attaches threads that are not counted yet, since their creators had no counters at that time.
     fn attach_unknown(&mut self, pids: &[u32]) -> Result<(), CounterError> {
         for _ in 0..10 {
             let unknown = |pid: u32| {
@@ -233,7 +234,7 @@ impl Session {
             if unknown.iter().all(|(_, tids)| tids.is_empty()) {
                 break;
             }
-            // A thread that was created by one with counters has inherited them. Its fork may not have been reported yet.
+            // A thread created by one with counters has inherited them. Its fork may not have been reported yet.
             std::thread::sleep(std::time::Duration::from_millis(2));
             self.follower.listen(&mut *self.counters, true);
             for (pid, mut tids) in unknown {
@@ -245,15 +246,16 @@ impl Session {
         Ok(())
     }
 
-    /// Makes [`Session::wait`] return when something can be read here, once.
+    /// Makes [`Session::wait`] return once when `file` becomes readable.
     pub fn wake_on(&mut self, file: OwnedFd) {
         self.counters.poller().await_also(file);
     }
 
-    /// Waits until then, or until records come. Returns whether a signal came or a file of [`Session::wake_on`] can be read.
+    /// Waits until that time, or until records come. Returns true if a signal came or a file of [`Session::wake_on`] is
+    /// readable.
     ///
     /// # Errors
-    /// The kernel refuses to wait.
+    /// Fails if the kernel refuses to wait.
     pub fn wait(&mut self, until: Nanos) -> Result<bool, CounterError> {
         let until = self.origin + until;
         let wake = self
@@ -263,19 +265,19 @@ impl Session {
         Ok(wake.file || wake.signal.is_some())
     }
 
-    /// Takes in what rings hold by now.
+    /// Processes the present contents of the rings.
     pub fn listen(&mut self) {
         self.follower.listen(&mut *self.counters, false);
     }
 
-    /// Takes in what happened where there is little room left for more. To be called by users that do not wait by [`Session::wait`].
+    /// Processes events if there is little room left for more. Users that do not wait by [`Session::wait`] must call it.
     pub fn make_room(&mut self) {
         if self.counters.is_crowded() {
             self.listen();
         }
     }
 
-    /// Opens counters of CPUs anew that were offline and are back.
+    /// Opens the counters of CPUs again that were offline and are back.
     pub(super) fn renew(&mut self) -> Result<(), CounterError> {
         let Some((returns, folder)) = &mut self.of_cpus else {
             return Ok(());
@@ -285,7 +287,7 @@ impl Session {
             return Ok(());
         }
         let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
-        // What they have counted up to now goes with them.
+        // Their counts up to now are lost with them, so read these first.
         self.follower.read(&mut *self.counters, Owner::Cpu)?;
         let opening = self.request.opening(self.spacing_ns);
         for cpu in back.iter() {
@@ -298,7 +300,7 @@ impl Session {
         self.counters.select(self.set as u32, true)
     }
 
-    /// Takes in what rings hold by now, after a pause in which the latest exits arrive there.
+    /// Processes the present contents of the rings, after a pause in which the latest exits arrive there.
     pub fn listen_closely(&mut self) {
         if !self.request.sets.is_empty() {
             std::thread::sleep(TAKEN_IN);
@@ -320,7 +322,7 @@ impl Session {
     /// Ends a period: reports the samples since the last end, by thread, then time, and switches to the next set.
     ///
     /// # Errors
-    /// Counters cannot be switched any more.
+    /// Fails if counters cannot be switched any more.
     pub fn turn(&mut self, mut take: impl FnMut(&Samples)) -> Result<(), CounterError> {
         let over = self.end_period()?;
         self.follower.readings.sort();
@@ -334,8 +336,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads totals and switches to the next set, unless this one has counted for less than three quarters of a period. Returns trees
-    /// whose threads have all exited.
+    /// Reads totals and switches to the next set, unless this one has counted for less than three quarters of a period. Returns
+    /// trees whose threads have all exited.
     pub(super) fn end_period(&mut self) -> Result<Vec<u32>, CounterError> {
         let now = self.counters.now();
         let least = self
@@ -348,7 +350,7 @@ impl Session {
         } else {
             self.request.plan.after(self.set)
         };
-        // Counters of the threads' own report forks only while a set counts: the next one follows at once.
+        // Per-thread counters report forks only while a set counts, so the next set follows at once.
         let at_once = self.owner.is_none() && !self.counters.follows_while_off();
         if next != self.set {
             self.counters.select(self.set as u32, false)?;
@@ -374,20 +376,20 @@ impl Session {
         Ok(over)
     }
 
-    /// Ends counting: takes in the last counts, and what is left of totals.
+    /// Ends counting: processes the last counts, and the rest of the totals.
     pub(super) fn end(&mut self) -> Result<(), CounterError> {
         self.counters.select(self.set as u32, false)?;
         self.take_in_last()
     }
 
-    /// What was read has been reported.
+    /// Clears the samples, which have been reported.
     pub(super) fn reported(&mut self) {
         self.follower.readings.clear();
         self.follower.reported();
     }
 
-    /// Trees of roots that have exited with all their descendants, once their final counts were taken in. None of those that may have
-    /// threads whose fork reports were lost.
+    /// Trees whose threads have all exited, once their final counts were processed. Trees that may have threads with a lost
+    /// fork report are left out.
     fn over_by_now(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {
             self.lost = self.follower.lost();
@@ -396,13 +398,13 @@ impl Session {
         self.follower.trees.take_over()
     }
 
-    /// Since the session began, by the clock of the readings.
+    /// Start of the session, by the clock of the samples.
     #[must_use]
     pub const fn origin(&self) -> Nanos {
         self.origin
     }
 
-    /// Groups of counters that are open.
+    /// Number of open groups of counters.
     #[must_use]
     pub fn open_groups(&self) -> usize {
         self.counters.groups().len()

@@ -1,6 +1,7 @@
-//! The threads of a target.
+//! Threads of a target.
 //!
-//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report their exits.
+//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report their
+//! exits.
 use std::os::fd::OwnedFd;
 
 use countersteer_sysfs::launch::Held;
@@ -10,7 +11,7 @@ use super::request::Target;
 use super::tasks;
 use crate::CounterError;
 
-/// Threads that are there first, with their processes.
+/// Initial threads, with their processes.
 pub(super) fn roots(
     target: &Target,
     child: Option<&Held>,
@@ -53,7 +54,7 @@ pub(super) fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
         source,
     };
     let folder = std::fs::File::open(path).map_err(failed)?;
-    // Only control groups have this file, and its absence would otherwise come back as a bad descriptor.
+    // Only control groups have this file; without this check, its absence would return a bad descriptor.
     std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
     Ok(Some(folder.into()))
 }
@@ -70,12 +71,12 @@ pub(super) fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError
         .collect()
 }
 
-/// The numbers of threads, without those of their processes.
+/// TIDs of threads, without their processes.
 pub(super) fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
     threads.iter().map(|(_, tid)| *tid).collect()
 }
 
-/// The processes of threads, which stand together.
+/// Processes of threads, which are adjacent.
 pub(super) fn pids_of(threads: &[(u32, u32)]) -> Vec<u32> {
     let mut pids: Vec<u32> = threads.iter().map(|(pid, _)| *pid).collect();
     pids.dedup();

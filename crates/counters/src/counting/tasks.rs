@@ -1,10 +1,10 @@
-//! The threads of a process and the process of a thread, or an error where they have exited.
+//! Threads of a process and process of a thread, or an error if they have exited.
 
 use countersteer_sysfs::procfs::PROC;
 
 use crate::CounterError;
 
-/// The threads of a process.
+/// Threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
     let tids = PROC.threads_of(pid)?;
     let what = "process";
@@ -13,7 +13,7 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
         .ok_or(CounterError::Gone { what, id: pid })
 }
 
-/// The process of a thread.
+/// Process of a thread.
 pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
     let what = "thread";
     let status = PROC.status_of(tid)?;

@@ -1,8 +1,8 @@
-//! Trees of threads: a thread that was there first (the root), and its descendants. Counters are inherited along a tree, so they can be
+//! Trees of threads: an initial thread (the root), and its descendants. Counters are inherited along a tree, so they can be
 //! closed when the last thread of the tree has exited, and not before.
 //!
-//! Input: roots, forks and exits in the order of time. Output: trees whose threads have all exited. If fork reports were lost, a tree may
-//! have threads that are not known here; its counters stay open. Trees that are added later are not affected.
+//! Input: roots, forks and exits in the order of time. Output: trees whose threads have all exited. If fork reports were lost,
+//! a tree may have unknown threads; its counters stay open. Trees that are added later are not affected.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,12 +11,12 @@ pub(super) struct Trees {
     of: FxHashMap<u32, u32>,
     living: FxHashMap<u32, u32>,
     over: Vec<u32>,
-    /// Trees that may have threads that are not known here.
+    /// Trees that may have unknown threads.
     doubtful: FxHashSet<u32>,
 }
 
 impl Trees {
-    /// A thread that was there first.
+    /// Adds an initial thread.
     pub(super) fn root(&mut self, tid: u32, tree: u32) {
         self.enter(tid, tree);
     }
@@ -43,18 +43,18 @@ impl Trees {
         }
     }
 
-    /// Trees that are over since the last call.
+    /// Trees that have ended since the last call.
     pub(super) fn take_over(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.over)
     }
 
-    /// Takes note that fork reports were lost: present trees are never reported as over.
+    /// Stores that fork reports were lost: present trees are never reported as ended.
     pub(super) fn doubt(&mut self) {
         self.over.clear();
         self.doubtful.extend(self.living.keys());
     }
 
-    /// Adds a thread to a tree. If another thread had its number, that one has exited without a report.
+    /// Adds a thread to a tree. If another thread had its TID, that one has exited without a report.
     fn enter(&mut self, tid: u32, tree: u32) {
         *self.living.entry(tree).or_default() += 1;
         self.ended(tid);
@@ -80,7 +80,7 @@ mod tests {
         trees.ended(99);
         assert_eq!(trees.take_over(), [0]);
         assert!(trees.take_over().is_empty());
-        // A number that is used again though no exit was reported, and a number that becomes a root.
+        // A TID that is used again without a reported exit, and a TID that becomes a root.
         trees.forked(11, 10);
         trees.forked(11, 10);
         trees.root(11, 2);

@@ -1,4 +1,4 @@
-//! Whether this machine counts an event of the table ([`countersteer_model::events`]).
+//! Checks whether this machine counts an event of the table ([`countersteer_model::events`]).
 
 use std::io;
 
@@ -8,23 +8,23 @@ use super::pmu::Pmus;
 use super::resolve::encodings_of;
 use super::sys::{self, Attr, Scope, abi};
 
-/// The clock that leads groups.
+/// Clock that leads groups.
 pub(crate) const TASK_CLOCK: u64 = abi::PERF_COUNT_SW_TASK_CLOCK as u64;
 
-/// Whether an event counts here.
+/// Result of a probe of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
     Counts,
-    /// In user mode only, as long as the sysctl stays.
+    /// The event counts in user mode only, as long as the sysctl stays.
     UserOnly,
     /// The machine has no counter for it.
     NoCounter,
     Forbidden,
-    /// Something else, as the system says it.
+    /// Another error, in the system's words.
     Other(String),
 }
 
-/// Opens an event on this very thread and closes it again.
+/// Opens an event on the calling thread and closes it again.
 #[must_use]
 pub fn probe(kind: u32, config: u64) -> Probe {
     let mut attr = Attr {
@@ -53,7 +53,7 @@ pub fn probe(kind: u32, config: u64) -> Probe {
     }
 }
 
-/// Opens an event of the table on every core PMU that encodes it; the worst of the answers.
+/// Opens an event of the table on every core PMU that encodes it; returns the worst result.
 #[must_use]
 pub fn probe_event(event: &EventDef, pmus: &Pmus) -> Probe {
     let probes = encodings_of(event, pmus)

@@ -1,7 +1,7 @@
-//! Whether events can count at the same time.
+//! Checks whether events can count at the same time.
 //!
-//! Input: a set. Output: yes, if the kernel opens all of it as one group on each PMU, and that group counts. Counters that are taken for
-//! good, such as that of the watchdog for hung CPUs, are noticed only when the group does not count.
+//! Input: a set. Output: true if the kernel opens all of it as one group on each PMU, and that group counts. Counters that are
+//! permanently in use, such as that of the watchdog for hung CPUs, are noticed only when the group does not count.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::resolve::{Encoding, Resolved};
 use super::sys::{self, Attr, Scope, abi};
 
-/// How long a group may wait for its turn: several ticks of the clock, at which the kernel rotates groups.
+/// Longest wait for a group to be scheduled: several ticks of the clock, at which the kernel rotates groups.
 const PATIENCE: Duration = Duration::from_millis(12);
 
-/// Whether these can count together, by trying with the calling thread. An event that cannot be counted even alone is no
-/// hindrance: it is unavailable with or without the others.
+/// True if these can count together, by a trial with the calling thread. An event that cannot be counted even alone does not
+/// matter: it is unavailable with or without the others.
 #[must_use]
 pub fn fit_together(events: &[Resolved]) -> bool {
     let encodings = || {
@@ -69,7 +69,7 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
     group.first().is_none_or(|leader| counts(leader, here))
 }
 
-/// Whether a group counts, where it can; on a CPU that another PMU counts it cannot.
+/// True if a group counts, as far as it can; it cannot on a CPU that belongs to another PMU.
 fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
     let mut bytes = Vec::new();
     let mut values = Vec::new();

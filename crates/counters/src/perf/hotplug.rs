@@ -1,7 +1,7 @@
-//! CPUs that were offline and are back. The kernel takes the counters of a CPU away with it, and they stay silent when it returns:
-//! they have to be opened anew.
+//! CPUs that were offline and are back. The kernel removes the counters of a CPU that goes offline, and they stay silent when
+//! it returns: they have to be opened again.
 //!
-//! Input: sysfs and two clocks, of which one stands still while the machine is asleep: then all CPUs but one are offline.
+//! Input: sysfs and two clocks, of which one stops while the machine is suspended: then all CPUs but one are offline.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::sys;
 
-/// How often is looked: reading a file costs some microseconds.
+/// Interval between checks: reading a file costs some microseconds.
 const LOOK_NS: u64 = 50_000_000;
 
-/// The two clocks are not read at the same instant.
+/// Tolerance between the two clocks, which are not read at the same instant.
 const ASLEEP_NS: u64 = 20_000_000;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Hotplug {
         }
     }
 
-    /// CPUs that came back since the last look: all of them, if the machine was asleep.
+    /// CPUs that came back since the last check; all of them, if the machine was suspended.
     pub(crate) fn look(&mut self) -> CpuSet {
         let now = sys::now();
         if now.saturating_sub(self.looked_ns) < LOOK_NS {
@@ -46,7 +46,7 @@ impl Hotplug {
         self.compare(online(&self.root), asleep_ns())
     }
 
-    /// A CPU that could not be counted on yet: the next look finds it again.
+    /// Marks a CPU that could not be counted yet: the next check finds it again.
     pub(crate) fn is_not_back(&mut self, cpu: CpuId) {
         self.online.remove(cpu);
     }
@@ -66,7 +66,7 @@ fn online(root: &Path) -> CpuSet {
     files::online(root).unwrap_or_default()
 }
 
-/// How long the machine has been asleep since it was started.
+/// Time for which the machine has been suspended since its start, in ns.
 fn asleep_ns() -> u64 {
     let awake = sys::now();
     let all = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(awake, |t| {

@@ -1,6 +1,6 @@
-//! The limit of open files, of which a counter is one, and that of the kernel's permission.
+//! Limit of open files, of which a counter is one, and limit of the kernel's permission.
 //!
-//! Input: how many are needed. Effect: the limits are raised as far as they must be and may be.
+//! Input: the number of counters needed. Effect: the limits are raised as far as needed and permitted.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -13,15 +13,15 @@ use crate::CounterError;
 /// Files that are open anyway, and some to spare.
 const OTHERS: u64 = 64;
 
-/// Files that may be open at most.
+/// Limit on open files.
 pub(crate) fn most() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
 }
 
-/// Files below the limit that are for steering alone: counters that are opened again, journals, what is read of /proc.
+/// Files below the limit that are reserved for steering: counters that are opened again, journals, files of /proc.
 const SET_ASIDE: u64 = 32;
 
-/// Whether a file is one of the last that this process may open, and should be closed if others can do without it.
+/// True if a file is one of the last that this process may open, and should be closed if others can do without it.
 #[must_use]
 pub fn is_among_the_last(file: BorrowedFd<'_>) -> bool {
     // The kernel gives the lowest number that is free.
@@ -30,19 +30,19 @@ pub fn is_among_the_last(file: BorrowedFd<'_>) -> bool {
         .is_ok_and(|(soft, _)| number.saturating_add(SET_ASIDE) >= soft)
 }
 
-/// Samples that an event may have a second; the kernel lowers that by itself where they take it long.
+/// Limit on samples of an event per second; the kernel lowers it by itself if samples take too long.
 pub(crate) fn samples_per_second() -> u64 {
     let most = PROC.setting("perf_event_max_sample_rate");
     most.and_then(|rate| rate.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// How far the kernel lets users count (`kernel.perf_event_paranoid`).
+/// Value of `kernel.perf_event_paranoid`: the restriction of counting for users.
 pub fn paranoid() -> Option<String> {
     PROC.setting("perf_event_paranoid")
 }
 
-/// What permits counting for which kernel.perf_event_paranoid would have to be `wanted`. Above 2, a value that only distributions'
-/// kernels know (Debian's, Ubuntu's), those ask for all of an administrator's powers.
+/// Privilege that permits counting which needs `kernel.perf_event_paranoid` at `wanted`. Values above 2 exist only in kernels
+/// of distributions (Debian, Ubuntu). Such kernels require CAP_SYS_ADMIN.
 #[must_use]
 pub fn permission(wanted: i32) -> String {
     let level = paranoid().and_then(|level| level.parse().ok());
@@ -54,13 +54,13 @@ pub fn permission(wanted: i32) -> String {
     format!("`sysctl kernel.perf_event_paranoid={wanted}` or the capability {capability}")
 }
 
-/// Makes room for so many open counters.
+/// Makes room for a number of open counters.
 ///
 /// # Errors
-/// The hard limit is lower.
+/// Fails if the hard limit is lower.
 pub(crate) fn make_room(counters: u64) -> Result<(), CounterError> {
     let needed = counters + OTHERS;
-    // Where the limit cannot be read or set, opening tells.
+    // If the limit cannot be read or set, opening counters fails with the reason.
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return Ok(());
     };

@@ -1,7 +1,8 @@
-//! `perf_event_open`: which events a machine's PMUs have, what a string means on them, opening counters, and the records of rings.
+//! `perf_event_open`: events of a machine's PMUs, the meaning of event strings on them, opening of counters, and records of
+//! rings.
 //!
-//! Input: sysfs, event strings, CPUs and threads. Output: open event groups, their counts, and [`record`]s of their rings. Nothing here
-//! knows how threads are followed; [`crate::counting`] does.
+//! Input: sysfs, event strings, CPUs and threads. Output: open event groups, their counts, and [`record`]s of their rings. This
+//! module does not follow threads; [`crate::counting`] does.
 
 pub(crate) mod catalog;
 pub(crate) mod final_counts;

@@ -1,7 +1,7 @@
 //! Counters of whole CPUs, opened here and read by BPF programs.
 //!
-//! Input: event sets. Output: open events, each with its CPU, set and place in the set. Only one set counts at a time; an event that a CPU
-//! cannot count is left out there.
+//! Input: event sets. Output: open events, each with its CPU, set and place in the set. Only one set counts at a time. An event
+//! that a CPU cannot count is left out there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::resolve::Resolved;
 use super::sys::{self, Attr, Scope};
 use crate::CounterError;
 
-/// An event that is open on a CPU.
+/// Event that is open on a CPU.
 pub struct CpuEvent {
     pub cpu: CpuId,
     pub set: u32,
-    /// The event's place in its set.
+    /// Place of the event in its set.
     pub place: u32,
     file: OwnedFd,
     leads: bool,
@@ -37,7 +37,7 @@ pub struct CpuCounters {
     events: Vec<CpuEvent>,
     sets: Vec<Vec<Resolved>>,
     cpus: CpuSet,
-    /// The set that counts.
+    /// Set that counts.
     on: Option<u32>,
     returns: Option<Hotplug>,
 }
@@ -46,7 +46,7 @@ impl CpuCounters {
     /// Opens every event on every CPU that can count it; nothing counts yet.
     ///
     /// # Errors
-    /// Not permitted, or no files are left.
+    /// Fails if not permitted, or with EMFILE.
     pub fn open(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Result<Self, CounterError> {
         limits::make_room((sets.iter().map(Vec::len).sum::<usize>() * cpus.len()) as u64)?;
         let mut counters = Self {
@@ -70,11 +70,11 @@ impl CpuCounters {
         opened
     }
 
-    /// Opens counters anew of CPUs that were offline and are back; whether there were any, so that the new ones have to be
-    /// handed over.
+    /// Opens the counters of CPUs again that were offline and are back. Returns true if there were any; the new ones then have
+    /// to be passed on.
     ///
     /// # Errors
-    /// Not permitted any more, or no files are left.
+    /// Fails if not permitted any more, or with EMFILE.
     pub fn renew(&mut self) -> Result<bool, CounterError> {
         let back = self.returns.as_mut().map(Hotplug::look).unwrap_or_default();
         let back = back.intersection(&self.cpus);
@@ -159,10 +159,10 @@ impl CpuCounters {
         &self.events
     }
 
-    /// Switches a set on or off, everywhere.
+    /// Switches a set on or off on all CPUs.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
         self.on = on.then_some(set);
         switch(&self.events, set, on)

@@ -1,7 +1,7 @@
 //! PMUs as sysfs describes them.
 //!
-//! Input: a root directory (`/`, or a fake one). Output: every PMU with its type, CPUs, formats and named events. What a file
-//! says that cannot be understood concerns the events it describes only: they are listed with the reason.
+//! Input: a root directory (`/`, or a fake one). Output: every PMU with its type, CPUs, formats and named events. Content of a
+//! file that cannot be understood only affects the events that it describes: they are listed with the reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,28 +15,28 @@ use countersteer_sysfs::procfs::{Procfs, field};
 
 use crate::CounterError;
 
-/// Where the kernel lists PMUs.
+/// Folder in which the kernel lists PMUs.
 const DEVICES: &str = "sys/bus/event_source/devices";
 
 /// Bits of a config word that a term fills, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// `config`, `config1`, ... as a number.
+    /// Number of the word: `config` is 0, `config1` is 1, and so on.
     pub(crate) word: usize,
     /// (lowest, highest) bit of each range.
     pub(crate) bits: Vec<(u32, u32)>,
 }
 
-/// An event that a PMU names.
+/// Event that a PMU names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PmuEvent {
-    /// Its terms; `?` stands where the user must give a value.
+    /// Its terms; `?` means that the user must give a value.
     pub terms: Vec<(String, Option<String>)>,
-    /// What a count is multiplied by.
+    /// Factor of a count.
     pub scale: Option<f64>,
-    /// The unit then.
+    /// Unit of the scaled count.
     pub unit: Option<String>,
-    /// What is counted, where a vendor's list says so.
+    /// Description of the event, if a vendor's list has one.
     pub prose: Option<String>,
 }
 
@@ -44,13 +44,13 @@ pub struct PmuEvent {
 pub struct Pmu {
     pub name: String,
     pub kind: u32,
-    /// What kind of core it is part of, by the kernel's name (`skylake`) or `zen` for AMD's from family 17h on.
+    /// Kind of core, by the kernel's name (`skylake`), or `zen` for AMD's from family 17h on.
     pub model: Option<String>,
-    /// The CPUs whose cores it is part of; absent where it is no core's, or that of all.
+    /// CPUs whose cores it belongs to; `None` if it belongs to no core, or to all.
     pub cpus: Option<CpuSet>,
-    /// The CPUs that count for all, one per package or so; given for PMUs outside the cores.
+    /// CPUs that count for all, for example one per package; set for PMUs outside the cores.
     pub mask: Option<CpuSet>,
-    /// Counters per core, where the kernel tells.
+    /// Number of counters per core, if the kernel reports it.
     pub counters: Option<u32>,
     pub events: BTreeMap<String, PmuEvent>,
     formats: BTreeMap<String, Format>,
@@ -64,7 +64,7 @@ pub struct Pmus {
 }
 
 impl Pmu {
-    /// The event of a name; vendors' names are kept in small letters.
+    /// Event of a name; vendors' names are stored in lower case.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
         self.events
@@ -72,13 +72,13 @@ impl Pmu {
             .or_else(|| self.events.get(&name.to_ascii_lowercase()))
     }
 
-    /// Whether it counts what cores do.
+    /// True if it is the PMU of a core.
     #[must_use]
     pub fn is_core(&self) -> bool {
         self.name == "cpu" || (self.cpus.is_some() && self.mask.is_none())
     }
 
-    /// Whether it counts on a CPU.
+    /// True if it counts on a CPU.
     #[must_use]
     pub fn covers(&self, cpu: CpuId) -> bool {
         self.cpus
@@ -92,7 +92,7 @@ impl Pmu {
         self.formats.keys().map(String::as_str)
     }
 
-    /// The config words of an event of the table, if it is this PMU's.
+    /// Config words of an event of the table; `None` if the event is not of this PMU.
     pub(crate) fn config(&self, event: &ProcessorEvent) -> Option<[u64; 4]> {
         let is_mine =
             |name: &&str| *name == self.name || self.model.as_deref().is_some_and(|m| m == *name);
@@ -131,7 +131,7 @@ impl Pmu {
 }
 
 impl Format {
-    /// `config:0-7,32-35`.
+    /// Parses a format such as `config:0-7,32-35`.
     fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.split_once(':')?;
         let word = match word.strip_prefix("config")? {
@@ -153,7 +153,7 @@ impl Format {
     /// Puts a value into the config words.
     ///
     /// # Errors
-    /// The most that fits, when the value is larger.
+    /// Returns the largest value that fits, if the value is larger.
     pub(crate) fn place(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u64> {
         let width: u32 = self.bits.iter().map(|(low, high)| high - low + 1).sum();
         if width < 64 && value >> width != 0 {
@@ -178,7 +178,7 @@ impl Pmus {
     /// Reads all PMUs below `root`. A machine without the folder has none.
     ///
     /// # Errors
-    /// A type that is no number, a CPU list that is none.
+    /// Fails for a type that is not a number, and for an invalid CPU list.
     pub fn read(root: &Path) -> Result<Self, CounterError> {
         let folder = root.join(DEVICES);
         let mut names: Vec<String> = std::fs::read_dir(&folder)
@@ -207,7 +207,7 @@ impl Pmus {
         self.list.iter().find(|p| p.name == name)
     }
 
-    /// The PMUs of cores, in the order of their first CPUs.
+    /// PMUs of cores, in the order of their first CPUs.
     #[must_use]
     pub fn cores(&self) -> Vec<&Pmu> {
         let mut cores: Vec<&Pmu> = self.list.iter().filter(|p| p.is_core()).collect();
@@ -216,7 +216,7 @@ impl Pmus {
     }
 }
 
-/// Whether the first processor is one of AMD's (or Hygon's) from family 17h on.
+/// True if the first processor is one of AMD's (or Hygon's) from family 17h on.
 fn is_zen(root: &Path) -> bool {
     let info = Procfs::below(root).cpuinfo();
     let field = |name: &str| field(&info, name);
@@ -224,7 +224,7 @@ fn is_zen(root: &Path) -> bool {
     matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= Some(0x17)
 }
 
-/// A number of a term: `46`, `0x2e`.
+/// Parses a number of a term: `46`, `0x2e`.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(
         || text.parse().ok(),
@@ -276,7 +276,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
     })
 }
 
-/// `name`, `name.scale` and `name.unit` lie side by side.
+/// Reads events from the adjacent files `name`, `name.scale` and `name.unit`.
 fn read_events(files: &[(String, String)]) -> BTreeMap<String, PmuEvent> {
     let mut events: BTreeMap<String, PmuEvent> = BTreeMap::new();
     for (name, content) in files {

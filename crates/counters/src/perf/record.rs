@@ -1,7 +1,7 @@
 //! Records of a ring buffer, from bytes.
 //!
-//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`Record`]; anything
-//! unknown or cut off is [`Record::Other`].
+//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`Record`]; anything unknown or
+//! cut off is [`Record::Other`].
 
 use super::sys::abi;
 
@@ -19,14 +19,14 @@ pub(crate) enum Record<'a> {
         tid: u32,
         at: u64,
     },
-    /// A thread got a name, perhaps with a new program.
+    /// A thread got a name, possibly with a new program.
     Comm {
         tid: u32,
         name: &'a [u8],
         exec: bool,
         at: u64,
     },
-    /// A thread's final counts of the group of event `id`.
+    /// Final counts of a thread, for the group of event `id`.
     Last {
         pid: u32,
         tid: u32,
@@ -34,7 +34,7 @@ pub(crate) enum Record<'a> {
         at: u64,
         counts: Counts<'a>,
     },
-    /// A thread's counts so far.
+    /// Counts of a thread so far.
     Sample {
         pid: u32,
         tid: u32,
@@ -48,7 +48,7 @@ pub(crate) enum Record<'a> {
     Other,
 }
 
-/// A group's counts inside a record.
+/// Counts of a group inside a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts<'a> {
     pub(crate) enabled: u64,
@@ -79,7 +79,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
         .map(u32::from_ne_bytes)
 }
 
-/// Bytes that every record but a sample ends with: pid, tid, time, CPU, identifier.
+/// Number of bytes with which every record but a sample ends: pid, tid, time, CPU, identifier.
 const TRAILER: usize = 32;
 
 pub(crate) fn parse(bytes: &[u8]) -> Record<'_> {
@@ -110,7 +110,7 @@ fn sample(body: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// In the upper byte of a record's flags: the name came with an `exec`.
+/// Bit in the upper byte of a record's flags: the name came with an `exec`.
 const EXEC: u8 = (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
 
 fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {

@@ -1,7 +1,7 @@
-//! What an event string means on a machine.
+//! Meaning of an event string on a machine.
 //!
-//! Input: an [`EventSpec`] and the machine's [`Pmus`]. Output: a [`Resolved`] event: how each PMU that has it encodes it.
-//! A portable name is encoded for every core PMU; the kernel takes the PMU's type in the config's upper half.
+//! Input: an [`EventSpec`] and the machine's [`Pmus`]. Output: a [`Resolved`] event: its encoding on each PMU that has it. A
+//! portable name is encoded for every core PMU; the kernel takes the PMU's type in the config's upper half.
 
 use countersteer_model::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
@@ -12,43 +12,43 @@ use countersteer_model::units::CpuId;
 
 use super::pmu::{Pmu, Pmus, parse};
 
-/// An event as one PMU encodes it.
+/// Event as one PMU encodes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     pub pmu: String,
-    /// CPUs on which it counts; absent for all.
+    /// CPUs on which it counts; `None` for all.
     pub cpus: Option<CpuSet>,
     pub kind: u32,
     pub config: [u64; 4],
-    /// The kernel counts it itself.
+    /// True if the kernel counts it itself.
     pub software: bool,
-    /// Belongs to a package or the machine, not to a core.
+    /// True if it belongs to a package or the machine, not to a core.
     pub system: bool,
 }
 
-/// An event with its encodings.
+/// Event with its encodings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     pub planned: PlannedEvent,
     pub encodings: Vec<Encoding>,
-    /// In which mode it counts.
+    /// Modes in which it counts.
     pub space: Space,
-    /// Counting user mode only would show zero.
+    /// True if counting user mode only would show zero.
     pub in_kernel: bool,
-    /// A reading is due each so many events, where the string says so.
+    /// Number of events per sample, if the string has one.
     pub every: Option<u64>,
 }
 
-/// Core types as PMUs tell them apart.
+/// Core types as PMUs distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreTypes {
-    /// Names by row: the PMUs', or `cpu` where all cores are alike.
+    /// Names by row: those of PMUs, or `cpu` if all cores are alike.
     pub names: Vec<String>,
     pub by_cpu: Vec<u32>,
 }
 
 impl CoreTypes {
-    /// The core types of a machine.
+    /// Core types of a machine.
     #[must_use]
     pub fn of(pmus: &Pmus) -> Self {
         let cores: Vec<&Pmu> = pmus
@@ -78,7 +78,7 @@ impl CoreTypes {
 }
 
 impl Resolved {
-    /// How it is encoded on a CPU.
+    /// Encoding on a CPU; `None` if it does not count there.
     #[must_use]
     pub fn on(&self, cpu: CpuId) -> Option<&Encoding> {
         self.encodings
@@ -87,10 +87,10 @@ impl Resolved {
     }
 }
 
-/// Finds out what a set of events means on this machine.
+/// Resolves a set of events on this machine.
 ///
 /// # Errors
-/// Names, PMUs and terms that it does not have, with their column in `text`.
+/// Fails for names, PMUs and terms that it does not have, with their column in `text`.
 pub fn resolve(text: &str, specs: &[EventSpec], pmus: &Pmus) -> Result<Vec<Resolved>, SpecError> {
     let resolver = Resolver { text, pmus };
     specs.iter().map(|spec| resolver.event(spec)).collect()
@@ -109,7 +109,7 @@ impl Resolver<'_> {
     fn event(&self, spec: &EventSpec) -> Result<Resolved, SpecError> {
         let mut found = self.encoded(spec)?;
         if found.planned.event.is_none() {
-            // Formulas name events of this processor by what encodes them.
+            // Formulas name events of this processor by their encoding.
             found.planned.event = Event::by_name(&spec.text).filter(|event| event.is_own());
         }
         Ok(found)
@@ -161,7 +161,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// A bare name that some PMU of sysfs has, as `mem-loads`.
+    /// Resolves a bare name that some PMU of sysfs has, as `mem-loads`.
     fn of_some_pmu(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
         let term = [Term {
             name: name.to_owned(),
@@ -235,7 +235,7 @@ impl Resolver<'_> {
         Ok(resolved)
     }
 
-    /// The terms that stand behind a named event; the user's own win.
+    /// Terms of a named event; the user's own terms take precedence.
     fn named_terms(
         &self,
         pmu: &Pmu,
@@ -312,12 +312,12 @@ impl Resolver<'_> {
         })
     }
 
-    /// A counter of a PMCTrack string: event and masks where the PMU says that they go.
+    /// Resolves a counter of a PMCTrack string: event and masks at the places that the PMU declares.
     fn counter(&self, spec: &EventSpec, raw: RawCounter) -> Result<Resolved, SpecError> {
         let mut encodings = Vec::new();
         for pmu in self.core_pmus(spec)? {
             let Some(event) = raw.event else {
-                // A fixed counter: the first three count instructions, cycles and reference cycles on Intel's processors.
+                // Fixed counter: the first three count instructions, cycles and reference cycles on Intel's processors.
                 let Some(config) = [1, 0, 9].get(raw.counter as usize) else {
                     return self.error(
                         spec.offset,
@@ -394,7 +394,7 @@ impl Resolver<'_> {
     }
 }
 
-/// How the PMUs of this machine encode an event of the table: one encoding per core PMU that has it, or the kernel's own.
+/// Encodings of an event of the table on the PMUs of this machine: one per core PMU that has it, or the kernel's own.
 pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
     let cores = pmus.cores();
     match event.source {
@@ -407,7 +407,7 @@ pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
             system: false,
         }],
         Source::Kernel { kind, config, .. } => {
-            // The upper half selects the PMU; it is needed, and understood, where there are several.
+            // The upper half selects the PMU; it is needed, and understood, if there are several.
             let several = cores.len() > 1;
             let extended = |pmu: &Pmu| {
                 if several {
@@ -445,7 +445,7 @@ fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
     }
 }
 
-/// Whether a name is what another was meant to be: one contains the other, or they share a good beginning.
+/// True if a name may be the intended one: one contains the other, or they share a long prefix.
 fn alike(name: &str, written: &str) -> bool {
     let written = written.replace('-', "_").to_ascii_lowercase();
     let shared = name

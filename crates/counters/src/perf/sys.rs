@@ -1,4 +1,4 @@
-//! The system calls behind counters; the only unsafe code of this part.
+//! System calls behind counters; the only unsafe code of this part.
 //!
 //! Input: attributes of an event. Output: file descriptors, group reads, ring buffers.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use perf::bindings as abi;
 use perf_event_open_sys as perf;
 
-/// Attributes of an event, with only what this program sets.
+/// Attributes of an event, restricted to those that this program sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attr {
     pub(crate) kind: u32,
@@ -19,29 +19,29 @@ pub(crate) struct Attr {
     pub(crate) exclude_kernel: bool,
     pub(crate) disabled: bool,
     pub(crate) enable_on_exec: bool,
-    /// Passed on to threads and processes that the target creates.
+    /// True if threads and processes that the target creates inherit it.
     pub(crate) inherit: bool,
-    /// Each inheritor's counts are written to the ring when it ends.
+    /// True if each inheritor's counts are written to the ring when it ends.
     pub(crate) tell_at_exit: bool,
-    /// Forks, names and exits are written to the ring.
+    /// True if forks, names and exits are written to the ring.
     pub(crate) follow: bool,
-    /// A sample each so many events; 0 for none.
+    /// Number of events per sample; 0 for no samples.
     pub(crate) period: u64,
-    /// The period is how many samples a second there are to be at most.
+    /// True if the period is a maximal number of samples per second.
     pub(crate) frequency: bool,
-    /// Samples and records are wanted at all.
+    /// True if samples and records are wanted at all.
     pub(crate) ring: bool,
-    /// Each sample ends waiting for records, not only a ring that fills up.
+    /// True if each sample ends the wait for records, and not only a ring that fills up.
     pub(crate) wake_each: bool,
 }
 
-/// What every group read holds: times, then per event value and identifier.
+/// Contents of every group read: times, then per event value and identifier.
 const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
     | abi::PERF_FORMAT_TOTAL_TIME_RUNNING
     | abi::PERF_FORMAT_ID
     | abi::PERF_FORMAT_GROUP) as u64;
 
-/// What every sample holds; [`super::record`] reads it.
+/// Contents of every sample; [`super::record`] reads it.
 const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
     | abi::PERF_SAMPLE_TID
     | abi::PERF_SAMPLE_TIME
@@ -49,13 +49,13 @@ const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
     | READ;
 const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 
-/// Which events a file descriptor counts for.
+/// Scope of an event's file descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
-    /// A thread on any CPU, or on one.
+    /// Thread on any CPU, or on one.
     Thread(u32, Option<u32>),
     Cpu(u32),
-    /// A control group, by the descriptor of its folder, on a CPU.
+    /// Control group, by the descriptor of its folder, on a CPU.
     Cgroup(RawFd, u32),
 }
 
@@ -96,7 +96,8 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(attr.enable_on_exec.into());
     raw.set_inherit(attr.inherit.into());
     if attr.ring {
-        // The kernel swaps the counters of relatives at context switches, which costs next to nothing, unless samples tell of one.
+        // The kernel swaps the counters of relatives at context switches, which costs next to nothing, unless samples report
+        // one of them.
         raw.sample_type = if attr.period > 0 {
             SAMPLE_TYPE
         } else {
@@ -129,7 +130,7 @@ fn checked(result: i32) -> io::Result<()> {
     }
 }
 
-/// The identifier that records carry for an event.
+/// Identifier that records carry for an event.
 pub(crate) fn id(fd: &OwnedFd) -> io::Result<u64> {
     let mut id = 0;
     // SAFETY: the kernel writes one u64 to `id`, which outlives the call.
@@ -151,13 +152,13 @@ pub(crate) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     })
 }
 
-/// Lets an event write into another's ring.
+/// Makes an event write into another's ring.
 pub(crate) fn redirect(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     // SAFETY: this takes no pointers.
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) })
 }
 
-/// Reads a group: enabled and running time, then the values in the order of opening. Hotplug the times.
+/// Reads a group: returns enabled and running time; fills `values` in the order of opening.
 pub(crate) fn read_group(
     leader: &OwnedFd,
     bytes: &mut Vec<u8>,
@@ -183,8 +184,8 @@ pub(crate) fn read_group(
     Ok((enabled, running))
 }
 
-/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds; in a virtual
-/// machine whose host is busy, as long as that lets one of its CPUs stand still.
+/// Retries a read that the kernel refuses with ECHILD while an inheritor of the group is being removed. That takes
+/// microseconds, or longer in a virtual machine whose host stops one of its CPUs.
 fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for attempt in 0..10_000 {
         match read() {
@@ -200,13 +201,13 @@ fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 /// Bytes of a ring: an ordinary user may have half a megabyte per CPU.
 pub(crate) const RING_BYTES: usize = 512 << 10;
 
-/// A ring buffer that the kernel writes and this program reads.
+/// Ring buffer that the kernel writes and this program reads.
 pub(crate) struct Ring {
     base: *mut u8,
     length: usize,
     page: usize,
     size: usize,
-    /// Where the next record begins.
+    /// Position at which the next record begins.
     tail: u64,
 }
 
@@ -214,13 +215,13 @@ pub(crate) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps one of `size` bytes, a power of two.
+    /// Maps a ring of `size` bytes, a power of two.
     pub(crate) fn map_sized(fd: &OwnedFd, size: usize) -> io::Result<Self> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let length = page + size;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+        // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -243,14 +244,14 @@ impl Ring {
         })
     }
 
-    /// Whether a record is there.
+    /// True if there is a record to read.
     pub(crate) fn waits(&self) -> bool {
         self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
             .load(Ordering::Acquire)
             > self.tail
     }
 
-    /// Hands every record that is there to `take`, and its space back to the kernel.
+    /// Passes every available record to `take`, and returns its space to the kernel.
     pub(crate) fn drain(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
         let head = self
             .control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
@@ -259,7 +260,7 @@ impl Ring {
             scratch.resize(8, 0);
             self.copy(self.tail, scratch);
             let size = usize::from(u16::from_ne_bytes([scratch[6], scratch[7]]));
-            // The kernel never writes less than a header; were it so, what follows could not be found.
+            // The kernel never writes less than a header; with less, the next record could not be found.
             if size < 8 {
                 self.tail = head;
                 break;

@@ -1,9 +1,9 @@
 //! Event files of processor vendors, loaded at run time from a folder of the user's.
 //!
-//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm, and
-//! optionally a `mapfile.csv` that says which file is for which processor. Files in a subfolder named after a PMU are for that
-//! PMU. Output: named events of the machine's PMUs, as if sysfs had them. Nothing is shipped: vendors' files have licences and
-//! dates of their own.
+//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm, and optionally
+//! a `mapfile.csv` that assigns files to processors. Files in a subfolder named after a PMU are for that PMU. Output: named
+//! events of the machine's PMUs, as if sysfs had them. No files are shipped: vendors' files have licences and dates of their
+//! own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use countersteer_sysfs::procfs::{self, Procfs};
 
 use super::pmu::{Pmu, PmuEvent, Pmus};
 
-/// An event of a vendor's file.
+/// Event of a vendor's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VendorEvent {
-    /// Its name in small letters.
+    /// Its name in lower case.
     name: String,
-    /// The kernel's PMU that counts it; absent for the core's own, whichever it is called.
+    /// The kernel's PMU that counts it; `None` for the core's own PMU of any name.
     pmu: Option<String>,
     /// Terms in the kernel's spelling, in hexadecimal: (`event`, `0x2e`).
     terms: Vec<(String, String)>,
     prose: String,
 }
 
-/// A file that could not be used.
+/// File that could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VendorError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error(
         "{path}: {source}; vendors' event files belong there as JSON, with an optional mapfile.csv"
     )]
@@ -46,11 +46,11 @@ pub enum VendorError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    /// An event of it cannot be understood.
+    /// An event of the file cannot be understood.
     #[error("{path}: event {number}{name}: {why}")]
     Event {
         path: PathBuf,
-        /// Which one, from 1.
+        /// Number of the event, from 1.
         number: usize,
         /// Its name, if it has one.
         name: String,
@@ -60,14 +60,14 @@ pub enum VendorError {
     #[error("{path}:{line}: {why}; a line is `processor,version,file,type`")]
     Map {
         path: PathBuf,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
         why: String,
     },
 }
 
-/// Fields that become terms, with the term's name. `EventCode`, `UMask` and the registers of
-/// [`REGISTERS`] have rules of their own.
+/// Fields that become terms, with the term's name. `EventCode`, `UMask` and the registers of [`REGISTERS`] have rules of their
+/// own.
 static FIELDS: &[(&str, &str)] = &[
     ("CounterMask", "cmask"),
     ("Invert", "inv"),
@@ -82,7 +82,7 @@ static FIELDS: &[(&str, &str)] = &[
     ("ThreadMask", "threadmask"),
 ];
 
-/// Model-specific registers that an event needs besides its own, by the term under which the kernel sets them.
+/// Additional model-specific registers of an event, by the term under which the kernel sets them.
 static REGISTERS: &[(u64, &str)] = &[
     (0x3f6, "ldlat"),
     (0x1a6, "offcore_rsp"),
@@ -90,7 +90,7 @@ static REGISTERS: &[(u64, &str)] = &[
     (0x3f7, "frontend"),
 ];
 
-/// Units of Intel's files that the kernel calls otherwise than `uncore_` and their name.
+/// Units of Intel's files whose name in the kernel is not `uncore_` and the unit's name.
 static UNITS: &[(&str, &str)] = &[
     ("cpu_core", "cpu_core"),
     ("cpu_atom", "cpu_atom"),
@@ -106,7 +106,7 @@ static UNITS: &[(&str, &str)] = &[
     ("cpu-m-cf", "cpum_cf"),
 ];
 
-/// The user's own folder of vendors' lists, where there is one.
+/// The user's own folder of vendors' lists; `None` without a home folder.
 #[must_use]
 pub fn own() -> Option<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
@@ -116,12 +116,12 @@ pub fn own() -> Option<PathBuf> {
         .filter(|folder| folder.is_dir())
 }
 
-/// Adds the events of a folder to the machine's PMUs; returns how many.
+/// Adds the events of a folder to the machine's PMUs; returns their number.
 ///
-/// `root` is where the machine's file systems are: a vendor's map goes by its processor.
+/// `root` has the machine's file systems: they identify the processor for a vendor's map.
 ///
 /// # Errors
-/// Files that cannot be read or understood.
+/// Fails for files that cannot be read or understood.
 pub fn add(folder: &Path, root: &Path, pmus: &mut Pmus) -> Result<usize, VendorError> {
     let processor = &processor(root);
     let mut added = 0;
@@ -156,7 +156,7 @@ fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> u
         .count()
 }
 
-/// What vendors' maps call the processor of the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
+/// Name of the processor in vendors' maps, for the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
 /// Arm its main identification register.
 fn processor(root: &Path) -> String {
     let registers = files::cpu(root, 0).join("regs/identification");
@@ -176,7 +176,7 @@ fn processor(root: &Path) -> String {
 }
 
 impl VendorEvent {
-    /// Whether a PMU counts it; a box of several (`uncore_imc_0`) is meant by their common name.
+    /// True if a PMU counts it; a common name means each of several boxes (`uncore_imc_0`).
     fn is_of(&self, pmu: &Pmu) -> bool {
         match &self.pmu {
             None => pmu.is_core(),
@@ -192,12 +192,12 @@ impl VendorEvent {
     }
 }
 
-/// The events for a processor (`GenuineIntel-6-97-2`, as a vendor's map calls it) from a folder.
+/// Loads the events of a processor (`GenuineIntel-6-97-2`, as in a vendor's map) from a folder.
 ///
-/// With a `mapfile.csv`, the files of the lines that match; without one, every JSON file there.
+/// With a `mapfile.csv`, it loads the files of the matching lines; without one, every JSON file there.
 ///
 /// # Errors
-/// Files that cannot be read or understood.
+/// Fails for files that cannot be read or understood.
 fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let map = folder.join("mapfile.csv");
     let files = if map.exists() {
@@ -232,7 +232,7 @@ fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// The files that a map names for a processor: `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
+/// Files that a map names for a processor: `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
 fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
     let text = std::fs::read_to_string(map).map_err(|source| unreadable(map, source))?;
     let folder = map.parent().unwrap_or(Path::new("."));
@@ -254,7 +254,7 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
         if row == 0 && !processors.contains('-') {
             continue;
         }
-        // Files lie in the map's folder, whatever the map says.
+        // Files are in the map's folder, whatever path the map gives.
         let relative = Path::new(file.trim_start_matches('/'));
         if relative
             .components()
@@ -269,16 +269,16 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// A map's pattern for processors; what a processor's name has beyond it (a stepping) does not matter.
+/// Pattern for processors in a map; a suffix of a processor's name beyond it (a stepping) does not matter.
 fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(&format!("(?i)^(?:{text})(?:-|$)"))
         .map_err(|e| format!("`{text}` is no pattern: {e}"))
 }
 
-/// The events of one file; those that a vendor withdrew are left out.
+/// Events of one file, without those that a vendor withdrew.
 ///
 /// # Errors
-/// No JSON, or an event without a name or code, or with a number that is none.
+/// Fails if it is not JSON, or an event has no name or code, or an invalid number.
 fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let json = |source| VendorError::Json {
         path: path.to_path_buf(),
@@ -310,7 +310,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
             name: known.clone(),
             why,
         };
-        // Metrics stand in the same lists, and events that only refer to an architecture's common ones.
+        // The lists also contain metrics, and events that only refer to an architecture's common ones.
         if !["EventCode", "ConfigCode"]
             .iter()
             .any(|code| fields.contains_key(*code))
@@ -373,7 +373,7 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
         add("umask", umask);
     }
     for (name, term) in FIELDS {
-        // Vendors write zero for what does not apply, and not every PMU has the term then.
+        // Vendors write zero for fields that do not apply, and not every PMU has the term then.
         if let Some(value) = number(name)?.filter(|v| *v != 0) {
             add(term, value);
         }
@@ -388,7 +388,7 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     Ok(terms)
 }
 
-/// A number in decimal or hexadecimal; of alternatives (`0xB7,0xBB`) the first.
+/// Parses a number in decimal or hexadecimal; of alternatives (`0xB7,0xBB`) the first.
 fn one_number(name: &str, text: &str) -> Result<u64, String> {
     let first = text.split(',').next().unwrap_or_default().trim();
     let lower = first.to_ascii_lowercase();

@@ -1,8 +1,8 @@
-//! Overflow samples of a thread: one whenever an event has happened so many times.
+//! Overflow samples of a thread: one whenever an event has happened a number of times.
 //!
-//! Input: an event string, whose first event decides, and a number. Output: a [`Moment`] each time that event has happened so
-//! often, with what all events of the string counted since the last. The kernel notes it when it happens, in a ring that this
-//! process takes moments from whenever it likes: on demand, or when [`Every::fd`] becomes readable.
+//! Input: an event string, whose first event decides, and a number. Output: a [`Moment`] each time that event has happened that
+//! often, with the counts of all events of the string since the last. The kernel writes it to a ring when it happens. This
+//! process takes moments from there at any time: on demand, or when [`Every::fd`] becomes readable.
 //!
 //! ```no_run
 //! use countersteer_counters::region::{Every, Options};
@@ -37,25 +37,25 @@ use crate::perf::sys::{self, Attr, Ring, Scope};
 /// Bytes of a ring: some 500 moments. An ordinary user may have half a megabyte of rings per CPU.
 const RING_BYTES: usize = 64 << 10;
 
-/// Counters of a thread that are read each so many events. Closed when dropped.
+/// Counters of a thread that are read every N events. Closed when dropped.
 #[derive(Debug)]
 pub struct Every {
     parts: Vec<Part>,
     control: Control,
     epoll: Epoll,
-    /// By core type: the thread has ended.
+    /// By core type: true if the thread has ended.
     silent: Vec<bool>,
     user_only: bool,
     bytes: Vec<u8>,
 }
 
-/// What had happened when the number of events was reached.
+/// Counts at the time when the number of events was reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// When: nanoseconds of CLOCK_MONOTONIC.
+    /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub thread: u32,
-    /// What each event of the string counted since the last moment on this core type, or since opening.
+    /// Counts of each event of the string since the last moment on this core type, or since opening.
     pub counts: &'a [Count],
 }
 
@@ -66,12 +66,12 @@ pub struct Control {
     lost: Arc<AtomicU64>,
 }
 
-/// The counters of one core type, and their ring.
+/// Counters of one core type, and their ring.
 struct Part {
     ring: Ring,
     _members: Vec<OwnedFd>,
     counts: Vec<Count>,
-    /// By member of the group, its place among the counts, and its sum up to the last moment.
+    /// By member of the group: its place among the counts, and its sum up to the last moment.
     members: Vec<(usize, u64)>,
     times: (u64, u64),
 }
@@ -89,7 +89,8 @@ impl Every {
     /// [`Control::on`].
     ///
     /// # Errors
-    /// Events that are none, that this machine or one set of counters cannot count, or that may not be counted.
+    /// Fails for invalid events, events that this machine or one set of counters cannot count, and if counting is not
+    /// permitted.
     pub fn open(events: &str, number: u64, options: Options) -> Result<Self, CounterError> {
         if number == 0 || options.inherit {
             return Err(CounterError::Region(
@@ -142,28 +143,28 @@ impl Every {
         })
     }
 
-    /// What switches counting on and off; it is off at first.
+    /// Control that switches counting on and off; it is off at first.
     #[must_use]
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Becomes readable when there is a moment to take, for poll and its kin. Take all before waiting again.
+    /// Becomes readable when there is a moment to take, for poll and similar calls. Take all before waiting again.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Waits until there is a moment to take, or until the time is over; whether there is one. Without a time, as long as
-    /// it takes. Once the thread has ended there is nothing to wait for.
+    /// Waits until there is a moment to take, or until `most` has passed; returns true if there is one. `None` waits without a
+    /// limit. Once the thread has ended there is nothing to wait for.
     ///
     /// # Errors
-    /// Waiting fails.
+    /// Fails if waiting fails.
     pub fn wait(&mut self, most: Option<Duration>) -> Result<bool, CounterError> {
         self.wait_or(most, None)
     }
 
-    /// The same; what becomes readable meanwhile ends it, too.
+    /// Waits like [`Every::wait`]; `other` also ends the wait when it becomes readable.
     pub(super) fn wait_or(
         &mut self,
         most: Option<Duration>,
@@ -205,12 +206,12 @@ impl Every {
             .map(|(nth, _)| nth)
             .collect();
         let waits = waits();
-        // A thread that has ended would wake for ever.
+        // A thread that has ended would wake up the poller forever.
         ended.into_iter().for_each(|nth| self.silent[nth] = true);
         Ok(waits)
     }
 
-    /// Takes the moments that are there, core type by core type, in order; how many there were.
+    /// Takes the available moments, core type by core type, in order; returns their number.
     pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
         let mut taken = 0;
         let lost = &self.control.lost;
@@ -255,13 +256,13 @@ impl Every {
         taken
     }
 
-    /// Names and units of what every moment has, in the order of the string.
+    /// Names and units of every moment's counts, in the order of the string.
     #[must_use]
     pub fn counts(&self) -> &[Count] {
         self.parts.first().map_or(&[], |part| &part.counts)
     }
 
-    /// Whether only user mode is counted, since more is not permitted.
+    /// True if only user mode is counted, since more is not permitted.
     #[must_use]
     pub const fn user_only(&self) -> bool {
         self.user_only
@@ -269,18 +270,18 @@ impl Every {
 }
 
 impl Control {
-    /// Counts from here on.
+    /// Starts counting.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn on(&self) -> Result<(), CounterError> {
         self.set(true)
     }
 
-    /// Counts no more.
+    /// Stops counting.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn off(&self) -> Result<(), CounterError> {
         self.set(false)
     }
@@ -309,7 +310,7 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// The PMUs that have a group each; none stands for the kernel itself.
+    /// PMUs that have a group each; `None` represents the kernel itself.
     fn pmus(&self) -> Result<Vec<Option<&'a str>>, CounterError> {
         let hardware = |event: &'a Resolved| {
             event

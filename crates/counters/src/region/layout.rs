@@ -1,23 +1,23 @@
-//! Which events of a region are counted in which group, and which rows they give.
+//! Groups and rows of the events of a region.
 //!
-//! Input: resolved events and the machine's core types. Output: a [`Layout`]. The events of each PMU form a group, read by
-//! one call; what the kernel counts itself forms another. An event of cores has a row per core type, whether that can count it
-//! or not; counts of two core types are never added up.
+//! Input: resolved events and the machine's core types. Output: a [`Layout`]. The events of each PMU form a group, read by one
+//! call; the kernel's own events form another. An event of cores has a row per core type, whether that type can count it or
+//! not. Counts of two core types are never added up.
 
 use super::super::CounterError;
 use crate::perf::resolve::{CoreTypes, Encoding, Resolved};
 
-/// A row of a region's counts.
+/// Row of a region's counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Place of its event in the string.
     pub(super) event: usize,
-    /// The core type that it is of; absent where that makes no difference.
+    /// Core type of the row; `None` if that makes no difference.
     pub(super) core_type: Option<String>,
     pub(super) encoding: Option<Encoding>,
 }
 
-/// Rows, and the groups that they are counted in.
+/// Rows, and the groups in which they are counted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) rows: Vec<Row>,

@@ -1,12 +1,12 @@
 //! Counters around a piece of a program.
 //!
-//! Input: an event string and a thread, usually the one that asks. Output: [`Count`]s of what it did between
-//! [`Region::start`] and [`Region::stop`], added up over all such intervals.
+//! Input: an event string and a thread, usually the calling one. Output: [`Count`]s of its activity between [`Region::start`]
+//! and [`Region::stop`], added up over all such intervals.
 //!
-//! Counters run from opening to closing; a region takes the difference of two readings. That is cheaper than to switch them
-//! on and off, and regions may lie within one another. A reading is one system call per PMU with events in the string, and
-//! one for what the kernel counts itself. Hardware counters of the calling thread are read without the kernel where that is
-//! allowed (x86, `/sys/bus/event_source/devices/*/rdpmc`), so that a region of `instructions,cycles` makes no system call.
+//! Counters run from opening to closing; a region takes the difference of two reads. That is cheaper than switching them on and
+//! off, and regions may be nested. A read is one system call per PMU with events in the string, and one for the kernel's own
+//! events. Hardware counters of the calling thread are read without the kernel where that is allowed (x86,
+//! `/sys/bus/event_source/devices/*/rdpmc`), so that a region of `instructions,cycles` makes no system call.
 //!
 //! ```no_run
 //! use countersteer_counters::region::{Options, Region};
@@ -49,33 +49,33 @@ pub use watch::Watch;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The thread, by its number; without it, the one that opens the region.
+    /// TID of the thread; `None` for the one that opens the region.
     pub thread: Option<u32>,
-    /// Also the threads and processes that it creates from opening on. Their times add up, too.
+    /// True to include the threads and processes that it creates after opening. Their times add up, too.
     pub inherit: bool,
 }
 
-/// What an event counted, never scaled.
+/// Count of an event, never scaled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The event, as it was asked for.
+    /// Event, as requested.
     pub name: String,
-    /// The unit of the value; empty for plain counts.
+    /// Unit of the value; empty for plain counts.
     pub unit: String,
-    /// The type of cores that it happened on, where a machine has several and the event is one of cores.
+    /// Core type on which it happened, if a machine has several and the event is one of cores.
     pub core_type: Option<String>,
-    /// How often it happened, or how much; absent where the core type cannot count it, or it never had a counter.
+    /// Value; `None` if the core type cannot count it, or it never had a counter.
     pub value: Option<u64>,
-    /// Nanoseconds during which it was to be counted while the thread ran.
+    /// Nanoseconds during which it was enabled while the thread ran.
     pub enabled_ns: u64,
-    /// Nanoseconds during which it was; less where events had to share counters, or the thread ran on other cores.
+    /// Nanoseconds during which it counted; less if events had to share counters, or the thread ran on other cores.
     pub running_ns: u64,
 }
 
 /// Open counters of a thread. Closed when dropped.
 ///
-/// It may be moved to another thread, and then still counts the one it was opened for. A child process (`fork`) has to open
-/// its own.
+/// It may be moved to another thread, and then still counts the one it was opened for. A child process (`fork`) has to open its
+/// own.
 #[derive(Debug)]
 pub struct Region {
     counts: Vec<Count>,
@@ -91,9 +91,10 @@ struct Group {
     _members: Vec<OwnedFd>,
     /// By member, its place among the counts.
     places: Vec<usize>,
-    /// By member, where all can be read without the kernel by the thread that this address stands for.
+    /// Pages by member, with the address that identifies the thread; `None` unless that thread can read all of them without the
+    /// kernel.
     pages: Option<(usize, Vec<Page>)>,
-    /// When the interval began, what had been counted by then; and what was counted in all intervals.
+    /// Counts at the start of the interval, and counts of all intervals.
     base: Reading,
     sum: Reading,
     now: Reading,
@@ -101,14 +102,15 @@ struct Group {
     words: Vec<u64>,
 }
 
-/// What the members of a group have counted: value, enabled and running time of each.
+/// Counts of the members of a group: value, enabled and running time of each.
 type Reading = Vec<[u64; 3]>;
 
 impl Region {
-    /// Opens counters for events as `steer stat -e` takes them: `instructions,cycles`.
+    /// Opens counters for events in the syntax of `steer stat -e`: `instructions,cycles`.
     ///
     /// # Errors
-    /// Events that are none, that this machine or one set of counters cannot count, or that may not be counted.
+    /// Fails for invalid events, events that this machine or one set of counters cannot count, and if counting is not
+    /// permitted.
     pub fn open(events: &str, options: Options) -> Result<Self, CounterError> {
         let pmus = machine()?;
         let resolved = resolve(events, &parse_set(events)?, pmus)?;
@@ -150,14 +152,14 @@ impl Region {
     /// Begins an interval.
     ///
     /// # Errors
-    /// It has begun already; reading fails.
+    /// Fails if an interval has begun already, or reading fails.
     pub fn start(&mut self) -> Result<(), CounterError> {
         if self.started {
             return Err(CounterError::Region(
                 "the region has been started already; stop it first",
             ));
         }
-        // The other way round than at the end: what stands first in the string has the least of the reading in it.
+        // In the opposite order to the end: the first event of the string then includes the least of the reads.
         for group in self.groups.iter_mut().rev() {
             group.look()?;
             std::mem::swap(&mut group.base, &mut group.now);
@@ -166,10 +168,10 @@ impl Region {
         Ok(())
     }
 
-    /// Ends an interval and adds what it counted to the sums.
+    /// Ends an interval and adds its counts to the sums.
     ///
     /// # Errors
-    /// It has not begun; reading fails, and then the interval counts for nothing.
+    /// Fails if no interval has begun, or reading fails; the interval is then discarded.
     pub fn stop(&mut self) -> Result<(), CounterError> {
         if !self.started {
             return Err(CounterError::Region(
@@ -184,11 +186,11 @@ impl Region {
         Ok(())
     }
 
-    /// What was counted since opening or the last reset, with the interval that has begun, if one has. By event, in the order
-    /// of the string; an event of cores has a count for each core type of the machine.
+    /// Counts since opening or the last reset, with the present interval, if one has begun. By event, in the order of the
+    /// string; an event of cores has a count for each core type of the machine.
     ///
     /// # Errors
-    /// Reading fails.
+    /// Fails if reading fails.
     pub fn read(&mut self) -> Result<&[Count], CounterError> {
         for group in &mut self.groups {
             if self.started {
@@ -204,10 +206,10 @@ impl Region {
         Ok(&self.counts)
     }
 
-    /// Forgets what was counted. An interval that has begun goes on from here.
+    /// Clears the counts. An interval that has begun continues from here.
     ///
     /// # Errors
-    /// Reading fails.
+    /// Fails if reading fails.
     pub fn reset(&mut self) -> Result<(), CounterError> {
         for group in &mut self.groups {
             group.sum.fill([0; 3]);
@@ -219,13 +221,13 @@ impl Region {
         }
     }
 
-    /// How many counts [`Region::read`] gives, and what of: only values and times are missing.
+    /// Number and names of the counts that [`Region::read`] returns; only values and times are missing.
     #[must_use]
     pub fn counts(&self) -> &[Count] {
         &self.counts
     }
 
-    /// Whether only user mode is counted, since more is not permitted.
+    /// True if only user mode is counted, since more is not permitted.
     #[must_use]
     pub const fn user_only(&self) -> bool {
         self.user_only
@@ -233,7 +235,7 @@ impl Region {
 }
 
 impl Group {
-    /// Reads what has been counted up to now.
+    /// Reads the counts up to now.
     fn look(&mut self) -> Result<(), CounterError> {
         if let Some((thread, pages)) = &self.pages
             && *thread == this_thread()
@@ -260,7 +262,7 @@ impl Group {
         }
     }
 
-    /// The sums of a member, with the interval up to now or without it.
+    /// Sums of a member, with the interval up to now or without it.
     fn total(&self, member: usize, open: bool) -> [u64; 3] {
         let sum = self.sum[member];
         let now = self.now[member];
@@ -276,7 +278,7 @@ impl Group {
     }
 }
 
-/// Reads all counters without the kernel, or says that it has to be asked.
+/// Reads all counters without the kernel; returns false if the kernel must be called.
 fn look_at(pages: &[Page], into: &mut Reading) -> bool {
     pages.iter().zip(into).all(|(page, entry)| {
         let moment = page.read();
@@ -286,13 +288,13 @@ fn look_at(pages: &[Page], into: &mut Reading) -> bool {
     })
 }
 
-/// An address that no other living thread has: cheaper to ask for than the thread's number.
+/// Address that no other living thread has: cheaper to get than the TID.
 fn this_thread() -> usize {
     thread_local!(static HERE: Cell<u8> = const { Cell::new(0) });
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// The machine's PMUs with the user's lists of events, read once.
+/// PMUs of the machine with the user's lists of events, read once.
 fn machine() -> Result<&'static Pmus, CounterError> {
     static MACHINE: OnceLock<Pmus> = OnceLock::new();
     if let Some(known) = MACHINE.get() {
@@ -306,7 +308,10 @@ fn machine() -> Result<&'static Pmus, CounterError> {
     Ok(MACHINE.get_or_init(|| pmus))
 }
 
-/// Whether only user mode may be counted; an error if that does not do.
+/// True if only user mode may be counted.
+///
+/// # Errors
+/// Fails if that is not enough for the events.
 fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
     match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
         Probe::UserOnly => {}
@@ -339,7 +344,7 @@ fn refused(event: &str, source: io::Error) -> CounterError {
     }
 }
 
-/// A region that is being opened.
+/// Region that is being opened.
 struct Opening<'a> {
     resolved: &'a [Resolved],
     layout: &'a Layout,
@@ -354,7 +359,7 @@ impl Opening<'_> {
         for rows in &self.layout.groups {
             groups.extend(self.group(rows, &mut absent)?);
         }
-        // What one core type lacks another may have; what none has is an error.
+        // An event that one core type lacks may exist on another; an event that all lack is an error.
         for (nth, error) in absent.into_iter().enumerate() {
             let counted = |g: &Group| g.places.iter().any(|p| self.layout.rows[*p].event == nth);
             if let Some(code) = error
@@ -438,7 +443,7 @@ impl Opening<'_> {
         )
     }
 
-    /// Pages of hardware counters of the calling thread; without them, the kernel is asked.
+    /// Pages of hardware counters of the calling thread; `None` if the kernel must be called.
     fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<Page>)> {
         let software = |place: &usize| {
             self.layout.rows[*place]

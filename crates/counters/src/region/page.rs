@@ -1,9 +1,9 @@
-//! Reading a hardware counter without the kernel: from the page that it shares with the process that opened the event.
+//! Reading of a hardware counter without the kernel, from the page that it shares with the process that opened the event.
 //!
-//! Input: the page of an event of the calling thread. Output: its count and times, or nothing where only the kernel knows.
+//! Input: the page of an event of the calling thread. Output: its count and times, or `None` if only the kernel knows.
 //!
-//! The kernel numbers each change of the page (`lock`). What was read between two equal numbers belongs together; the changes
-//! happen on the CPU that reads, when it is interrupted, so the compiler is all that has to be kept in order.
+//! The kernel numbers each change of the page (`lock`). Values that were read between two equal numbers are consistent. The
+//! changes happen on the CPU that reads, when it is interrupted, so only the compiler has to be kept from reordering.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use crate::perf::sys::abi::perf_event_mmap_page as Layout;
 
-/// What an event had counted at a moment, since it was opened.
+/// Count of an event at a moment, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) value: u64,
@@ -22,23 +22,23 @@ pub(super) struct Moment {
 }
 
 pub(super) trait Hardware {
-    /// A performance counter, by the number that the kernel tells less one.
+    /// Value of a performance counter, by the kernel's index less one.
     fn counter(&self, index: u32) -> u64;
-    /// The clock of times.
+    /// Clock of times.
     fn clock(&self) -> u64;
 }
 
-/// The processor that runs this.
+/// Processor that runs this code.
 pub(super) struct Processor;
 
-/// Whether the processor's counters can be read by programs, as far as this program knows how.
+/// True if this program knows how to read the processor's counters.
 pub(super) const READABLE: bool = cfg!(target_arch = "x86_64");
 
 #[cfg(target_arch = "x86_64")]
 impl Hardware for Processor {
     fn counter(&self, index: u32) -> u64 {
         let (low, high): (u32, u32);
-        // SAFETY: this is run only for counters that the kernel has just said programs may read (`cap_user_rdpmc`).
+        // SAFETY: this is run only for counters that programs may read according to the kernel (`cap_user_rdpmc`).
         unsafe {
             std::arch::asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(nomem, nostack));
         }
@@ -62,14 +62,14 @@ impl Hardware for Processor {
     }
 }
 
-/// How often this process is a child of the one that loaded this library: pages are not passed on to children.
+/// Number of forks between the process that loaded this library and this one: pages are not passed on to children.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The page of an open event.
+/// Page of an open event.
 #[derive(Debug)]
 pub(super) struct Page {
     base: *const Layout,
@@ -77,21 +77,21 @@ pub(super) struct Page {
     forks: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone and may be read from anywhere; whose counters it speaks of is for the reader
-// to know.
+// SAFETY: the mapping belongs to this value alone and may be read from any thread; the reader has to know whose counters it
+// has.
 unsafe impl Send for Page {}
 
 impl Page {
     /// Maps the page of an event.
     pub(super) fn map(fd: &OwnedFd) -> io::Result<Self> {
         static WATCH: Once = Once::new();
-        // SAFETY: the handler is a function that lives as long as the library and does nothing but add to an atomic.
+        // SAFETY: the handler is a function that lives as long as the library and only adds to an atomic.
         WATCH.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(forked));
         });
         let length =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+        // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -112,19 +112,19 @@ impl Page {
         })
     }
 
-    /// What the event has counted; nothing where only the kernel can tell. Only for the thread that the event is of.
+    /// Reads the event's count; `None` if only the kernel knows. Only for the thread that the event belongs to.
     pub(super) fn read(&self) -> Option<Moment> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return None;
         }
-        // SAFETY: the mapping is there (this is not a child that lacks it) and as large as its layout.
+        // SAFETY: the mapping exists (this is not a child that lacks it) and is as large as its layout.
         unsafe { read(self.base, &Processor) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // In a child something else may lie at this address by now.
+        // In a child another mapping may be at this address by now.
         if self.forks == FORKS.load(Ordering::Relaxed) {
             // SAFETY: the mapping was made with this address and length, and no reference into it is left.
             unsafe { libc::munmap(self.base.cast_mut().cast(), self.length) };
@@ -135,7 +135,7 @@ impl Drop for Page {
 /// Bits of the capabilities: counters may be read, and times computed.
 const MAY_READ: u64 = 1 << 2;
 const MAY_TIME: u64 = 1 << 3;
-/// A page that changes faster than it is read is left to the kernel.
+/// Number of attempts; a page that changes faster than it is read is left to the kernel.
 const ATTEMPTS: u32 = 100;
 
 /// Reads a page.
@@ -144,7 +144,7 @@ const ATTEMPTS: u32 = 100;
 /// `page` points to a whole readable page.
 unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
     for _ in 0..ATTEMPTS {
-        // SAFETY: as the caller says; the kernel may change the fields, so each is read once and volatile.
+        // SAFETY: guaranteed by the caller; the kernel may change the fields, so each is read once and volatile.
         let lock = unsafe { (&raw const (*page).lock).read_volatile() };
         compiler_fence(Ordering::SeqCst);
         // SAFETY: as above.
@@ -158,19 +158,19 @@ unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> 
     None
 }
 
-/// One attempt, which may have mixed two states of the page.
+/// Makes one attempt, which may have mixed two states of the page.
 ///
 /// # Safety
 /// As for [`read`].
 unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
     macro_rules! field {
         ($($name:ident).+) => {
-            // SAFETY: as the caller says; each field lies within the page and is aligned.
+            // SAFETY: guaranteed by the caller; each field lies within the page and is aligned.
             unsafe { (&raw const (*page).$($name).+).read_volatile() }
         };
     }
     let allowed = field!(__bindgen_anon_1.capabilities);
-    // Index 0 stands for an event that has no counter just now.
+    // Index 0 means that the event has no counter at present.
     let index = field!(index).checked_sub(1)?;
     if allowed & MAY_READ == 0 || allowed & MAY_TIME == 0 {
         return None;
@@ -189,7 +189,7 @@ unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Mom
     })
 }
 
-/// Nanoseconds since the kernel wrote the page, by a clock that it gave a factor for.
+/// Nanoseconds since the kernel wrote the page, by a clock and the factor for it.
 fn elapsed(clock: u64, shift: u16, factor: u32, offset: u64) -> u64 {
     let scaled = (u128::from(clock) * u128::from(factor))
         .checked_shr(shift.into())
@@ -197,7 +197,7 @@ fn elapsed(clock: u64, shift: u16, factor: u32, offset: u64) -> u64 {
     offset.wrapping_add(scaled as u64)
 }
 
-/// Counters are narrower than a word and count up from below zero.
+/// Sign-extends a counter: counters are narrower than a word and count up from below zero.
 fn signed(counter: u64, width: u16) -> Option<i64> {
     let unused = 64u32.checked_sub(width.into()).filter(|_| width > 0)?;
     Some((counter << unused) as i64 >> unused)

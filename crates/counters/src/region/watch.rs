@@ -1,7 +1,7 @@
-//! Calls of a callback for each [`Moment`](super::every::Moment), from a thread of its own.
+//! Callbacks for each [`Moment`](super::every::Moment), from a thread of its own.
 //!
 //! Input: an [`Every`] and a closure. Output: calls of the closure, soon after each moment, until the watch ends. The thread
-//! sleeps in between and is never the one that is counted.
+//! sleeps in between and is never the counted one.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use super::super::CounterError;
 use super::every::{Every, Moment};
 
-/// A thread that hands on moments as they come. Dropping it ends it.
+/// Thread that passes moments on as they come. Dropping it ends it.
 #[derive(Debug)]
 pub struct Watch {
     stop: UnixStream,
@@ -22,7 +22,7 @@ impl Every {
     /// Calls `each` for every moment from now on, in a thread of its own.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn watch(
         self,
         each: impl FnMut(&Moment<'_>) + Send + 'static,
@@ -54,7 +54,7 @@ fn hand_on(
     loop {
         every.wait_or(None, Some(stopped.as_fd()))?;
         every.take(&mut each);
-        // A byte, or the end since the other side is gone.
+        // A byte, or the end of the stream since the other side is closed.
         if stops().is_ok() {
             every.take(&mut each);
             return Ok(every);
@@ -63,10 +63,10 @@ fn hand_on(
 }
 
 impl Watch {
-    /// Ends the thread once it has handed on what there is, and gives back what it watched.
+    /// Ends the thread once it has passed all moments on, and returns the watched counters.
     ///
     /// # Errors
-    /// Waiting for moments failed; the closure panicked.
+    /// Fails if waiting for moments failed, or the closure panicked.
     pub fn end(mut self) -> Result<Every, CounterError> {
         let panicked = |_| CounterError::Region("the callback of a watch has panicked");
         self.join()
@@ -96,14 +96,14 @@ mod tests {
     use super::super::Options;
     use super::*;
 
-    /// Touches fresh pages, each a fault.
+    /// Touches new pages, each a page fault.
     fn touch(pages: usize) {
         let length = pages * 4096;
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: a new mapping, of which each page is written once before it is given back.
+        // SAFETY: a new mapping, of which each page is written once before it is unmapped.
         unsafe {
             let base = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
             assert_ne!(base, libc::MAP_FAILED);

@@ -1,6 +1,6 @@
-//! The interface of counting threads by BPF programs, which are outside of this crate.
+//! Interface for counting threads by BPF programs, which are outside of this crate.
 //!
-//! Input: a [`BpfRequest`]. Output: a [`Follow`], which reports what happened to threads as [`TaskReport`]s.
+//! Input: a [`BpfRequest`]. Output: a [`Follow`], which reports the events of threads as [`TaskReport`]s.
 
 use std::fmt;
 use std::io;
@@ -13,45 +13,45 @@ use crate::perf::catalog::TASK_CLOCK;
 use crate::perf::resolve::Resolved;
 use crate::perf::sys::abi;
 
-/// What is to be counted, and of which threads.
+/// Events to count, and the threads and CPUs to count them on.
 #[derive(Clone, Copy, Debug)]
 pub struct BpfRequest<'a> {
     pub sets: &'a [Vec<Resolved>],
     pub cpus: &'a CpuSet,
     /// Core types by CPU, which are counted apart.
     pub core_types: &'a [u32],
-    /// A program that is held in front of its `exec`, and is followed from there on.
+    /// PID of a program that is stopped before its `exec`, and is followed from there on.
     pub program: Option<u32>,
-    /// How many threads are there first.
+    /// Number of threads at the start.
     pub threads: usize,
-    /// The sampling period, if there is one.
+    /// Sampling interval, if there is one.
     pub interval: Option<Nanos>,
-    /// Least time between two readings of a running thread: one that has had its CPU for less is read next time, since a reading
-    /// interrupts it.
+    /// Least time between two samples of a running thread. A thread that has had its CPU for less is sampled next time, since a
+    /// sample interrupts it.
     pub spacing: Nanos,
 }
 
-/// What counts of one set on one class of CPUs are called.
+/// Kind of counts: those of one set on one class of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub cpu: CpuId,
     pub set: u32,
-    /// A bit per event of the set that is counted there.
+    /// Bit mask of the set's events that are counted there.
     pub present: u64,
 }
 
-/// What is known of threads at context switches without a counter.
+/// Scheduler events that are known at context switches without a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfScheduler {
     Clock,
-    /// How often they left a CPU.
+    /// Number of times that a thread left a CPU.
     Switches,
-    /// How often they came from another one.
+    /// Number of times that a thread came from another CPU.
     Migrations,
 }
 
 impl OfScheduler {
-    /// What an event is, if it is one of those.
+    /// Scheduler event of an event; `None` for all other events.
     #[must_use]
     pub fn of(event: &Resolved) -> Option<Self> {
         let [encoding] = event.encodings.as_slice() else {
@@ -68,81 +68,81 @@ impl OfScheduler {
     }
 }
 
-/// Something that happened to a thread.
+/// Event of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum TaskReport<'a> {
-    /// It was created, by this thread.
+    /// The thread was created by `parent`.
     Forked { pid: u32, parent: u32 },
-    /// It has the number of its process now, having executed a program.
+    /// The thread has executed a program and has taken the number of its process.
     Renumbered { pid: u32, before: u32 },
-    /// It has this name now, which ends with the first zero.
+    /// The thread has this name, which ends with the first zero.
     Named([u8; 16]),
-    /// It executes a program of this name, and has the number of its process from now on.
+    /// The thread executes a program of this name, and has taken the number of its process.
     Exec([u8; 16]),
-    /// It has counted so much since the first report.
+    /// Counts of the thread since the first report.
     Counted {
         pid: u32,
-        /// Of which kind these counts are.
+        /// Row of the kind of these counts.
         kind: usize,
         cpu: CpuId,
-        /// Time that it ran there while the set had its turn.
+        /// Time that it ran there while the set was switched on.
         enabled: Nanos,
-        /// Time that the set really counted.
+        /// Time that the set counted.
         running: Nanos,
-        /// By event of the set.
+        /// Values by event of the set.
         values: &'a [u64],
-        /// Nothing else is new of it: it was reported before, and goes on.
+        /// True if there is no other news of the thread: it was reported before, and continues.
         alone: bool,
     },
-    /// It exited; all that it has counted was reported.
+    /// The thread exited; all its counts were reported.
     Exited,
 }
 
-/// Takes a report: when, of which thread, what.
+/// Receives a report: time, TID, event.
 pub type TakeReport<'a> = &'a mut dyn FnMut(Nanos, u32, TaskReport<'_>);
 
-/// What follows threads inside the kernel, and counts for each what CPUs count while it runs.
+/// Follower of threads inside the kernel: it counts for each thread what CPUs count while it runs.
 pub trait Follow: Send {
-    /// Counts of which kinds come.
+    /// Kinds of counts that are reported.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Follows these threads, by process and number, and what they fork; those that have exited are passed over.
+    /// Follows these threads, given as process and TID, and their descendants; skips threads that have exited.
     ///
     /// # Errors
-    /// There is no room for them, or the kernel refuses.
+    /// Fails if there is no room for them, or the kernel refuses.
     fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()>;
 
     /// Switches a set on or off.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     fn switch(&mut self, set: u32, on: bool) -> io::Result<()>;
 
-    /// Reports what has changed since the last call, of threads that run at this moment too; forks before exits.
+    /// Reports all changes since the last call, also of threads that are running; forks come before exits.
     fn collect(&mut self, take: TakeReport<'_>);
 
-    /// Process and number of each thread that has run and has not left its last CPU.
+    /// Process and TID of each thread that has run and has not left its last CPU.
     fn living(&mut self) -> Vec<(u32, u32)>;
 
-    /// By kind, what was counted of threads for which there was no room of their own: enabled and running time, values.
+    /// Counts of threads that had no room of their own, by kind: enabled and running time, then values.
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;
 
-    /// Threads that were forked and are not counted apart.
+    /// Number of forked threads that are not counted apart.
     fn lost(&self) -> u64;
 
-    /// [`Follow::collect`] had better be called soon, or there will be no room for threads to come.
+    /// True if [`Follow::collect`] should be called soon, or there will be no room for new threads.
     fn is_crowded(&self) -> bool;
 }
 
-/// Loads BPF programs that follow threads, or says why not.
+/// Loads BPF programs that follow threads; the error is the reason for which that fails.
 pub type Load = dyn Fn(&BpfRequest<'_>) -> Result<Box<dyn Follow>, String> + Send + Sync;
 
-/// How threads may be counted by BPF programs.
+/// Loader for counting threads by BPF programs.
 #[derive(Clone)]
 pub struct BpfLoader {
-    /// Loads the programs; says why not.
+    /// Loads the programs, or returns the reason for which that fails.
     pub load: Arc<Load>,
-    /// It is an error if that cannot be done.
+    /// True if a failure to load is an error.
     pub must: bool,
 }
 

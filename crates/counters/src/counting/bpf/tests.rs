@@ -1,4 +1,4 @@
-//! Counting by BPF programs, with a script in the place of the programs.
+//! Tests of counting by BPF programs, with a script instead of the programs.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use super::*;
 use std::io;
 use std::process::Command;
 
-/// What is reported at each look, written down.
+/// Script of the reports of each `collect`.
 struct Script {
     looks: VecDeque<Vec<(u64, u32, TaskReport<'static>)>>,
-    /// Threads that have not left their last CPU, at each look.
+    /// Threads that have not left their last CPU, at each check.
     living: VecDeque<Vec<(u32, u32)>>,
     has_room: bool,
     switched: Vec<(u32, bool)>,
@@ -163,7 +163,7 @@ fn threads_with_counts_alone_are_counted_beside_those_with_events() {
 fn what_is_reported_becomes_readings_of_the_time_since_the_last() {
     let first = vec![
         (20, 1, counted(0, 2, 15, 10, &[100, 200])),
-        // Reported later, and earlier by its time.
+        // Reported later, but with an earlier time.
         (10, 2, TaskReport::Forked { pid: 1, parent: 1 }),
         (10, 2, TaskReport::Named(*b"worker\0nonsense!")),
         (30, 2, counted(1, 4, 20, 20, &[7, 0])),
@@ -224,7 +224,7 @@ fn counts_without_a_slot_are_the_rest() {
     );
 }
 
-/// Process 1 is awaited; no thread has the second number; the third thread goes on.
+/// Process 1 is awaited; the second thread has a TID that does not exist; the third thread continues.
 #[test]
 fn the_session_waits_for_threads_that_are_about_to_leave_their_cpus() {
     let (gone, lives) = (

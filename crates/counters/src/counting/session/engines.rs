@@ -15,12 +15,12 @@ use crate::perf::open::Opened;
 use crate::perf::resolve::{CoreTypes, Resolved};
 
 impl Session {
-    /// Counts no thread yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
-    /// which act on whether a thread ran all through a period, samples are close together. Threads are counted by BPF programs,
-    /// where that is offered and can be done.
+    /// Session without threads: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] adds. Samples
+    /// are close together, since engines act on whether a thread ran all through a period. BPF programs count the threads if
+    /// they are offered and can be loaded.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn without_threads(
         (sets, plan): (Vec<Vec<Resolved>>, Plan),
         interval: Nanos,
@@ -74,17 +74,17 @@ impl Session {
         })
     }
 
-    /// Counts no thread yet, by what follows threads inside the kernel.
+    /// Session without threads, over a follower inside the kernel.
     pub(in super::super) fn of_engine(request: Request, counted: BpfCounters) -> Self {
         let mut open = Self::by_bpf(&request, counted);
         open.1.task_events = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
     }
 
-    /// Counts no thread yet, by the same clock and on the same CPUs, but something else.
+    /// Session without threads, with the same clock and CPUs, but other events.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn another(
         &self,
         counters: (Vec<Vec<Resolved>>, Plan),
@@ -103,7 +103,7 @@ impl Session {
         })
     }
 
-    /// Without any counter; only ends of processes are noticed.
+    /// Opens no counter; only ends of processes are noticed.
     fn nothing(request: &Request) -> Result<Open, CounterError> {
         let follower = Follower::new(&request.core_types.by_cpu, &[], &request.plan);
         let perf = PerThread::new(Opened::default(), Vec::new())?;

@@ -1,7 +1,7 @@
-//! Exchanging sessions: another one, of other events, takes a session's place while threads run.
+//! Exchange of sessions: another one, of other events, replaces a session while threads run.
 //!
-//! Input: two sessions that count the same threads. Output: the last samples of the former one, and the other one, whose samples
-//! begin where those end.
+//! Input: two sessions that count the same threads. Output: the last samples of the former one, and the other one, whose
+//! samples begin at that end.
 use countersteer_model::counters::{Samples, Which};
 use countersteer_model::units::Nanos;
 
@@ -12,16 +12,16 @@ use crate::CounterError;
 impl Session {
     /// Takes the last samples of this session and continues as `next`, to which the same processes are attached.
     ///
-    /// Event sets of this session are switched off before its last counts are taken in, so those of running threads are
-    /// complete. What `next` has counted by then is read as completely, and discarded. So counts of a thread are in samples of one
-    /// session only. What a running thread counts between the two switches is in neither: some microseconds for each
-    /// CPU. Counters of the threads' own cannot be read thread by thread where threads have forked others: for each of those, up to
-    /// one sampling interval (a tenth of a period) may be missing or be in samples of both.
+    /// Event sets of this session are switched off before its last counts are read, so those of running threads are complete.
+    /// The counts of `next` up to then are read as completely, and discarded. So counts of a thread are in samples of one
+    /// session only. Counts of a running thread between the two switches are in neither: some microseconds for each CPU.
+    /// Per-thread counters cannot be read thread by thread if threads have forked others. For each of those, up to one sampling
+    /// interval (a tenth of a period) may be missing or be in samples of both.
     ///
     /// Forks, execs and exits that only one of the two has reported are kept.
     ///
     /// # Errors
-    /// Counters cannot be switched or read any more; this session goes on where they can.
+    /// Fails if counters cannot be switched or read any more; this session continues if it can.
     pub fn exchange(
         &mut self,
         mut next: Self,
@@ -43,7 +43,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends counting here, and begins it in `next`.
+    /// Ends counting in this session, and begins it in `next`.
     fn switch_over(&mut self, next: &mut Self) -> Result<(), CounterError> {
         if next.counters.follows_while_off() {
             next.counters.select(next.set as u32, false)?;
@@ -59,7 +59,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in all counts so far, and reports none of them.
+    /// Processes all counts so far, and reports none of them.
     fn discard(&mut self) -> Result<(), CounterError> {
         self.follower.listen(&mut *self.counters, true);
         self.follower.settle(&mut *self.counters)?;
@@ -67,7 +67,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in what is left of counters that are switched off.
+    /// Processes the remaining counts of counters that are switched off.
     pub(in super::super) fn take_in_last(&mut self) -> Result<(), CounterError> {
         self.follower.drain(&mut *self.counters);
         match self.owner {

@@ -1,4 +1,4 @@
-//! Sessions over a script in the place of counters: records come at given times, so no test depends on a clock.
+//! Tests of sessions over a script instead of counters: records come at given times, so no test depends on a clock.
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::perf::record::testing as record;
 
 const MS: u64 = 1_000_000;
 
-/// What comes at a time: records, or the end.
+/// Step at a time: records, or the end.
 struct Step {
     at: u64,
     records: Vec<Vec<u8>>,
@@ -33,7 +33,7 @@ struct Fake {
     switched: Switched,
 }
 
-/// When which set was given its turn, or had it no longer.
+/// Times at which sets were switched on or off.
 type Switched = Arc<Mutex<Vec<(u64, u32, bool)>>>;
 
 impl TaskCounters for Fake {
@@ -90,7 +90,7 @@ impl TaskCounters for Fake {
     }
 }
 
-/// A set of a clock and page faults on CPU 0; identifiers count from 1.
+/// Set of a clock and page faults on CPU 0; identifiers count from 1.
 fn info(set: u32) -> GroupInfo {
     GroupInfo {
         tree: 0,
@@ -111,7 +111,7 @@ fn step(at_ms: u64, records: Vec<Vec<u8>>) -> Step {
     }
 }
 
-/// Rows as (tick, tid or 0, set, values), and what was switched.
+/// Rows as (tick, tid or 0, set, values), and the switches.
 type Seen = Vec<(u64, u32, u32, Vec<u64>)>;
 
 fn run(request: Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Switched, Session) {
@@ -339,7 +339,7 @@ fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
         Ok(session) => session,
         Err(why) => return countersteer_fuzz::skipped(format_args!("CPUs are not counted: {why}")),
     };
-    // To this list of CPUs, all of them come back.
+    // From an empty list to this one, all CPUs come back.
     let root = tempfile::tempdir().unwrap();
     session.of_cpus = Some((Hotplug::new(root.path()), None));
     let folder = root.path().join("sys/devices/system/cpu");

@@ -1,24 +1,24 @@
-//! The meaning of an open group's times and values: its CPU, its set, and the place of each value in the set.
+//! Meaning of an open group's times and values: its CPU, its set, and the place of each value in the set.
 
 use countersteer_model::units::CpuId;
 
-/// What a group's times and values mean.
+/// Meaning of a group's times and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupInfo {
-    /// Whose tree; 0 where there are no trees.
+    /// Tree of its threads; 0 without trees.
     pub(crate) tree: u32,
     pub(crate) cpu: CpuId,
     pub(crate) set: u32,
     pub(crate) places: Places,
-    /// Its running time is the time that the thread ran there.
+    /// True if its running time is the time that the thread ran there.
     pub(crate) clock: bool,
-    /// Its running time is the time that the set counted.
+    /// True if its running time is the time that the set counted.
     pub(crate) counts: bool,
-    /// Its running time is the first member's value.
+    /// True if its running time is the first member's value.
     pub(crate) timed: bool,
 }
 
-/// Which events of a set the members of a group count.
+/// Events of a set that the members of a group count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     members: Vec<Option<usize>>,
@@ -27,7 +27,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// By member, the event that it counts, of a set of so many.
+    /// Places by member: the event that it counts, of a set of `width` events.
     pub(crate) fn new(members: Vec<Option<usize>>, width: usize) -> Self {
         let whole = members.iter().copied().eq((0..width).map(Some));
         Self {
@@ -41,7 +41,7 @@ impl Places {
         self.members.len()
     }
 
-    /// A bit per event that is counted.
+    /// Bit mask of the events that are counted.
     pub(crate) fn present(&self) -> u64 {
         self.members
             .iter()
@@ -49,7 +49,7 @@ impl Places {
             .fold(0, |bits, place| bits | 1u64 << (place % 64))
     }
 
-    /// The members' values in the order of the set's events; zero where another group counts.
+    /// Values of the members in the order of the set's events; zero for events of other groups.
     pub(crate) fn in_set<'a>(&self, values: &'a [u64], into: &'a mut Vec<u64>) -> &'a [u64] {
         if self.whole {
             return values;

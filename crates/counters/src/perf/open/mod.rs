@@ -1,20 +1,20 @@
-//! Opening counters: every set, on every CPU, for every thread that is there.
+//! Opening of counters: every set, on every CPU, for every existing thread.
 //!
 //! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
 //!
-//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of its events can count. Software events
-//! never wait for a counter: they form one group, led by the thread's clock, whose value is the time that the thread ran on that CPU
-//! while the set was switched on. The events of each PMU form another group, whose running time is the part of that time in which they
-//! counted.
+//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of its events can count. Software
+//! events never wait for a counter. They form one group, led by the thread's clock, whose value is the time that the thread ran
+//! on that CPU while the set was switched on. The events of each PMU form another group, whose running time is the part of that
+//! time in which they counted.
 //!
 //! A thread's counts are also reported whenever it leaves a CPU, and at its exit: each group has two more members for that. The
-//! kernel reports final counts (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread exits, and two
-//! CPUs that write into one ring at once stop it for good (seen on 6.18 within seconds of frequent forks). So final counts are reported by
-//! an event of their own, into a ring of their own: the kernel writes the reports of one event one after the other. Where it does not
-//! report them ([`super::final_counts`]), they are known only as a sum.
+//! kernel reports final counts (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread exits.
+//! Two CPUs that write into one ring at once stop it permanently (seen on 6.18 within seconds of frequent forks). So final
+//! counts are reported by an event of their own, into a ring of their own: the kernel writes the reports of one event one after
+//! the other. If it does not report them ([`super::final_counts`]), they are known only as a sum.
 //!
-//! Totals of threads are led by an event that counts nothing, and the times that the kernel keeps for it are the clock's value. The task
-//! clock itself is of another PMU than other software events, and at a switch from a parent to its child the kernel exchanges their
+//! Totals of threads are led by the dummy event, and the times that the kernel keeps for it are the clock's value. The task
+//! clock itself is of another PMU than other software events. At a switch from a parent to its child the kernel exchanges their
 //! counters PMU by PMU.
 
 mod info;
@@ -36,11 +36,11 @@ pub(crate) use info::{GroupInfo, Places};
 pub(crate) use opening::{CGROUP, Leaving, Opening, Whom, files_per_thread};
 use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
 
-/// The reason for which an event reports its group's counts.
+/// Reason for which an event reports its group's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Due,
-    /// The thread leaves a CPU, perhaps for good.
+    /// The thread leaves a CPU, perhaps permanently.
     Leaves,
 }
 
@@ -48,15 +48,15 @@ pub(crate) enum Says {
 pub(crate) struct Opened {
     pub(crate) infos: Vec<GroupInfo>,
     pub(crate) leaders: Vec<OwnedFd>,
-    /// The other events of each group.
+    /// Other events of each group.
     members: Vec<Vec<OwnedFd>>,
     /// Group by the identifier of its events, and the reason for which that event reports counts.
     pub(crate) ids: FxHashMap<u64, (usize, Says)>,
     /// By CPU: the ring, and the group whose leader has it.
     pub(crate) rings: Vec<(Ring, usize)>,
     ring_of: FxHashMap<u32, usize>,
-    /// Rings of final counts alone, each with the group whose last member has it, by CPU and place of the group among those of its
-    /// thread there. Only groups of several threads that were there first share one.
+    /// Rings of final counts alone, each with the group whose last member has it. Keys are the CPU and the place of the group
+    /// among those of its thread there. Only groups of several initial threads share a ring.
     pub(crate) final_counts: Vec<(Ring, usize)>,
     final_counts_of: FxHashMap<(u32, usize), usize>,
     /// Number of final counts that the kernel reports of each thread that is created by one with counters.
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the groups of threads, CPUs or a control group; those of the first thread are of tree 0, and so on.
+    /// Opens the groups of threads, CPUs or a control group; those of the first thread have tree 0, and so on.
     pub(crate) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
         let mut opened = Self {
             user_only: opening.user_only()?,
@@ -95,8 +95,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Opens the groups of these CPUs, for all that runs there or for a control group's threads. They are a tree of their own, so
-    /// that what is counted adds to what was counted before.
+    /// Opens the groups of these CPUs, for all threads on them or for those of a control group. They are a tree of their own,
+    /// so that their counts add to those before.
     pub(crate) fn add_cpus(
         &mut self,
         opening: &Opening<'_>,
@@ -118,7 +118,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Opens all groups of more threads; their trees follow those that are there.
+    /// Opens the event groups of additional threads, with consecutive tree numbers.
     pub(crate) fn add_threads(
         &mut self,
         opening: &Opening<'_>,
@@ -162,7 +162,7 @@ impl Opened {
     ) -> Result<(), CounterError> {
         let lead = group.members.iter().find(|m| is_clock(m)).map(|m| m.0);
         let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
-        // What belongs to a package has no clock and counts alone.
+        // An event of a package has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
         let exit_events = opening.exit_events(ring, self.user_only, &others);
         let inherit = matches!(scope, Scope::Thread(..));
@@ -209,7 +209,7 @@ impl Opened {
         self.keep(info, (files.fds, files.says), ring, final_counts)
     }
 
-    /// The clock that leads a group and asks for its samples.
+    /// Clock that leads a group and requests its samples.
     fn clock(
         &self,
         opening: &Opening<'_>,
@@ -235,7 +235,7 @@ impl Opened {
         }
     }
 
-    /// Another member of a clock's group, or one that leads where there is no clock.
+    /// Another member of a clock's group, or its leader if there is no clock.
     fn member(&self, clock: &Attr, (_, event, encoding): &Member<'_>, leads: bool) -> Attr {
         let space = event.space;
         Attr {
@@ -250,7 +250,7 @@ impl Opened {
         }
     }
 
-    /// Keeps a group, which may have a ring, and its last member one for final counts.
+    /// Stores a group, which may have a ring, and its last member one for final counts.
     fn keep(
         &mut self,
         info: GroupInfo,
@@ -269,7 +269,7 @@ impl Opened {
             let failed = |source| CounterError::Ring { cpu, source };
             let mut first = 0;
             if !self.ring_of.contains_key(&cpu) {
-                // Both kinds of rings have to do with what an ordinary user may have.
+                // Both kinds of rings share the memory that an ordinary user may lock.
                 let size = if final_counts.is_some() {
                     RING_BYTES / 2
                 } else {
@@ -304,7 +304,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Gives an event of final counts a ring for those alone; whether there is room for one.
+    /// Gives an event of final counts a ring of its own; returns true if there is room for it.
     fn tell_final_counts(
         &mut self,
         fd: &OwnedFd,
@@ -325,7 +325,7 @@ impl Opened {
         Ok(true)
     }
 
-    /// What a group has counted: enabled and running time, values by member.
+    /// Total of a group: enabled and running time, values by member.
     pub(crate) fn total(
         &self,
         group: usize,
@@ -339,12 +339,12 @@ impl Opened {
         Ok((enabled, running))
     }
 
-    /// Closes the groups of trees, but for those that own a ring: others write to it.
+    /// Closes the groups of trees, except for those that own a ring: others write to it.
     pub(crate) fn close(&mut self, trees: &[u32]) {
         self.close_where(|info| trees.contains(&info.tree));
     }
 
-    /// Closes the groups of a CPU: those of all that runs there, which have no rings.
+    /// Closes the groups of a CPU for all threads on it, which have no rings.
     pub(crate) fn close_cpu(&mut self, cpu: CpuId) {
         self.close_where(|info| info.cpu == cpu);
     }
@@ -399,7 +399,7 @@ fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
     rows.retain(|_| going.next().is_none_or(|goes| !goes));
 }
 
-/// The events of a group, its leader first: the place of each in its set, and the reason for which it reports counts.
+/// Events of a group, its leader first: the place of each in its set, and the reason for which it reports counts.
 #[derive(Default)]
 struct Files {
     fds: Vec<OwnedFd>,
@@ -423,9 +423,9 @@ impl Files {
     }
 }
 
-/// An event that reports its group's counts when a thread leaves a CPU, or exits.
+/// Event that reports its group's counts when a thread leaves a CPU, or exits.
 fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
-    // The kernel ends the members last to first, and the first to go still sees the whole group.
+    // The kernel ends the members last to first, and the first to end still sees the whole group.
     let tell_at_exit = event == NOTHING;
     let (period, frequency) = if tell_at_exit {
         (SAMPLED, false)

@@ -1,4 +1,4 @@
-//! What is to be opened: sets, CPUs and target of a request, divided into groups that the kernel can count.
+//! Counters to be opened: sets, CPUs and target of a request, divided into groups that the kernel can count.
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -28,15 +28,15 @@ pub(crate) enum Whom<'a> {
     /// Threads and their descendants, all together.
     Total(&'a [u32]),
     Cpus,
-    /// A control group, by the descriptor of its folder.
+    /// Control group, by the descriptor of its folder.
     Cgroup(&'a OwnedFd),
 }
 
-/// How often a thread's counts are reported as it leaves a CPU: it is interrupted for that.
+/// Rate at which a thread's counts are reported as it leaves a CPU; each report interrupts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Each(u64),
-    /// Each time, but about so many times a second at most.
+    /// Each time, but at most about this many times per second.
     PerSecond(u64),
 }
 
@@ -44,31 +44,31 @@ pub(crate) struct Opening<'a> {
     pub(crate) sets: &'a [Vec<Resolved>],
     pub(crate) cpus: &'a CpuSet,
     pub(crate) core_types: &'a CoreTypes,
-    /// A sample whenever a thread has run that long; 0 for none.
+    /// Running time in ns after which a thread is sampled; 0 for no samples.
     pub(crate) sample_ns: u64,
-    /// Instead of that: a sample each so many events of this set, at this place.
+    /// Sampling by events instead: set, place in the set, number of events per sample.
     pub(crate) every: Option<(usize, usize, u64)>,
-    /// Such a sample ends waiting for records.
+    /// True if such a sample ends the wait for records.
     pub(crate) prompt: bool,
-    /// The kernel reports final counts.
+    /// True if the kernel reports final counts.
     pub(crate) reports_final_counts: bool,
-    /// How often a thread's counts are reported as it leaves a CPU.
+    /// Rate at which a thread's counts are reported as it leaves a CPU.
     pub(crate) leaving: Leaving,
-    /// The first set begins with the program.
+    /// True if the first set begins with the program.
     pub(crate) on_exec: bool,
-    /// Threads that cannot be looked at are passed over.
+    /// True if threads that cannot be counted are skipped.
     pub(crate) lenient: bool,
     pub(crate) target: String,
 }
 
-/// An event of a group: place in the set, event, encoding.
+/// Event of a group: place in the set, event, encoding.
 pub(crate) type Member<'a> = (usize, &'a Resolved, &'a Encoding);
 
-/// One group that is to be opened.
+/// Group to be opened.
 pub(crate) struct Group<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) set: usize,
-    /// Among those of the CPU.
+    /// Position among the groups of the CPU.
     pub(crate) nth: usize,
     pub(crate) members: Vec<Member<'a>>,
     pub(crate) clock: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Group<'a> {
 }
 
 impl Leaving {
-    /// A period, and whether it is a frequency.
+    /// Period, and true if it is a frequency.
     pub(crate) const fn rate(self) -> (u64, bool) {
         match self {
             Self::Each(times) => (times, false),
@@ -85,11 +85,14 @@ impl Leaving {
     }
 }
 
-/// What targets that are control groups are called, in front of their path.
+/// Prefix of the name of control group targets, in front of their path.
 pub(crate) const CGROUP: &str = "CPUs for ";
 
 impl Opening<'_> {
-    /// Whether only user mode may be counted; an error if that does not do.
+    /// True if only user mode may be counted.
+    ///
+    /// # Errors
+    /// Fails if that is not enough for the events.
     pub(crate) fn user_only(&self) -> Result<bool, CounterError> {
         match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
             Probe::UserOnly => {}
@@ -107,8 +110,8 @@ impl Opening<'_> {
         )
     }
 
-    /// Kind and config of the additional events that a group of these members needs, so that a thread's counts are reported when it
-    /// leaves a CPU and, by the last of them, when it exits.
+    /// Kind and config of the additional events of a group with these members. They report a thread's counts when it leaves a
+    /// CPU and, by the last of them, when it exits.
     pub(crate) fn exit_events(
         &self,
         ring: bool,
@@ -118,14 +121,14 @@ impl Opening<'_> {
         if !ring {
             return Vec::new();
         }
-        // An event that gives a reading each so many times does not count as one for context switches.
+        // An event by which samples are taken does not count as one for context switches.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
         let last = self.reports_final_counts.then_some(NOTHING);
         switch.into_iter().chain(last).collect()
     }
 
-    /// After how much running the clock of a set's groups asks for a sample; 0 for never.
+    /// Running time after which the clock of a set's groups requests a sample; 0 for never.
     pub(crate) fn clock_period(&self, set: usize, place: Option<usize>) -> u64 {
         match self.every {
             None => self.sample_ns,
@@ -164,7 +167,7 @@ impl Opening<'_> {
         }
     }
 
-    /// What the kernel counts anywhere it does not count for some control groups.
+    /// Error for an event that the kernel counts elsewhere, but not for some control groups.
     fn uncounted(&self, event: &str, source: io::Error) -> CounterError {
         match self.target.strip_prefix(CGROUP).map(Path::new) {
             Some(path) => CounterError::CgroupUncounted {
@@ -179,7 +182,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The groups of every set on every CPU.
+    /// Groups of every set on every CPU.
     pub(crate) fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
         let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
         let cpus: Vec<CpuId> = self
@@ -206,13 +209,13 @@ pub(crate) fn is_clock((_, _, encoding): &Member<'_>) -> bool {
     encoding.software && encoding.config[0] == TASK_CLOCK
 }
 
-/// Whether this counts every switch of its thread.
+/// True if this event counts every context switch of its thread.
 pub(crate) fn is_switches((_, event, encoding): &Member<'_>) -> bool {
     let everywhere = event.space.user && event.space.kernel;
     (encoding.kind, encoding.config[0]) == SWITCHES && everywhere
 }
 
-/// Counters that one thread needs.
+/// Number of counters that one thread needs.
 pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
     let sets = || sets.iter().enumerate();
     cpus.iter()
@@ -220,7 +223,7 @@ pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
         .sum()
 }
 
-/// Besides its members a group has a clock and two that ask for samples.
+/// Number of files of groups: besides its members, a group has a clock and two events that request samples.
 pub(crate) fn files(groups: &[Group<'_>]) -> u64 {
     groups.iter().map(|g| g.members.len() as u64 + 3).sum()
 }
@@ -255,7 +258,7 @@ fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> 
             }),
         }
     }
-    // Where a PMU counts, its running time is what matters.
+    // If a PMU counts, its running time is the relevant one.
     if groups.iter().any(|g| !g.clock && g.counts) {
         groups[0].counts = false;
     }

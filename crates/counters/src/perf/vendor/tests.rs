@@ -1,4 +1,4 @@
-//! Event lists as vendors write them, with maps and with mistakes.
+//! Tests of event lists as vendors write them, with maps and with mistakes.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,5 @@
-//! Two sessions over a simulated thread that runs without interruption: its counts must add up to the time that passed.
+//! Tests of two sessions over a simulated thread that runs without interruption: its counts must add up to the time that
+//! passed.
 use std::io;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
@@ -12,15 +13,15 @@ use super::super::super::follow::TaskEvent;
 use super::super::super::request::testing::request;
 use super::super::Session;
 
-/// A thread that runs for less than this since its last read is not interrupted by `collect`.
+/// A thread that has run for less than this since its last sample is not interrupted by `collect`.
 const SPACING: u64 = 10;
 
-/// What both sessions see.
+/// Machine that both sessions observe.
 #[derive(Default)]
 struct Machine {
     now: u64,
     adopted: Vec<u32>,
-    /// Reports that the next `collect` of any session gives besides counts.
+    /// Reports of the next `collect` of any session besides counts.
     reports: Vec<(u32, TaskReport<'static>)>,
     switched: Vec<(&'static str, bool)>,
 }
@@ -110,7 +111,7 @@ impl Follow for Running {
     }
 }
 
-/// A process that has a number and does nothing.
+/// Process that has a PID and does nothing.
 struct Program(Child);
 
 impl Program {
@@ -169,7 +170,7 @@ fn counts_of_a_running_thread_are_neither_lost_nor_doubled() {
     pass(&machine, 95);
     former.listen();
     assert_eq!(turn(&mut former), 95);
-    // The thread was read a short time ago by the one session, and by the other was adopted only now.
+    // One session has read the thread a short time ago; the other one has adopted it only now.
     pass(&machine, 100);
     let mut next = session("next", &machine, tid);
     next.attach(tid).unwrap();
