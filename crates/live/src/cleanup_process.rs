@@ -1,8 +1,8 @@
-//! A process that outlives this one for a moment, to restore what this one has changed.
+//! Cleanup process: it outlives this process for a moment, to restore its changes.
 //!
-//! Input: a command that calls [`settle_in`] first. Output: that process, which notices the exit of this one by the end of a pipe.
-//! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it. It has none
-//! of this process's streams, so that their readers do not wait for it.
+//! Input: a command that calls [`settle_in`] first. Output: that process, which notices the exit of this one by the end of a
+//! pipe. It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it. It has
+//! none of this process's streams, so that their readers do not wait for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 
 use countersteer_sysfs::pidfd;
 
-/// A process that waits for the end of this one.
+/// Process that waits for the end of this one.
 #[derive(Debug)]
 pub struct CleanupProcess {
     process: Child,
@@ -26,7 +26,7 @@ impl CleanupProcess {
     /// Starts it; the end of its stdin is the end of this process.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Fails if the process cannot be started.
     pub fn start(mut command: Command) -> io::Result<Self> {
         command
             .stdin(Stdio::piped())
@@ -41,15 +41,15 @@ impl CleanupProcess {
 }
 
 impl Drop for CleanupProcess {
-    /// Lets it know of the end, and waits for its own.
+    /// Closes the pipe, and waits for the exit of the process.
     fn drop(&mut self) {
         drop(self.line.take());
         let _ = self.process.wait();
     }
 }
 
-/// What a process that was started by [`CleanupProcess::start`] does first: it ignores every signal that can be ignored, holds none of the
-/// files that others opened, keeps no folder in use, and is called by a name of its own in lists of processes.
+/// Sets up a process that was started by [`CleanupProcess::start`]. It ignores every signal that can be ignored, closes
+/// inherited files, leaves its folder, and sets its name in lists of processes.
 pub fn settle_in(name: &str) {
     for refused in [
         Signal::SIGINT,
@@ -74,7 +74,7 @@ pub fn wait_for_end(parent: u32, line: impl AsFd) {
     let Some(process) = process else { return };
     let gone = PollFlags::POLLIN | PollFlags::POLLHUP;
     let watched = |file: BorrowedFd<'_>| -> Result<bool, Errno> {
-        // Nothing is ever written into the pipe by those who only wait for its end.
+        // The parent writes nothing into the pipe; only its end counts.
         let mut files = [PollFd::new(process.as_fd(), gone), PollFd::new(file, gone)];
         poll(&mut files, PollTimeout::NONE).map(|n| n > 0)
     };

@@ -1,8 +1,8 @@
-//! Real threads: the engine of this machine.
+//! Engine for real threads of this machine.
 //!
 //! Input: programs that are started or found running. Output: their threads as [`countersteer_model::engine::Engine`]s show
-//! them, which are steered by a [`Placer`](crate::placer::Placer). Threads are known by the kernel's own numbers, CPUs by those of the [`Topology`](countersteer_model::topology::Topology),
-//! which knows online CPUs only and has no holes.
+//! them, steered by a [`Placer`](crate::placer::Placer). Threads are known by their TIDs, CPUs by those of the
+//! [`Topology`](countersteer_model::topology::Topology), which knows online CPUs only and has no holes.
 
 pub mod affinity;
 pub mod cleanup_process;

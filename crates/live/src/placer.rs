@@ -1,4 +1,5 @@
-//! The interface [`Placer`] of what puts threads of this machine on CPUs: the affinity engine, and the sched_ext scheduler in the kernel.
+//! The interface [`Placer`]: it puts threads of this machine on CPUs. The affinity engine and the sched_ext scheduler implement
+//! it.
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use crate::undo::{Journal, JournalError};
 /// Events to count, with their plan.
 pub type Counters = (Vec<Vec<Resolved>>, Plan);
 
-/// A process that an engine steers, with all its threads and whatever it starts.
+/// Process that an engine steers, with all its threads and descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     pub pid: u32,
-    /// The program of the workload that it belongs to; so does what it starts.
+    /// Program of the workload to which it and its descendants belong.
     pub program: ProgramId,
-    /// That program's name, unique in the workload.
+    /// Name of that program, unique in the workload.
     pub name: Arc<str>,
 }
 
@@ -42,8 +43,8 @@ pub fn core_types(topology: &Topology, numbers: &CpuNumbers) -> CoreTypes {
     }
 }
 
-/// The head of what a counting session has counted, by the topology's CPUs and an engine's clock, which is `since`. None where a
-/// thread did not run, or on a CPU that the topology lacks.
+/// Sample without values of a counting session's row, by the topology's CPUs and an engine's clock, which is `since`. `None` if
+/// a thread did not run, or ran on a CPU that the topology lacks.
 pub fn own_sample(
     row: &Sample,
     topology: &Topology,
@@ -62,60 +63,60 @@ pub fn own_sample(
 
 /// Chooses counters while an engine runs.
 pub trait Recount {
-    /// Events for these metrics, read so often; `None` where they are those that are counted already, or nothing can be counted.
+    /// Events for these metrics with this period; `None` if they are counted already, or nothing can be counted.
     fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters>;
 
-    /// They could not be opened; those before are counted on.
+    /// Reports that they could not be opened; the former ones continue.
     fn failed(&mut self, why: &str);
 }
 
-/// Why threads of this machine could not be steered.
+/// Reason for which threads of this machine could not be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Nothing is changed that was not written down.
+    /// The journal cannot be written; no change is made without an entry.
     #[error("{0}")]
     Journal(#[from] JournalError),
-    /// Counters or programs.
+    /// Counters or programs failed.
     #[error("{0}")]
     Counters(#[from] CounterError),
-    /// Other counters cannot be opened; the former ones go on.
+    /// Other counters cannot be opened; the former ones continue.
     #[error("{0}")]
     Uncounted(String),
-    /// The kernel ended its scheduler at this time of the placer's clock; all threads run on as without it.
+    /// The kernel ended its scheduler at this time of the placer's clock; all threads continue as without it.
     #[error("{why}")]
     Ended {
         #[source]
         why: Box<dyn Error + Send + Sync>,
         at: Nanos,
     },
-    /// The scheduler in the kernel.
+    /// The scheduler in the kernel failed.
     #[error("{0}")]
     Scheduler(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Follows threads of this machine, and puts them where placements say. What it changes of them is written into the journal that
-/// it is lent, before it is changed; the engine restores what the journal has.
+/// Follows threads of this machine, and puts them where placements specify. It journals each change of them in the borrowed
+/// journal before it is made; the engine restores the entries of the journal.
 pub trait Placer {
-    /// The name that records have.
+    /// Name of the placer in records.
     fn name(&self) -> &'static str;
 
-    /// Steers a process from now on, and what it starts.
+    /// Steers a process from now on, and its descendants.
     ///
     /// # Errors
-    /// It is gone or may not be steered.
+    /// Fails if the process does not exist or may not be steered.
     fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
-    /// Lets a process go, and what it has started for its program: they have what they had, and are not steered any more. In
-    /// observations their threads have ended.
+    /// Detaches a process, and the processes that it has started for its program. They get their former attributes back and are
+    /// not steered any more. In observations their threads have ended.
     ///
     /// # Errors
-    /// The placer lost its threads.
+    /// Fails if the placer lost its threads.
     fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
-    /// As [`observe`](countersteer_model::engine::Engine::observe) of engines.
+    /// Observes like [`observe`](countersteer_model::engine::Engine::observe) of engines.
     ///
     /// # Errors
-    /// The placer lost its threads or its source of counters.
+    /// Fails if the placer lost its threads or its source of counters.
     fn observe(
         &mut self,
         watch: &Watch<'_>,
@@ -123,26 +124,26 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<Observation, EngineError>;
 
-    /// As [`apply`](countersteer_model::engine::Engine::apply) of engines, for places, weights and admission tables.
+    /// Applies places, weights and admission tables, like [`apply`](countersteer_model::engine::Engine::apply) of engines.
     ///
     /// # Errors
-    /// The placer can no longer place any thread.
+    /// Fails if the placer can no longer place any thread.
     fn apply(
         &mut self,
         placement: &Placement,
         journal: &mut Journal,
     ) -> Result<Applied, EngineError>;
 
-    /// Makes [`Placer::observe`] return early, once, when something can be read here.
+    /// Makes [`Placer::observe`] return early, once, when `file` becomes readable.
     fn wake_on(&mut self, file: OwnedFd);
 
-    /// The process of a thread that was observed.
+    /// Process of an observed thread.
     fn process_of(&self, thread: ThreadId) -> Option<u32>;
 
-    /// Counts other events from now on, read so often.
+    /// Counts other events from now on, with this period.
     ///
     /// # Errors
-    /// [`EngineError::Uncounted`] where the former ones go on.
+    /// [`EngineError::Uncounted`] if the former ones continue.
     fn recount(
         &mut self,
         counters: Counters,
@@ -150,27 +151,27 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<(), EngineError>;
 
-    /// Why counters are not used, if they are not although they were asked for.
+    /// Reason for which counters are not used although they were requested; `None` if they are used.
     fn blindness(&self) -> Option<&str>;
 
-    /// Idle CPUs take waiting threads from queues longer than this from now on; never, if absent. How often one was taken; `None`
-    /// of a placer without queues.
+    /// Sets the queue depth above which idle CPUs take waiting threads; `None` for never. Returns the number of stolen threads;
+    /// `None` for a placer without queues.
     ///
     /// # Errors
-    /// The scheduler is not there any more.
+    /// Fails if the scheduler does not exist any more.
     fn steal_above(&mut self, _queued: Option<u32>) -> Result<Option<u64>, EngineError> {
         Ok(None)
     }
 
-    /// Gives back what it has changed of threads, before another placer takes over.
+    /// Restores its changes of threads, before another placer takes over.
     fn leave(&mut self, _journal: &mut Journal) {}
 
-    /// Records of the kernel that did not fit between two observations; `None` where that is not known.
+    /// Records of the kernel that did not fit between two observations; `None` if unknown.
     fn lost(&mut self) -> Option<u64> {
         None
     }
 
-    /// What users should read once: placements that could not be, if there were any.
+    /// Message that users should read once: placements that could not be applied, if there were any.
     fn complaint(&mut self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! The workload: programs that are started at their times, and processes that were there before.
+//! The workload: programs that are started at their times, and processes that existed before.
 //!
 //! Input: programs with their times. Output: the processes that an engine must attach now, and the exit status of each program.
 use std::collections::BTreeSet;
@@ -13,28 +13,28 @@ use countersteer_sysfs::pidfd;
 
 use crate::placer::Root;
 
-/// A program that is to be started.
+/// Program to start.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The program and its arguments.
+    /// Program and its arguments.
     pub command: Vec<String>,
-    /// Its number in the workload.
+    /// Number in the workload.
     pub program: ProgramId,
-    /// Its name, unique in the workload.
+    /// Name, unique in the workload.
     pub name: Arc<str>,
     pub nice: i8,
-    /// CPUs where it is put at launch; the policy may move it from there.
+    /// CPUs to which it is confined at launch; the policy may move it from there.
     pub launch_on: Option<Arc<CpuSet>>,
     pub start: Nanos,
 }
 
-/// A program of the workload.
+/// Program of the workload.
 #[derive(Debug)]
 pub struct LiveProgram {
-    /// Its name, unique in the workload.
+    /// Name, unique in the workload.
     pub name: Arc<str>,
     pub started: Option<Nanos>,
-    /// When it ended, and how; how is unknown of one that was there before.
+    /// Time of its end, and its exit status or signal; `None` for a process that existed before.
     pub ended: Option<(Nanos, Option<Ending>)>,
     kind: Kind,
 }
@@ -46,27 +46,27 @@ enum Kind {
     Found(Root, OwnedFd),
 }
 
-/// Finds all processes that belong to the workload now; those that are known already are among them, or have left it.
+/// Finds all processes that belong to the workload now. It returns known ones too, unless they have left it.
 pub type Find = Box<dyn FnMut() -> Vec<Root>>;
 
 /// Programs that are run or followed until they exit.
 #[derive(Default)]
 pub struct LiveWorkload {
     programs: Vec<LiveProgram>,
-    /// Looks for more from time to time; the workload then never ends by itself.
+    /// Searches for more processes at intervals; the workload then never ends by itself.
     find: Option<Find>,
 }
 
-/// What a look for processes has found.
+/// Result of a search for processes.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Those that belong to the workload from now on.
+    /// Processes that belong to the workload from now on.
     pub(super) new: Vec<Root>,
-    /// Those that do not any more.
+    /// Processes that do not belong to it any more.
     pub(super) left: Vec<Root>,
 }
 
-/// A program that waits in front of its `exec`.
+/// Program that waits in front of its `exec`.
 pub(super) struct Started {
     pub(super) row: usize,
     pub(super) root: Root,
@@ -74,7 +74,7 @@ pub(super) struct Started {
 }
 
 impl LiveProgram {
-    /// A process that was there before.
+    /// Root, if the process existed before.
     const fn found(&self) -> Option<&Root> {
         match &self.kind {
             Kind::Found(root, _) => Some(root),
@@ -84,10 +84,10 @@ impl LiveProgram {
 }
 
 impl LiveWorkload {
-    /// A workload of programs that are to be started.
+    /// Workload of programs to start.
     ///
     /// # Errors
-    /// One of them is not there.
+    /// Fails if one of them does not exist.
     pub fn of(starts: Vec<Start>) -> Result<Self, CounterError> {
         for start in &starts {
             find_program(&start.command)?;
@@ -104,10 +104,10 @@ impl LiveWorkload {
         })
     }
 
-    /// A workload of processes that run already.
+    /// Workload of running processes.
     ///
     /// # Errors
-    /// One of them has ended.
+    /// Fails if one of them has ended.
     pub fn found(roots: Vec<Root>) -> Result<Self, CounterError> {
         let mut workload = Self::default();
         for root in roots {
@@ -116,7 +116,7 @@ impl LiveWorkload {
         Ok(workload)
     }
 
-    /// A workload that looks for its processes itself, all the time.
+    /// Workload that searches its processes itself, all the time.
     #[must_use]
     pub fn finding(find: Find) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl LiveWorkload {
         Ok(())
     }
 
-    /// Processes that were found since the last call, and that have left. Those that have ended meanwhile are passed over.
+    /// Processes that were found since the last call, and those that have left. Ended ones are skipped.
     pub(super) fn find(&mut self, now: Nanos) -> Found {
         let Some(find) = &mut self.find else {
             return Found::default();
@@ -172,7 +172,7 @@ impl LiveWorkload {
         &self.programs
     }
 
-    /// When the next program is to be started.
+    /// Time at which the next program is to be started.
     #[must_use]
     pub fn next_start(&self) -> Nanos {
         let waiting = self.programs.iter().filter_map(|m| match &m.kind {
@@ -182,10 +182,10 @@ impl LiveWorkload {
         waiting.min().unwrap_or(Nanos::NEVER)
     }
 
-    /// Starts what is due up to its `exec`; it waits there for [`LiveWorkload::release`].
+    /// Starts the due programs up to their `exec`; they wait there for [`LiveWorkload::release`].
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Fails if a program cannot be started.
     pub(super) fn start(&mut self, now: Nanos) -> Result<Vec<Started>, CounterError> {
         let mut roots = Vec::new();
         for (row, member) in self.programs.iter_mut().enumerate() {
@@ -197,7 +197,7 @@ impl LiveWorkload {
             }
             let held = hold(&start.command, None, None)?;
             if start.nice != 0 {
-                // SAFETY: plain system call. One that is refused leaves the program at this one's nice value.
+                // SAFETY: plain system call. If refused, the program keeps this one's nice value.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };
             }
             let root = Root {
@@ -216,7 +216,7 @@ impl LiveWorkload {
         Ok(roots)
     }
 
-    /// Roots that were there before.
+    /// Roots that existed before.
     pub(super) fn roots(&self) -> Vec<Root> {
         self.programs
             .iter()
@@ -224,7 +224,7 @@ impl LiveWorkload {
             .collect()
     }
 
-    /// Processes of programs that run, by number.
+    /// PIDs of running programs.
     pub(super) fn running(&self) -> Vec<u32> {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
         let pid = |member: &LiveProgram| match &member.kind {
@@ -238,7 +238,7 @@ impl LiveWorkload {
     /// Lets a started program run.
     ///
     /// # Errors
-    /// It cannot be executed.
+    /// Fails if it cannot be executed.
     pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
         match &mut self.programs[row].kind {
             Kind::Started(held) => Ok(held.release()?),
@@ -246,7 +246,7 @@ impl LiveWorkload {
         }
     }
 
-    /// Finds programs that have exited; whether all have.
+    /// Finds programs that have exited; returns true if all have.
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
         for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {
@@ -258,7 +258,7 @@ impl LiveWorkload {
         self.find.is_none() && self.programs.iter().all(|m| m.ended.is_some())
     }
 
-    /// Passes a signal on to what was started and still runs; whether there was any.
+    /// Passes a signal on to the started programs that still run; returns true if there was any.
     pub(super) fn signal(&self, signal: i32) -> bool {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
         let held: Vec<&Held> = running
@@ -271,7 +271,7 @@ impl LiveWorkload {
         !held.is_empty()
     }
 
-    /// The first code other than zero that a started program ended with, else zero.
+    /// First exit code other than zero of a started program, else zero.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         let codes = self

@@ -1,7 +1,7 @@
-//! Detaching a process while the engine goes on.
+//! Detaching of a process while the engine continues.
 //!
-//! Input: a root. Output: its threads, and those of the processes that it has started, have their former attributes. They may still be
-//! counted, since counters are inherited; samples of them are ignored.
+//! Input: a root. Output: its threads, and those of the processes that it has started, have their former attributes. They may
+//! still be counted, since counters are inherited; their samples are ignored.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_counters::TaskEvent;
@@ -16,12 +16,12 @@ use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
 use crate::undo::{Journal, Restored};
 
-/// Threads that were detached, with their processes.
+/// Detached threads, with their processes.
 #[derive(Debug, Default)]
 pub(super) struct Ignored(BTreeMap<u32, u32>);
 
 impl Ignored {
-    /// Whether an event is of a detached thread, and so ignored. Threads that such a thread creates are ignored as well.
+    /// True if an event is of a detached thread, and so ignored. Threads that such a thread creates are ignored as well.
     pub(super) fn passes_over(&mut self, tid: u32, event: &TaskEvent) -> bool {
         if self.0.is_empty() {
             return false;
@@ -41,24 +41,24 @@ impl Ignored {
         }
     }
 
-    /// Whether a thread was let go.
+    /// True if a thread was detached.
     pub(super) fn has(&self, tid: u32) -> bool {
         self.0.contains_key(&tid)
     }
 
-    /// Whether threads of a process were let go.
+    /// True if threads of a process were detached.
     pub(super) fn has_process(&self, pid: u32) -> bool {
         self.0.values().any(|of| *of == pid)
     }
 
-    /// A process is steered again.
+    /// Steers a process again.
     pub(super) fn take_back(&mut self, pid: u32) {
         self.0.retain(|_, of| *of != pid);
     }
 }
 
 impl AffinityEngine {
-    /// Lets a process go, and its program with it.
+    /// Detaches a process, and its program with it.
     pub(super) fn let_go(&mut self, root: &Root, journal: &mut Journal) {
         let members = self.tasks.members.iter();
         let gone: BTreeMap<u32, u32> = members

@@ -1,14 +1,16 @@
 //! The affinity engine: threads are confined to CPUs by their affinity masks, on any Linux.
 //!
-//! Input: placements. Output: masks. A user needs no privilege for processes of their own. Counters are used where they are permitted;
-//! without them threads are found in /proc at each period.
+//! Input: placements. Output: masks. A user needs no privilege for processes of their own. Counters are used if they are
+//! permitted. Without them threads are found in /proc at each period.
 //!
-//! - A thread's own mask, and what a cpuset leaves of it, is never exceeded: a target without any of its CPUs is refused.
+//! - A thread's own mask, and the part of it that a cpuset leaves, is never exceeded: a target without any of its CPUs is
+//!   refused.
 //! - A mask that is neither the thread's own nor the one set here was set by another program: it becomes the thread's own.
-//! - Threads of the kernel are never touched.
-//! - New threads inherit the affinity mask of their parent; an admission table places them within [`ADMISSION`] (the first
-//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
-//! - Each change is journalled before it is made ([`Journal`]), and restored when the engine is dropped or, if it was killed,
+//! - Kernel threads are never touched.
+//! - New threads inherit the affinity mask of their parent. An admission table places them within [`ADMISSION`] (the first one
+//!   after a quiet time within a longer time), and the policy at its next decision. Other events reach the policy with at most
+//!   one period's delay.
+//! - Each change is journalled before it is made ([`Journal`]). It is restored when the engine is dropped or, if it was killed,
 //!   by [`crate::undo::restore()`].
 
 mod leave;
@@ -41,38 +43,38 @@ use place::may_renice;
 use scan::Scan;
 use task_table::TaskTable;
 
-/// How soon a new thread is placed by an admission table.
+/// Time within which an admission table places a new thread.
 pub const ADMISSION: Nanos = Nanos::from_millis(10);
 
-/// How soon the first one is after so long without forks: looking for them wakes this process.
+/// Time within which it places the first new thread after `QUIET` without forks, since looking for threads wakes this process.
 const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
 const QUIET: Nanos = Nanos::from_millis(2000);
 
-/// What the engine is made for.
+/// Configuration of the engine.
 #[derive(Clone, Debug)]
 pub struct AffinityConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Events to count, with their plan; none for none.
+    /// Events to count, with their plan; `None` to count nothing.
     pub counters: Option<Counters>,
     pub period: Nanos,
-    /// Nothing is changed; [`Applied`] has what would have been.
+    /// True if nothing is to be changed; [`Applied`] then has the changes that would be made.
     pub dry: bool,
-    /// How threads may be counted by BPF programs.
+    /// Loader for counting threads by BPF programs.
     pub bpf: Option<BpfLoader>,
 }
 
-/// Steers threads by their masks.
+/// Engine that steers threads by their affinity masks.
 pub struct AffinityEngine {
     config: AffinityConfig,
     session: Session,
-    /// Counters are to be used.
+    /// True if counters are to be used.
     counting: bool,
-    /// Finds threads of which no fork is reported.
+    /// Scan for threads whose forks are not reported.
     scan: Scan,
     tasks: TaskTable,
-    /// What each program had when it was attached.
+    /// Affinity mask and nice value of each program when it was attached.
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
     admission: Option<(AdmissionTable, MetricBank)>,
     events: Vec<ThreadEvent>,
@@ -85,17 +87,17 @@ pub struct AffinityEngine {
     ignored: Ignored,
     /// Samples of former counters, for the next observation.
     read_before: Samples,
-    /// When a thread was last forked.
+    /// Time of the last fork.
     forked: Nanos,
-    /// Records that the session has lost.
+    /// Number of records that the session has lost.
     lost: u64,
 }
 
 impl AffinityEngine {
-    /// An engine that steers no thread yet.
+    /// Opens an engine that steers no thread yet.
     ///
     /// # Errors
-    /// No journal can be written.
+    /// Fails if no journal can be written.
     pub fn open(config: AffinityConfig) -> Result<Self, EngineError> {
         let online: CpuSet = config.numbers.os_set(&config.topology.groups[0].cpus);
         let core_types = core_types(&config.topology, &config.numbers);
@@ -146,7 +148,7 @@ impl AffinityEngine {
         })
     }
 
-    /// Takes in what happened to threads.
+    /// Processes the events of threads.
     fn follow(&mut self, journal: &mut Journal) -> Result<(), EngineError> {
         let mut events = self.session.task_events();
         self.look_for_lost();
@@ -154,7 +156,7 @@ impl AffinityEngine {
         self.take(events, journal)
     }
 
-    /// Where a fork may have been missed, threads are looked for in /proc from then on.
+    /// Scans /proc from now on if the report of a fork may have been lost.
     fn look_for_lost(&mut self) {
         let lost = self.session.lost();
         if lost > self.lost {
@@ -183,7 +185,7 @@ impl AffinityEngine {
                     kind: ThreadEventKind::Exec,
                 }),
                 TaskEvent::Exited => {
-                    // After a loss, /proc may show again what was reported already.
+                    // After a loss, /proc may show events again that were reported already.
                     if !self.end(tid, journal) && self.lost > 0 {
                         continue;
                     }
@@ -198,7 +200,7 @@ impl AffinityEngine {
         Ok(())
     }
 
-    /// Forgets a thread, and with its last thread a program; whether it was known.
+    /// Removes a thread, and with its last thread a program; returns true if it was known.
     fn end(&mut self, tid: u32, journal: &mut Journal) -> bool {
         journal.forget(tid);
         let Some(program) = self.tasks.remove(tid) else {
@@ -233,7 +235,7 @@ impl AffinityEngine {
         self.take_in((pid, tid), of, own, journal)
     }
 
-    /// Adds a thread, which may have inherited what was set here.
+    /// Adds a thread, which may have inherited a mask that was set here.
     fn take_in(
         &mut self,
         ids: (u32, u32),
@@ -304,7 +306,7 @@ impl Placer for AffinityEngine {
                 .session
                 .wait(if hasty { until.min(now + soon) } else { until })?;
             if woken {
-                // Perhaps because a process has ended.
+                // Possibly because a process has ended.
                 self.session.listen_closely();
             }
             self.follow(journal)?;
@@ -356,7 +358,7 @@ impl Placer for AffinityEngine {
                 Some((old, bank)) if old.metric == table.metric => bank,
                 _ => MetricBank::new(&self.config.topology, &[table.metric.as_ref()]),
             };
-            // Without rows it places no thread, and new threads need not be waited for.
+            // Without rows it places no thread, and the engine need not wait for new threads.
             self.admission = (!table.rows.is_empty()).then(|| (table.clone(), bank));
         }
         Ok(applied)

@@ -1,4 +1,4 @@
-//! Placing a thread: its affinity mask, and its nice value.
+//! Placement of a thread: its affinity mask, and its nice value.
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::Applied;
 use countersteer_model::placement::Target;
@@ -25,7 +25,7 @@ impl AffinityEngine {
         self.place(tid, &Target::Group(group), journal, &mut Applied::default())
     }
 
-    /// Confines a thread to what of the target it may use.
+    /// Confines a thread to the part of the target that it may use.
     pub(super) fn place(
         &mut self,
         tid: u32,
@@ -76,7 +76,7 @@ impl AffinityEngine {
         };
         let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
         if found != *current {
-            // The policy sees at its next decision what is allowed now.
+            // The policy sees the allowed CPUs at its next decision.
             self.tasks.overruled(tid, found);
             applied.refused += 1;
             return Ok(());
@@ -87,7 +87,7 @@ impl AffinityEngine {
         journal.write(Entry::AffinitySet(wanted.clone()))?;
         match affinity::confine(tid, wanted) {
             Ok(()) => {
-                // A cpuset may leave less than was asked for.
+                // A cpuset may leave fewer CPUs than requested.
                 let got = affinity::mask(tid).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
                     journal.write(Entry::AffinitySet(got.clone()))?;
@@ -101,7 +101,7 @@ impl AffinityEngine {
         Ok(())
     }
 
-    /// Gives a thread the nice value of a weight, where it can be taken back.
+    /// Gives a thread the nice value of a weight, if it can be restored later.
     pub(super) fn weigh(
         &mut self,
         tid: u32,
@@ -131,14 +131,14 @@ impl AffinityEngine {
     }
 }
 
-/// Whether a nice value that was raised can be lowered again.
+/// True if a nice value that was raised can be lowered again.
 pub(super) fn may_renice() -> bool {
     use nix::sys::resource::{Resource, getrlimit};
     nix::unistd::geteuid().is_root()
         || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
 }
 
-/// The nice value whose weight is nearest: each step is a factor of 1.25.
+/// Nice value whose weight is nearest: each step is a factor of 1.25.
 fn nice_of(weight: u32) -> i8 {
     let steps = (f64::from(weight.max(1)) / 1024.0).ln() / 1.25f64.ln();
     (-steps).round().clamp(-20.0, 19.0) as i8

@@ -1,4 +1,4 @@
-//! Processes that the engine steers: attached when they are to be steered.
+//! Processes that the engine steers; they are attached one by one.
 use std::sync::Arc;
 
 use countersteer_counters::CounterError;
@@ -21,7 +21,7 @@ impl AffinityEngine {
         self.session.listen();
         self.follow(journal)?;
         if self.tasks.knows(root.pid) {
-            // It was created by one that is steered.
+            // A steered process created it.
             return Ok(());
         }
         self.ignored.take_back(root.pid);

@@ -1,7 +1,8 @@
-//! Other counters for an engine that runs.
+//! Exchange of the counters of a running engine.
 //!
-//! Input: counters of the metrics that a policy reads from now on, and their period. Output: another counting session over the same
-//! processes. The former session counts until the other one is open, so no fork and no exit is missed; its last samples are kept.
+//! Input: counters of the metrics that a policy reads from now on, and their period. Output: another counting session over the
+//! same processes. The former session counts until the other one is open, so no fork and no exit is missed; its last samples
+//! are kept.
 use std::collections::BTreeSet;
 
 use countersteer_counters::{CounterError, Session};
@@ -13,7 +14,7 @@ use crate::placer::{Counters, EngineError};
 use crate::undo::Journal;
 
 impl AffinityEngine {
-    /// Counts these events from now on, read so often.
+    /// Counts these events from now on, with this period.
     pub(super) fn count_anew(
         &mut self,
         counters: Counters,
@@ -53,7 +54,7 @@ impl AffinityEngine {
         let origin = self.session.origin();
         let mut counted = Samples::default();
         self.session.exchange(next, |last| counted = last.clone())?;
-        // Forks that were reported by then come before what these threads have counted.
+        // Forks that were reported up to now come before the counts of these threads.
         self.follow(journal)?;
         self.keep(&counted, origin, self.session.now());
         for pid in self.processes().difference(&before) {
@@ -65,7 +66,7 @@ impl AffinityEngine {
     }
 }
 
-/// A process that has ended is not missed.
+/// Ignores the error for a process that has ended.
 fn ignore_gone(added: Result<(), CounterError>) -> Result<(), CounterError> {
     match added {
         Err(CounterError::Gone { .. }) => Ok(()),

@@ -10,21 +10,21 @@ use super::task_table::TaskTable;
 use super::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, own_sample};
 
-/// Where samples of a session go.
+/// Receiver of a session's samples.
 struct Takes<'a> {
     config: &'a AffinityConfig,
     ignored: &'a Ignored,
     tasks: &'a mut TaskTable,
     events: &'a mut Vec<ThreadEvent>,
     samples: &'a mut Samples,
-    /// Of the session.
+    /// Start of the session.
     origin: Nanos,
-    /// No sample is later, by the engine's clock.
+    /// Latest time of a sample, by the engine's clock.
     until: Nanos,
 }
 
 impl AffinityEngine {
-    /// The samples of the period until `at`; ends the period of the session.
+    /// Samples of the period until `at`; ends the period of the session.
     pub(super) fn read(&mut self, at: Nanos) -> Result<Samples, EngineError> {
         let mut samples = std::mem::take(&mut self.read_before);
         let mut takes = Takes {

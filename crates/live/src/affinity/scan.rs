@@ -1,7 +1,8 @@
-//! Finding threads in /proc, where forks are not reported by counters.
+//! Scan of /proc for threads, if counters do not report forks.
 //!
-//! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, by comparing two scans. Not seen are
-//! threads that are created and exit between two scans, processes whose parents exit between two scans, and an exec of the same file.
+//! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, by comparing two scans.
+//! A scan misses threads that are created and exit between two scans, processes whose parents exit between two scans, and an
+//! exec of the same file.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::units::Nanos;
@@ -9,11 +10,11 @@ use countersteer_sysfs::procfs::{FileId, PROC};
 
 use countersteer_counters::TaskEvent;
 
-/// A process as of the last scan.
+/// Process as of the last scan.
 #[derive(Debug, Default)]
 struct Process {
     threads: BTreeSet<u32>,
-    /// Its parent, where that is followed too.
+    /// Parent, if that is followed too.
     parent: Option<u32>,
     executable: Option<FileId>,
 }
@@ -29,11 +30,12 @@ pub(super) struct Scan {
     looks: u32,
 }
 
-/// After so many looks all strangers are asked again: a number may have gone to another process between two of them.
+/// Number of scans after which the parents of all strangers are read again: another process may have reused a PID between two
+/// scans.
 const ASKED_AGAIN: u32 = 64;
 
 impl Scan {
-    /// A thread that is known already, of a process that is followed from now on.
+    /// Adds a known thread of a process that is followed from now on.
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
         self.left.remove(&pid);
         let found = || Process {
@@ -44,7 +46,7 @@ impl Scan {
         process.threads.insert(tid);
     }
 
-    /// A process that is not followed any more, nor what it starts.
+    /// Stops following a process and its future children.
     pub(super) fn forget(&mut self, pid: u32) {
         if self.known.remove(&pid).is_some() {
             self.left.insert(pid);
@@ -70,7 +72,7 @@ impl Scan {
                 parent: known.parent.unwrap_or(*pid),
             };
             events.extend(forked.map(|tid| (at, *tid, fork)));
-            // One that has just been created has executed what it does when it is looked at.
+            // A process that was just created has executed its program by the time of the scan.
             let executable = PROC.executable_id(*pid);
             if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
                 events.push((at, *pid, TaskEvent::Exec));
@@ -81,7 +83,7 @@ impl Scan {
         });
     }
 
-    /// Processes whose parents are followed.
+    /// Finds processes whose parents are followed.
     fn find_children(&mut self) {
         let processes = PROC.processes();
         self.left.retain(|pid| processes.binary_search(pid).is_ok());

@@ -1,4 +1,4 @@
-//! The task table: threads that are steered, with the affinity mask that each has by itself and the one that the engine has set.
+//! The task table: steered threads, with the affinity mask that each has by itself and the one that the engine has set.
 //!
 //! Input: forks, exits, samples. Output: [`ThreadInfo`]s, and the events that follow from them.
 use std::collections::BTreeMap;
@@ -13,27 +13,27 @@ use countersteer_sysfs::task::affinity;
 
 use crate::undo::entry::{Entry, Touched};
 
-/// A thread that is steered. Masks are by the kernel's numbers of CPUs.
+/// Steered thread. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    /// What the thread has without this engine, as it was found or as another program has changed it since.
+    /// Attributes of the thread without this engine, as found or as changed by another program since.
     pub(super) before: Before,
     pub(super) program: ProgramId,
     pub(super) name: Arc<str>,
-    /// What it was confined to here.
+    /// Mask that was set here.
     pub(super) placed: Option<CpuSet>,
-    /// Its confinement by the topology's numbers.
+    /// Mask by the topology's numbers.
     allowed: Arc<CpuSet>,
     /// Nice value that was set here.
     pub(super) nice: Option<i8>,
     cpu: CpuId,
     runnable: bool,
-    /// It ran since the last look, for so long.
+    /// Running time since the last look.
     ran: Nanos,
 }
 
 impl Task {
-    /// It was seen on a CPU, perhaps another than before.
+    /// Stores the CPU of the thread, and reports a migration if it changed.
     fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
         let from = std::mem::replace(&mut self.cpu, cpu);
         if from != cpu {
@@ -48,30 +48,30 @@ impl Task {
 pub(super) struct TaskTable {
     pub(super) members: BTreeMap<u32, Task>,
     numbers: CpuNumbers,
-    /// One copy of each confinement.
+    /// One copy of each mask.
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
-    /// The thread behind which the next look begins.
+    /// TID after which the next look begins.
     next: u32,
-    /// Programs of threads that had ended before they could be looked at; they may have created others.
+    /// Programs of threads that had ended before they could be read from /proc; they may have created others.
     ghosts: BTreeMap<u32, Family>,
 }
 
-/// A program and its name.
+/// Program and its name.
 pub(super) type Family = (ProgramId, Arc<str>);
 
-/// Part of a period for which a thread must have run to be taken for one that never slept.
+/// Part of a period from which a running thread counts as one that never slept.
 const BUSY: f64 = 0.9;
-/// Part of a period below which one that was asleep is taken for one that is asleep again.
+/// Part of a period below which a thread that was asleep counts as asleep again.
 const HARDLY: f64 = 0.01;
 /// Number of threads that slept and hardly ran, or did not run, whose CPU is read each period.
 const LOOKED_AT: usize = 8;
 
-/// A thread as it was before it was touched.
+/// Attributes of a thread before it was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Before {
     pub(super) pid: u32,
     pub(super) tid: u32,
-    /// When it was started, in clock ticks since the machine started.
+    /// Start time in clock ticks since the machine started.
     pub(super) started: u64,
     pub(super) session: u32,
     pub(super) nice: i8,
@@ -79,12 +79,12 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// What a journal keeps before its mask is changed.
+    /// Journal entry before its mask is changed.
     pub(super) fn affinity(&self) -> Entry {
         Entry::Affinity(self.touched(self.cpus.clone()))
     }
 
-    /// What a journal keeps before its nice value is changed.
+    /// Journal entry before its nice value is changed.
     pub(super) fn nice(&self) -> Entry {
         Entry::Nice(self.touched(self.nice))
     }
@@ -111,8 +111,8 @@ impl TaskTable {
         }
     }
 
-    /// Adds a thread of a program; `inherited` tells whether a mask is one that this engine sets, and what the thread's family
-    /// had before. Returns nothing for one that has ended.
+    /// Adds a thread of a program. `own` has the former mask and nice value of its family; `is_ours` is true for a mask that
+    /// this engine sets. Returns `None` for a thread that has ended.
     pub(super) fn add(
         &mut self,
         (pid, tid): (u32, u32),
@@ -160,7 +160,7 @@ impl TaskTable {
         self.members.get(&tid)
     }
 
-    /// A confinement by the topology's numbers.
+    /// Mask by the topology's numbers.
     fn set(&mut self, os: &CpuSet) -> Arc<CpuSet> {
         let own = self.numbers.own_set(os);
         Arc::clone(
@@ -170,7 +170,7 @@ impl TaskTable {
         )
     }
 
-    /// The program of a thread's relatives, and what one of them had before it was touched.
+    /// Program of a thread's relatives, and the former attributes of one of them.
     pub(super) fn family(&self, parent: u32, pid: u32) -> Option<(Family, Option<(CpuSet, i8)>)> {
         let of = |pid: u32| self.members.values().find(|m| m.before.pid == pid);
         let relative = self
@@ -187,25 +187,25 @@ impl TaskTable {
         known.or_else(|| Some((self.ghosts.get(&parent)?.clone(), None)))
     }
 
-    /// Whether a process is steered already.
+    /// True if a process is steered already.
     pub(super) fn knows(&self, pid: u32) -> bool {
         self.members.get(&pid).is_some_and(|m| m.before.pid == pid)
     }
 
-    /// Forgets a thread that has exited; returns its program.
+    /// Removes a thread that has exited; returns its program.
     pub(super) fn remove(&mut self, tid: u32) -> Option<ProgramId> {
         let member = self.members.remove(&tid);
         let ghost = self.ghosts.remove(&tid);
         member.map(|m| m.program).or_else(|| Some(ghost?.0))
     }
 
-    /// Whether a program has a thread that lives, or that may have created others.
+    /// True if a program has a live thread, or one that may have created others.
     pub(super) fn has_of(&self, program: ProgramId) -> bool {
         self.members.values().any(|m| m.program == program)
             || self.ghosts.values().any(|(of, _)| *of == program)
     }
 
-    /// Takes note that a thread was confined here, or let go.
+    /// Stores that a thread was confined to this mask, or that it has its own again.
     pub(super) fn placed(&mut self, tid: u32, mask: &CpuSet) {
         let allowed = self.set(mask);
         if let Some(member) = self.members.get_mut(&tid) {
@@ -214,7 +214,7 @@ impl TaskTable {
         }
     }
 
-    /// Another program has set a thread's mask: that is its own from now on.
+    /// Another program has set a thread's mask, which is the thread's own from now on.
     pub(super) fn overruled(&mut self, tid: u32, mask: CpuSet) {
         let allowed = self.set(&mask);
         if let Some(member) = self.members.get_mut(&tid) {
@@ -237,8 +237,9 @@ impl TaskTable {
         }
     }
 
-    /// Ends a period: finds out which threads sleep, and the CPU of each. Of sleeping threads that hardly ran only some are read from /proc,
-    /// since one that wakes up for longer is counted soon; all of them with `all`, where threads are not counted.
+    /// Ends a period: finds out which threads sleep, and the CPU of each. Only some of the sleeping threads that hardly ran are
+    /// read from /proc, since a thread that wakes up for longer is counted soon. With `all`, for threads without counters, all
+    /// are read.
     pub(super) fn look(
         &mut self,
         at: Nanos,
@@ -294,7 +295,7 @@ impl TaskTable {
         }
     }
 
-    /// Threads as a policy sees them, by id.
+    /// Threads as input of a policy, by id.
     pub(super) fn infos(&self) -> Vec<ThreadInfo> {
         let info = |(tid, m): (&u32, &Task)| ThreadInfo {
             id: ThreadId(*tid),

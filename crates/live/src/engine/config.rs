@@ -1,4 +1,4 @@
-//! Configuration of the engine of this machine.
+//! Configuration of the live engine.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use super::Stealing;
 use crate::affinity::AffinityConfig;
 use crate::placer::Recount;
 
-/// What an engine is made for.
+/// Configuration of an engine.
 pub struct LiveConfig {
-    /// For the affinity engine: the placer, or what takes over from a scheduler that the kernel ends.
+    /// Affinity engine: the placer, or its replacement if the kernel ends its scheduler.
     pub affinity: AffinityConfig,
-    /// The folder of undo journals.
+    /// Folder of undo journals.
     pub journals: PathBuf,
-    /// Where sysfs and /proc are: `/`, or a fake root.
+    /// Root of sysfs and /proc: `/`, or a fake root.
     pub root: PathBuf,
     /// Chooses other counters when another policy decides.
     pub recount: Option<Box<dyn Recount>>,
     pub stealing: Stealing,
-    /// Takes what users should know.
+    /// Receives messages for users.
     pub say: fn(&str),
 }

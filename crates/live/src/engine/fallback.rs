@@ -1,7 +1,7 @@
-//! The change from a scheduler that the kernel has ended to CPU affinity.
+//! Change from a scheduler that the kernel has ended to CPU affinity.
 //!
-//! Input: the threads that were observed last, and their placements. Output: an affinity engine with these threads and placements. Its
-//! clock is shifted so that time goes on.
+//! Input: the threads that were observed last, and their placements. Output: an affinity engine with these threads and
+//! placements. Its clock is shifted so that time continues.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, Placer, Root};
 use crate::undo::Journal;
 
-/// What the affinity engine needs to take over.
+/// State that the affinity engine needs to take over.
 pub(super) struct Fallback {
     pub(super) config: AffinityConfig,
     /// Names of programs.
@@ -39,13 +39,13 @@ impl Fallback {
         self.placed.add(placement);
     }
 
-    /// Forgets threads that have ended.
+    /// Removes threads that have ended.
     pub(super) fn observed(&mut self, threads: &[ThreadInfo]) {
         self.placed
             .retain(|id| threads.binary_search_by_key(&id, |t| t.id).is_ok());
     }
 
-    /// Has the affinity engine steer these threads.
+    /// Starts an affinity engine that steers these threads.
     pub(super) fn take_over(
         self,
         threads: &[ThreadInfo],
@@ -67,7 +67,7 @@ impl Fallback {
             roots.insert(pid, root);
         }
         for root in roots.values() {
-            // One that has ended meanwhile is not missed.
+            // A process that has ended meanwhile is skipped.
             let _ = engine.attach(root, journal);
         }
         engine.apply(&self.placed.placement(), journal)?;
@@ -75,7 +75,7 @@ impl Fallback {
     }
 }
 
-/// A time of the run by the clock of a placer that began at `base`.
+/// Converts a time of the run to the clock of a placer that began at `base`.
 pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
     if at == Nanos::NEVER {
         at
@@ -84,7 +84,7 @@ pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
     }
 }
 
-/// What a placer that began at `base` has observed, by the clock of the run.
+/// Converts an observation of a placer that began at `base` to the clock of the run.
 pub(super) fn outward(mut seen: Observation, base: Nanos) -> Observation {
     if base > Nanos::ZERO {
         seen.at += base;

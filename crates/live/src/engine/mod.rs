@@ -1,7 +1,7 @@
-//! The engine of this machine.
+//! The live engine.
 //!
-//! A placer puts threads on CPUs, resources set what a placement says beside places, and the workload is run: programs
-//! start at their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
+//! A placer puts threads on CPUs, and resources apply the rest of a placement. The engine runs the workload: programs start at
+//! their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
 mod config;
@@ -49,14 +49,14 @@ pub struct LiveEngine {
     topology: Arc<Topology>,
     dry: bool,
     placer: Box<dyn Placer>,
-    /// While a scheduler in the kernel is the placer.
+    /// Set while a scheduler in the kernel is the placer.
     fallback: Option<Fallback>,
-    /// When the placer began.
+    /// Time at which the placer began.
     base: Nanos,
-    /// Names of the placers that there were.
+    /// Names of all placers so far.
     placers: Vec<&'static str>,
     resources: Resources,
-    /// What the placer and the resources have changed.
+    /// Changes of the placer and the resources.
     journal: Journal,
     recount: Option<Box<dyn Recount>>,
     stealing: Stealing,
@@ -68,10 +68,10 @@ pub struct LiveEngine {
     programs: Programs,
     counters: Option<VirtualCounters>,
     watched: Watched,
-    /// Threads that were observed last.
+    /// Threads of the last observation.
     threads: Vec<ThreadInfo>,
     now: Nanos,
-    /// When the placer observed last.
+    /// Time of the placer's last observation.
     observed: Instant,
     begun: bool,
     asked_to_end: bool,
@@ -79,10 +79,11 @@ pub struct LiveEngine {
 }
 
 impl LiveEngine {
-    /// An engine with the programs that it will run. A scheduler in the kernel places threads if there is one, else affinity does.
+    /// Opens an engine with the programs that it will run. A scheduler in the kernel places threads if there is one, else
+    /// affinity does.
     ///
     /// # Errors
-    /// No journal can be written, or no file is left.
+    /// Fails if no journal can be written, or with EMFILE.
     pub fn open(
         config: LiveConfig,
         scheduler: Option<Box<dyn Placer>>,
@@ -106,7 +107,7 @@ impl LiveEngine {
             None => Box::new(AffinityEngine::open(affinity)?),
         };
         let signals = Signals::listen().map_err(CounterError::system("listening for signals"))?;
-        // Last: from here on the engine removes it.
+        // The journal comes last: from here on the engine removes it.
         let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
             journal,
@@ -138,17 +139,17 @@ impl LiveEngine {
         Ok(engine)
     }
 
-    /// The same, whose samples have what these counters read as well.
+    /// Engine whose samples also have the values of these counters.
     #[must_use]
     pub fn reading(mut self, counters: VirtualCounters) -> Self {
         self.counters = Some(counters);
         self
     }
 
-    /// What has this engine observe at once, from another thread.
+    /// Handle that makes this engine observe at once, from another thread.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn decision_request(&mut self) -> Result<DecisionRequest, EngineError> {
         let (requests, request) = Requests::new()?;
         self.requests = Some(requests);
@@ -156,33 +157,33 @@ impl LiveEngine {
         Ok(request)
     }
 
-    /// Names of the placers that there were, the last one last.
+    /// Names of all placers so far, in order.
     #[must_use]
     pub fn placers(&self) -> String {
         self.placers.join(", then ")
     }
 
-    /// Why counters are not used, if they are not although they were asked for.
+    /// Reason for which counters are not used although they were requested; `None` if they are used.
     #[must_use]
     pub fn blindness(&self) -> Option<&str> {
         self.placer.blindness()
     }
 
-    /// Records of the kernel that did not fit between two observations; `None` where that is not known.
+    /// Records of the kernel that did not fit between two observations; `None` if unknown.
     pub fn lost(&mut self) -> Option<u64> {
         self.placer.lost()
     }
 
-    /// The programs.
+    /// Programs of the workload.
     #[must_use]
     pub const fn workload(&self) -> &LiveWorkload {
         &self.workload
     }
 
-    /// Steers a process from now on, and what it starts.
+    /// Steers a process from now on, and its descendants.
     ///
     /// # Errors
-    /// It is gone or may not be steered.
+    /// Fails if the process does not exist or may not be steered.
     pub fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.attached(root);
@@ -190,10 +191,10 @@ impl LiveEngine {
         self.placer.attach(root, &mut self.journal)
     }
 
-    /// Lets a process go, and what it has started for its program: they have what they had.
+    /// Detaches a process, and the processes that it has started for its program: they get their former attributes back.
     ///
     /// # Errors
-    /// The placer lost its threads.
+    /// Fails if the placer lost its threads.
     pub fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
         let is_of =
             |t: &ThreadInfo| t.program == root.program || PROC.process_of(t.id.0) == Some(root.pid);
@@ -220,13 +221,13 @@ impl LiveEngine {
     }
 
     fn wake_at_end(&mut self, pid: u32) {
-        // One that has ended already is found by the next look.
+        // A process that has ended already is noticed at the next observation.
         if let Ok(file) = pidfd::open(pid) {
             self.placer.wake_on(file);
         }
     }
 
-    /// Whether a decision was requested.
+    /// True if a decision was requested.
     fn is_requested(&mut self) -> bool {
         let pending = self.requests.as_mut().is_some_and(Requests::pending);
         if pending {
@@ -235,7 +236,7 @@ impl LiveEngine {
         pending
     }
 
-    /// Attaches what was there before, once, and starts what is due.
+    /// Attaches the initial processes, once, and starts the programs that are due.
     fn start(&mut self) -> Result<(), EngineError> {
         if !std::mem::replace(&mut self.begun, true) {
             for root in self.workload.roots() {
@@ -247,7 +248,7 @@ impl LiveEngine {
         for root in &left {
             self.detach(root)?;
         }
-        // What those that left have started may belong to the workload by itself.
+        // Processes started by those that left may belong to the workload themselves.
         let again = if left.is_empty() {
             Vec::new()
         } else {
@@ -257,7 +258,7 @@ impl LiveEngine {
             let _ = self.attach(&root);
         }
         for root in new {
-            // One that has ended since it was found is not missed.
+            // A process that has ended since it was found is skipped.
             if self.attach(&root).is_ok() {
                 self.wake_at_end(root.pid);
             }
@@ -278,12 +279,12 @@ impl LiveEngine {
         Ok(())
     }
 
-    /// Passes a signal on to the programs; whether the run ends with it.
+    /// Passes a signal on to the programs; returns true if the run ends with it.
     fn pass_signal(&mut self) -> bool {
         let Some((signal, only_here)) = self.signals.pending() else {
             return false;
         };
-        // From a terminal the programs got it too; from `kill` only this process did. The second one is meant.
+        // From a terminal the programs got the signal too; from `kill` only this process did. A second signal kills.
         if only_here || self.asked_to_end {
             let signal = if self.asked_to_end {
                 libc::SIGKILL
@@ -300,7 +301,7 @@ impl LiveEngine {
         false
     }
 
-    /// Counts and reads what the watch needs.
+    /// Counts and reads the events that the watch needs.
     fn follow_watch(&mut self, watch: &Watch<'_>) -> Result<(), EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.config.period = watch.period;
@@ -335,7 +336,7 @@ impl LiveEngine {
         }
     }
 
-    /// One observation of the placer, by the clock of the run.
+    /// Makes one observation of the placer, by the clock of the run.
     fn observe_threads(
         &mut self,
         watch: &Watch<'_>,
@@ -365,7 +366,7 @@ impl LiveEngine {
         Ok(seen)
     }
 
-    /// Affinity takes over from a scheduler that the kernel has ended.
+    /// Replaces a scheduler that the kernel has ended by the affinity engine.
     fn fall_back(&mut self, why: &str, at: Nanos) -> Result<(), EngineError> {
         let Some(fallback) = self.fallback.take() else {
             return Ok(());
@@ -383,7 +384,7 @@ impl LiveEngine {
         Ok(())
     }
 
-    /// Puts threads where a placement says, and sets what else it says.
+    /// Applies a placement: places of threads, and resources.
     fn place(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.placed(placement);
@@ -393,7 +394,7 @@ impl LiveEngine {
             (self.say)(&complaint);
         }
         let mut applied = match placed {
-            // The next observation finds out.
+            // The next observation notices it.
             Err(EngineError::Ended { .. }) if self.fallback.is_some() => Applied::default(),
             placed => placed?,
         };

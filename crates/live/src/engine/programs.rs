@@ -1,4 +1,4 @@
-//! What is known of programs: names and executable files.
+//! Names and executable files of programs.
 //!
 //! Input: observations. Output: the programs of their threads. An executable is looked up when a program is first seen and
 //! after each `exec`.
@@ -16,7 +16,7 @@ use countersteer_sysfs::procfs::PROC;
 pub(super) struct Programs(BTreeMap<ProgramId, ProgramInfo>);
 
 impl Programs {
-    /// Adds to an observation the programs of its threads.
+    /// Adds the programs of its threads to an observation.
     pub(super) fn fill(&mut self, seen: &mut Observation) {
         let execs = seen.events.iter();
         let execs = execs.filter(|e| e.kind == ThreadEventKind::Exec);
@@ -39,7 +39,7 @@ impl Programs {
     }
 }
 
-/// The executable file of a thread's process; none of one that has exited, or of another user's.
+/// Executable file of a thread's process; `None` if it has exited, or is another user's.
 fn executable(thread: ThreadId) -> Option<Arc<str>> {
     let path = PROC.executable(thread.0)?;
     Some(path.to_string_lossy().into())
@@ -81,7 +81,7 @@ mod tests {
             (&*seen.programs[1].name, &seen.programs[1].path),
             ("p5", &None)
         );
-        // The program of a thread that was not there is looked up again after its exec.
+        // The program of a thread without a process is looked up again after its exec.
         seen.threads = vec![thread(here, 5)];
         programs.fill(&mut seen);
         assert_eq!(seen.programs.len(), 1);

@@ -1,4 +1,4 @@
-//! What other threads of this process ask of an engine that runs: a decision, and work stealing.
+//! Requests of other threads of this process to a running engine: a decision, and work stealing.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_counters::CounterError;
 
-/// Has an engine that waits observe at once, so that a decision follows.
+/// Makes a waiting engine observe at once, so that a decision follows.
 #[derive(Debug)]
 pub struct DecisionRequest(UnixStream);
 
 impl DecisionRequest {
     pub fn send(&self) {
-        // Where there is no room, enough are waiting.
+        // If there is no room, enough requests are waiting.
         let _ = (&self.0).write(&[0]);
     }
 }
 
-/// Where requests arrive.
+/// Receiver of requests.
 #[derive(Debug)]
 pub(super) struct Requests(UnixStream);
 
 impl Requests {
-    /// A pair of where requests arrive and what sends them.
+    /// Pair of a receiver of requests and their sender.
     pub(super) fn new() -> Result<(Self, DecisionRequest), CounterError> {
         let system = CounterError::system("making room for requests");
         let (here, there) = UnixStream::pair().map_err(&system)?;
@@ -34,18 +34,18 @@ impl Requests {
         Ok((Self(here), DecisionRequest(there)))
     }
 
-    /// Whether a decision was requested since the last call.
+    /// True if a decision was requested since the last call.
     pub(super) fn pending(&mut self) -> bool {
         self.0.read(&mut [0; 64]).is_ok_and(|n| n > 0)
     }
 
-    /// What can be read when a request has arrived.
+    /// Descriptor that is readable when a request has arrived.
     pub(super) fn file(&self) -> Option<OwnedFd> {
         Some(self.0.try_clone().ok()?.into())
     }
 }
 
-/// Work stealing: the queue depth threshold that is wanted, and how often a thread was taken.
+/// Work stealing: the requested queue depth threshold, and the number of stolen threads.
 #[derive(Clone, Debug, Default)]
 pub struct Stealing(Arc<Mutex<Stolen>>);
 
@@ -56,7 +56,7 @@ struct Stolen {
 }
 
 impl Stealing {
-    /// From which queue depth on waiting threads may be taken; never, if absent.
+    /// Queue depth above which waiting threads may be taken; `None` for never.
     #[must_use]
     pub fn above(&self) -> Option<u32> {
         self.lock().above
@@ -66,19 +66,19 @@ impl Stealing {
         self.lock().above = queued;
     }
 
-    /// How often a thread was taken; `None` where there are no queues.
+    /// Number of stolen threads; `None` without queues.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         self.lock().count
     }
 
-    /// Takes in what the placer reports.
+    /// Stores the count that the placer reports.
     pub fn set_count(&self, count: Option<u64>) {
         self.lock().count = count;
     }
 
     fn lock(&self) -> MutexGuard<'_, Stolen> {
-        // Two numbers are never half written.
+        // A panic cannot leave these two numbers half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! Signatures that programs of this machine carry.
+//! Signatures of running programs.
 //!
-//! Input: a process. Output: the signature inside its binary, or in a side file. A binary is read once, and again after it or the side
-//! files have changed; one whose signature is damaged counts as one without.
+//! Input: a process. Output: the signature inside its binary, or in a side file. A binary is read once, and again after it or
+//! the side files have changed. A damaged signature counts as none.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,10 +10,10 @@ use countersteer_model::signature::Signature;
 use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
-/// Binaries that are remembered; beyond, all are forgotten.
+/// Limit on the number of remembered binaries; all are removed once it is reached.
 const MOST: usize = 4096;
 
-/// A binary as it was read.
+/// Version of a binary.
 #[derive(PartialEq, Eq, Hash)]
 struct Version {
     device: u64,
@@ -27,7 +27,7 @@ struct Version {
 pub struct Signatures(FxHashMap<Version, Option<Signature>>);
 
 impl Signatures {
-    /// The signature of what a process executes now.
+    /// Signature of the program that a process executes now.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
         let file = PROC.executable_metadata(pid)?;
         let version = Version {

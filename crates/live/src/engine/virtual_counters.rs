@@ -1,10 +1,10 @@
 //! Virtual counters of threads for policies: energy, and occupancy of the last-level caches.
 //!
-//! Input: observations, and the metrics that are read. Output: the same observations, with these events in their samples. They come from
-//! [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
+//! Input: observations, and the metrics that are read. Output: the same observations, with these events in their samples. They
+//! come from [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
 //!
-//! A thread's energy is shared among its samples by time. Its present occupancy is in its last sample. A thread without a sample did not
-//! run, and has neither.
+//! A thread's energy is shared among its samples by time. Its present occupancy is in its last sample. A thread without a
+//! sample did not run, and has neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use countersteer_model::units::ThreadId;
 use countersteer_sysfs::sensors::{Kind, Place, SensorSet, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
-/// An event and the virtual counter that it is.
+/// Event and its virtual counter.
 #[derive(Clone, Copy, PartialEq)]
 struct VirtualCounter {
     event: Event,
     column: &'static str,
-    /// Units of the event in one of the column's.
+    /// Units of the event in one unit of the column.
     units: f64,
 }
 
-/// The events of the table that are virtual counters.
+/// Events of the table that are virtual counters.
 fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     EVENTS.iter().filter_map(|row| match row.source {
         Source::Virtual { counter, factor } => Some(VirtualCounter {
@@ -39,7 +39,7 @@ fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     })
 }
 
-/// Virtual counters of the threads that are steered.
+/// Virtual counters of the steered threads.
 pub struct VirtualCounters {
     root: PathBuf,
     numbers: CpuNumbers,
@@ -49,7 +49,7 @@ pub struct VirtualCounters {
 }
 
 impl VirtualCounters {
-    /// Reads what these metrics need and the machine has whose file systems are below `root`.
+    /// Reader of the values that these metrics need and the machine has, with its file systems below `root`.
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
         let wanted = Vec::new();
@@ -66,10 +66,10 @@ impl VirtualCounters {
         counters
     }
 
-    /// Whether an event of threads can be read on the machine whose file systems are below `root`.
+    /// Checks that an event of threads can be read on the machine with its file systems below `root`.
     ///
     /// # Errors
-    /// What is missing.
+    /// Returns the missing interface.
     pub fn offers(root: &Path, event: Event) -> Result<(), Unavailable> {
         let Some(counter) = virtual_counters().find(|g| g.event == event) else {
             let why = format!("no virtual counter is `{event}`");
@@ -81,7 +81,7 @@ impl VirtualCounters {
         SensorSet::open(root, &[counter.column]).map(drop)
     }
 
-    /// Reads what these metrics need from now on.
+    /// Reads the values that these metrics need from now on.
     pub(super) fn turn_to(&mut self, metrics: &[&str]) {
         let events = events_of(metrics);
         let offered = |g: &VirtualCounter| {
@@ -92,7 +92,7 @@ impl VirtualCounters {
             return;
         }
         let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
-        // What groups of resctrl the old ones had is given back first.
+        // The old sensors first release their resctrl groups.
         self.sensors = None;
         self.sensors = if columns.is_empty() {
             None
@@ -103,7 +103,7 @@ impl VirtualCounters {
         self.followed.clear();
     }
 
-    /// Adds what was spent and is held to an observation.
+    /// Adds energy and occupancy to an observation.
     pub(super) fn read(&mut self, seen: &mut Observation) {
         let Some(sensors) = &mut self.sensors else {
             return;
@@ -134,7 +134,7 @@ impl VirtualCounters {
                 values.entry(ThreadId(*tid)).or_default().push(read);
             }
         }
-        // Backwards: the last one of each thread comes first.
+        // Backwards: the last sample of each thread comes first.
         let mut last_seen = BTreeSet::new();
         for row in (0..seen.samples.len()).rev() {
             let sample = seen.samples.rows()[row];
@@ -193,7 +193,7 @@ mod tests {
         Samples::of(sample, 1, &[])
     }
 
-    /// Threads 7, which ran on two core types, and 8, which slept.
+    /// Thread 7, which ran on two core types, and thread 8, which slept.
     fn observed() -> Observation {
         let samples = [sample(7, 0, 30), sample(7, 1, 10)].into_iter().collect();
         Observation {

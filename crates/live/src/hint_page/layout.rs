@@ -1,10 +1,10 @@
-//! The layout of hint pages, which a program and an engine share.
+//! Layout of hint pages, which a program and an engine share.
 //!
 //! Input: pages in memory, or their bytes. Output: hints of the program, advice of the engine.
 //!
-//! A process has one file without a name ([`NAME`]), sealed so that its size cannot change, open under the first free number
-//! from [`FIRST`] on; so a process that may read `/proc/PID/fd` finds it, and it is gone with the program. All numbers are in the
-//! byte order of the machine, and all bytes that are not named are zero:
+//! A process has one anonymous file ([`NAME`]), sealed so that its size cannot change, open under the first free descriptor
+//! from [`FIRST`] on. A process that may read `/proc/PID/fd` thus finds it, and it disappears with the program. All numbers are
+//! in the byte order of the machine, and all other bytes are zero:
 //!
 //! ```text
 //! byte 0      Head                      magic, version, sizes, the process
@@ -14,31 +14,31 @@
 //! byte 4352   Slot 1 ...
 //! ```
 //!
-//! 128 bytes are what processors fetch at once: neither side's writing slows the other's. `seq` is odd while its half is being
-//! written, and greater by two when that is done; halves read between two equal even numbers are whole.
+//! Processors fetch 128 bytes at once, so neither side's writes slow those of the other. `seq` is odd while its half is being
+//! written, and greater by two afterwards. Halves read between two equal even numbers are consistent.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use countersteer_model::hint::Hint;
 
-/// What the file is called in `/proc/PID/fd`.
+/// Name of the file in `/proc/PID/fd`.
 pub(crate) const NAME: &str = "countersteer-pages";
-/// The first descriptor that it may have.
+/// First descriptor that it may have.
 pub(crate) const FIRST: i32 = 1000;
-/// How many descriptors from there on it may have.
+/// Number of descriptors that it may have, from the first on.
 pub(crate) const TRIES: i32 = 4;
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"cspages\0");
 pub(crate) const VERSION: u32 = 1;
 /// Bytes in front of the slots.
 pub(crate) const HEAD: usize = 4096;
 pub(crate) const SLOT: usize = size_of::<Slot>();
-/// Threads of a process that have a page at the same time, at most.
+/// Limit on the threads of a process that have a page at the same time.
 pub(crate) const SLOTS: usize = 4096;
 pub(crate) const LENGTH: usize = HEAD + SLOTS * SLOT;
-/// Bytes of a core type's name with a zero behind it; longer ones are cut off.
+/// Bytes of a core type's name with a terminating zero; longer names are cut off.
 pub(crate) const NAME_BYTES: usize = 32;
-/// Stands for a thread in a slot that is being taken.
+/// TID in a slot that is being taken.
 pub(crate) const TAKEN: u32 = u32::MAX;
 
 #[repr(C)]
@@ -47,83 +47,83 @@ pub(crate) struct Head {
     pub(crate) version: AtomicU32,
     pub(crate) slot_bytes: AtomicU32,
     pub(crate) slots: AtomicU32,
-    /// The process, as it knows itself: a child that has inherited the file is not meant.
+    /// PID in the process's own namespace: a child that has inherited the file does not match.
     pub(crate) pid: AtomicU32,
-    /// Slots behind this one were never used.
+    /// Number of slots that were ever used.
     pub(crate) used: AtomicU32,
 }
 
-/// A page: what one thread and the engine say to each other.
+/// Page: the shared memory of one thread and the engine.
 #[repr(C)]
 pub(crate) struct Slot {
     pub(crate) program: FromProgram,
     pub(crate) engine: FromEngine,
 }
 
-/// What a program tells about a thread.
+/// Hint of a program about a thread.
 #[repr(C, align(128))]
 pub(crate) struct FromProgram {
-    /// The thread, as it knows itself; 0 where the slot is free.
+    /// TID in the thread's own namespace; 0 in a free slot.
     pub(crate) tid: AtomicU32,
     pub(crate) seq: AtomicU32,
-    /// When the thread was created, in clock ticks since the machine started: numbers come back, threads do not.
+    /// Start time of the thread, in clock ticks since the machine started: TIDs are reused, start times are not.
     pub(crate) started: AtomicU64,
     /// An i32.
     pub(crate) priority: AtomicU32,
     pub(crate) qos_permille: AtomicU32,
-    /// Number in [`countersteer_model::hint::PHASES`]; it may change without `seq`, since one byte of it says all.
+    /// Number in [`countersteer_model::hint::PHASES`]; it may change without `seq`, since it is a single value.
     pub(crate) phase: AtomicU32,
     pub(crate) workers: AtomicU32,
-    /// Units of work done so far, wrapping around; on its own like `phase`. 0 as long as none was reported.
+    /// Units of work done so far, wrapping around; independent of `seq` like `phase`. 0 as long as none was reported.
     pub(crate) work: AtomicU64,
 }
 
-/// What an engine says to a thread.
+/// Advice of an engine to a thread.
 #[repr(C, align(128))]
 pub(crate) struct FromEngine {
     pub(crate) seq: AtomicU32,
     pub(crate) rank: AtomicU32,
-    /// 0 as long as no engine says anything.
+    /// 0 as long as no engine gives advice.
     pub(crate) core_types: AtomicU32,
     reserved: AtomicU32,
-    /// f64; no number where it is unknown, like the next two.
+    /// f64; NaN if unknown, like the next two.
     pub(crate) sf: AtomicU64,
     pub(crate) speed: AtomicU64,
     pub(crate) share: AtomicU64,
     pub(crate) core_type: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// What an engine says to a thread of a program.
+/// Advice of an engine to a thread of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advice {
-    /// Changes whenever any of the rest does.
+    /// Changes whenever any other field does.
     pub epoch: u32,
     /// Place of the thread's core type among those of the machine; 0 is the fastest.
     pub rank: u32,
-    /// How many core types the machine has.
+    /// Number of core types of the machine.
     pub core_types: u32,
-    /// The thread's speed on the fastest type over that on the slowest, as it is predicted now.
+    /// Predicted speed of the thread on the fastest type over that on the slowest.
     pub sf: Option<f64>,
-    /// How fast its core type is for it, over the machine's slowest: by `sf`, or by what cores of these types can do in general.
+    /// Speed of its core type over the machine's slowest: for this thread by `sf`, or the published speed of the types.
     pub speed: f64,
-    /// What it gets of a CPU's time, at most 1, beside the other threads that are steered.
+    /// Its share of a CPU's time, at most 1, among the other steered threads.
     pub share: f64,
     pub(crate) name: [u8; NAME_BYTES],
 }
 
 impl Advice {
-    /// The name of its core type.
+    /// Name of its core type.
     #[must_use]
     pub fn core_type(&self) -> &str {
         let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
-        // A name that was cut within a letter ends before it.
+        // A name that was cut within a character ends before it.
         let whole = |e: std::str::Utf8Error| {
             std::str::from_utf8(&self.name[..e.valid_up_to()]).unwrap_or_default()
         };
         std::str::from_utf8(&self.name[..end]).unwrap_or_else(whole)
     }
 
-    /// The bytes of a name.
+    /// Bytes of a name.
     pub(crate) fn name_of(text: &str) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
         name.iter_mut()
@@ -133,11 +133,11 @@ impl Advice {
     }
 }
 
-/// A half that changes faster than it is read, or was left half written, is not waited for.
+/// Number of read attempts; a half that changes faster than it is read, or was left half written, is not waited for.
 const ATTEMPTS: u32 = 100;
 
 impl FromProgram {
-    /// Tells all of it at once.
+    /// Writes the whole hint consistently.
     pub(crate) fn tell(&self, hint: &Hint) {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl FromProgram {
 }
 
 impl FromEngine {
-    /// What the engine says; nothing if there is none.
+    /// Advice of the engine; `None` if there is none.
     pub(crate) fn read(&self) -> Option<Advice> {
         for _ in 0..ATTEMPTS {
             let epoch = self.seq.load(Ordering::Acquire);
@@ -180,7 +180,7 @@ impl FromEngine {
         None
     }
 
-    /// Wipes what was said to the thread that had the slot before.
+    /// Clears the advice to the former thread of the slot.
     pub(crate) fn wipe(&self) {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
@@ -190,19 +190,20 @@ impl FromEngine {
     }
 }
 
-/// A field of 32 bits in the bytes of what it lies in; 0 behind the end.
+/// Field of 32 bits at an offset; 0 behind the end.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     let found = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
     found.map_or(0, u32::from_ne_bytes)
 }
 
-/// A field of 64 bits.
+/// Field of 64 bits at an offset; 0 behind the end.
 pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
     let found = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
     found.map_or(0, u64::from_ne_bytes)
 }
 
-/// Whether these bytes begin a file of this layout, of a process that knows itself by this number; how many slots are used.
+/// Number of used slots if these bytes begin a file of this layout, of a process with this PID in its own namespace; else
+/// `None`.
 pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
     let ours = long(head, offset_of!(Head, magic)) == MAGIC
         && word(head, offset_of!(Head, version)) == VERSION
@@ -212,14 +213,14 @@ pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
     ours.then(|| (word(head, offset_of!(Head, used)) as usize).min(SLOTS))
 }
 
-/// Where a slot's halves have their numbers.
+/// Offset of the number of the program's half in a slot.
 pub(crate) const HINT_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
-/// The same of the engine's half, which begins with it.
+/// Offset of the number of the engine's half, which begins with it.
 pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
 /// Bytes of the engine's half behind its number.
 pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
 
-/// Whose slot these bytes are: the thread and when it was created.
+/// Owner of a slot: TID and start time.
 pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     (
         word(slot, offset_of!(FromProgram, tid)),
@@ -227,7 +228,7 @@ pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     )
 }
 
-/// The hint in these bytes of a slot.
+/// Hint in these bytes of a slot.
 pub(crate) fn hint_of(slot: &[u8]) -> Hint {
     let field = |at| word(slot, at);
     Hint::of(
@@ -238,12 +239,12 @@ pub(crate) fn hint_of(slot: &[u8]) -> Hint {
     )
 }
 
-/// How much work was done, by these bytes of a slot.
+/// Units of work done, from these bytes of a slot.
 pub(crate) fn work_of(slot: &[u8]) -> u64 {
     long(slot, offset_of!(FromProgram, work))
 }
 
-/// What an engine says, as the bytes behind its half's number; nothing said is all zeros.
+/// Bytes of an engine's advice behind its half's number; all zeros without advice.
 pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
     let mut bytes = [0; SAID_BYTES];
     let Some(advice) = advice else { return bytes };

@@ -35,7 +35,7 @@ pub(crate) use table::file;
 
 pub use layout::Advice;
 
-/// Why there is no page.
+/// Reason for which there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error("{what}: {source}")]
@@ -43,10 +43,10 @@ pub enum PageError {
         what: &'static str,
         source: std::io::Error,
     },
-    /// The thread cannot find out when it was started.
+    /// The thread cannot read its start time.
     #[error(transparent)]
     Proc(#[from] ProcError),
-    /// Engines would not find it.
+    /// Engines would not find the page.
     #[error(
         "none of the descriptors {} to {} is free, under which engines look for pages: open the first page earlier, or \
          raise `ulimit -n`",
@@ -63,18 +63,18 @@ pub enum PageError {
     Ending,
 }
 
-/// The page of a thread. Copies are the same page.
+/// Page of a thread. Copies are the same page.
 #[derive(Clone, Copy)]
 pub struct Page(&'static Slot);
 
-/// What a thread has opened; it is closed when the thread ends.
+/// Page that a thread has opened; it is closed when the thread ends.
 struct Own {
     slot: Cell<Option<&'static Slot>>,
     tid: Cell<u32>,
 }
 
 impl Own {
-    /// The slot, unless it was closed, or its memory was left behind in the parent.
+    /// Slot, unless it was closed, or its memory was left in the parent process.
     fn slot(&self) -> Option<&'static Slot> {
         self.slot
             .get()
@@ -95,10 +95,10 @@ thread_local! {
 }
 
 impl Page {
-    /// The calling thread's page, which it keeps until it closes it or ends.
+    /// Opens the calling thread's page, which the thread keeps until it closes it or ends.
     ///
     /// # Errors
-    /// The kernel refuses memory or descriptors, or too many threads have a page.
+    /// Fails if the kernel refuses memory or descriptors, or too many threads have a page.
     pub fn open() -> Result<Self, PageError> {
         OWN.try_with(|own| {
             if let Some(slot) = own.slot() {
@@ -114,17 +114,17 @@ impl Page {
         .unwrap_or(Err(PageError::Ending))
     }
 
-    /// Writes the whole hint. One thread may write at a time, else parts of both are mixed.
+    /// Writes the whole hint. Only one thread may write at a time, or parts of both are mixed.
     pub fn tell(self, hint: &Hint) {
         self.0.program.tell(hint);
     }
 
-    /// Tells only what the thread does.
+    /// Writes only the phase of the thread.
     pub fn phase(self, phase: Phase) {
         self.0.program.phase.store(phase as u32, Ordering::Relaxed);
     }
 
-    /// Tells that so many more units of work are done, whatever a unit is for this thread. One thread may tell at a time.
+    /// Adds units of work done; the unit is the thread's own. Only one thread may write at a time.
     pub fn work(self, units: u64) {
         let work = &self.0.program.work;
         work.store(
@@ -133,31 +133,30 @@ impl Page {
         );
     }
 
-    /// What the engine says; nothing where there is none. Any thread may read.
+    /// Advice of the engine; `None` if there is none. Any thread may read.
     #[must_use]
     pub fn read(self) -> Option<Advice> {
         self.0.engine.read()
     }
 
-    /// A number that changes whenever what the engine says does: as long as it is that of the last advice, nothing has.
+    /// Number that changes with every change of the advice: if it equals [`Advice::epoch`], the advice is up to date.
     #[must_use]
     pub fn epoch(self) -> u32 {
         self.0.engine.seq.load(Ordering::Relaxed)
     }
 
-    /// Withdraws the hint, and gives the page up. Nothing may be done with its copies any more: they may be another
-    /// thread's.
+    /// Withdraws the hint and gives up the page. Its copies must not be used any more: they may be another thread's.
     pub fn close(self) {
         self.0.program.tid.store(0, Ordering::Release);
     }
 
-    /// The page as a number that C can hold.
+    /// Page as a pointer for C.
     #[must_use]
     pub const fn into_raw(self) -> *const c_void {
         std::ptr::from_ref(self.0).cast()
     }
 
-    /// The page behind such a number; none behind null.
+    /// Page of such a pointer; `None` for null.
     ///
     /// # Safety
     /// It is null or from [`Page::into_raw`] of this process or one that it was forked from.

@@ -1,9 +1,10 @@
-//! The hint pages of this process by thread.
+//! Hint pages of this process by thread.
 //!
 //! Input: threads that open and close pages. Output: their slots in the file that an engine finds.
 //!
-//! The file is mapped once and never unmapped: a slot that is used after it was closed may be another thread's, but is always memory.
-//! A child process gets empty memory in its place, so that its hints reach no engine, and makes a file of its own when it opens a page.
+//! The file is mapped once and never unmapped: a slot that is used after it was closed may be another thread's, but is always
+//! memory. A child process gets empty memory instead, so that its hints reach no engine, and makes a file of its own when it
+//! opens a page.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -22,19 +23,19 @@ use super::layout::{
 
 pub(super) struct Table {
     base: *mut u8,
-    /// Kept open, that engines find it.
+    /// Descriptor that stays open, so that engines find it.
     fd: c_int,
-    /// Which file that was: a program may have closed the descriptor and opened another under its number.
+    /// Identity of that file: a program may have closed the descriptor and opened another file under its number.
     file: (u64, u64),
 }
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
-/// The process of which a thread makes it now; 0 when none does. No lock of the standard library, and no mere flag: a child that was
-/// forked meanwhile has no such thread, and would wait for it forever.
+/// PID of the process in which a thread is making the table; 0 if none does. A standard lock or a plain flag would not do: a
+/// forked child has no such thread, and would wait for it forever.
 static MAKING: AtomicU32 = AtomicU32::new(0);
 
-/// Which file a descriptor is of.
+/// Identity of a descriptor's file.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     nix::sys::stat::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
 }
@@ -49,20 +50,20 @@ extern "C" fn forked() {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
     );
-    // SAFETY: replaces the table's own mapping, which only atomics are read from and written to.
+    // SAFETY: replaces the table's own mapping, which is accessed only by atomics.
     unsafe { libc::mmap(table.base.cast(), LENGTH, protection, flags, -1, 0) };
-    // SAFETY: the number is one of a descriptor, perhaps closed by now; nothing is done with it but asking.
+    // SAFETY: the number is one of a descriptor, possibly closed by now; it is only queried.
     let fd = unsafe { BorrowedFd::borrow_raw(table.fd) };
     if identity(fd) == Some(table.file) {
-        // SAFETY: this is the descriptor that the table opened, and nobody uses it.
+        // SAFETY: this is the descriptor that the table opened, and it is not in use.
         drop(unsafe { OwnedFd::from_raw_fd(table.fd) });
     }
 }
 
-/// A file without a name.
+/// Makes an anonymous file.
 pub(crate) fn file() -> nix::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 know no such file; later ones may allow no other.
+    // Kernels before 6.3 do not know this flag; later ones may allow no other file.
     let no_exec = flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
     match memfd_create(NAME, no_exec) {
         Err(Errno::EINVAL) => memfd_create(NAME, flags),
@@ -72,7 +73,7 @@ pub(crate) fn file() -> nix::Result<File> {
 }
 
 impl Table {
-    /// The process's table, which is made when it is first asked for.
+    /// Table of the process, which is made at the first call.
     pub(super) fn of_process() -> Result<&'static Self, PageError> {
         // SAFETY: null, or a table that is never freed.
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
@@ -87,14 +88,14 @@ impl Table {
         table
     }
 
-    /// Makes the table unless another thread was faster; one thread at a time is here.
+    /// Makes the table unless another thread was faster; only one thread at a time calls it.
     fn first() -> Result<&'static Self, PageError> {
         static WATCHED: AtomicBool = AtomicBool::new(false);
         // SAFETY: null, or a table that is never freed.
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
-        // A child that is forked between the two lines registers the handler again, and running it twice changes nothing.
+        // A child that is forked between the two lines registers the handler again; running it twice changes nothing.
         if !WATCHED.load(Ordering::Acquire) {
             // SAFETY: the handler lives as long as the library and calls nothing that a child may not.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
@@ -129,7 +130,7 @@ impl Table {
         head.slots.store(SLOTS as u32, Ordering::Relaxed);
         head.pid.store(std::process::id(), Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
-        // Now it may be found.
+        // From here on engines may find it.
         let fd = match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(FIRST)) {
             Ok(fd) if fd < FIRST + TRIES => {
                 return Ok(Self {
@@ -159,7 +160,7 @@ impl Table {
         unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<Slot>(), SLOTS) }
     }
 
-    /// A free slot for a thread of this number and start.
+    /// Takes a free slot for a thread with this TID and start time.
     pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
         let free = |slot: &Slot| {
             let tid = &slot.program.tid;
@@ -191,7 +192,7 @@ impl Table {
         let own = std::process::id();
         for slot in self.slots() {
             let tid = slot.program.tid.load(Ordering::Relaxed);
-            // SAFETY: plain system call; signal 0 only asks whether the thread is there.
+            // SAFETY: plain system call; signal 0 only checks whether the thread exists.
             let gone = || unsafe { libc::syscall(libc::SYS_tgkill, own, tid, 0) } < 0 && Errno::last() == Errno::ESRCH;
             if tid != TAKEN && gone() {
                 let _ =
@@ -206,7 +207,7 @@ impl Table {
 fn map(file: &File) -> nix::Result<*mut u8> {
     use std::os::fd::AsRawFd;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+    // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
     let base: *mut c_void = unsafe {
         libc::mmap(
             ptr::null_mut(),

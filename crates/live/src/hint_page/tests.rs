@@ -1,4 +1,4 @@
-//! Pages as threads, children and engines see them.
+//! Tests of pages with threads, children and engines.
 
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Barrier};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use super::layout::{self, HEAD, LENGTH, SLOT};
 use super::*;
 
-/// What an engine finds of this process.
+/// File of this process that an engine finds.
 fn found() -> std::fs::File {
     let paths =
         (layout::FIRST..layout::FIRST + layout::TRIES).map(|n| format!("/proc/self/fd/{n}"));
@@ -20,7 +20,7 @@ fn found() -> std::fs::File {
         .unwrap()
 }
 
-/// The row of a page.
+/// Row of a page.
 fn row(page: Page) -> usize {
     let mut all = vec![0; LENGTH];
     found().read_exact_at(&mut all, 0).unwrap();
@@ -139,7 +139,7 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
     let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize)
         .join()
         .unwrap();
-    // The first free page is taken: one of these, or one before them that a thread of another test has given back.
+    // The first free page is taken: one of these, or an earlier one that a thread of another test has closed.
     assert!(
         again <= *pages.last().unwrap(),
         "pages of threads that have ended are free"
@@ -153,10 +153,10 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
         workers: 5,
         ..Hint::default()
     });
-    // SAFETY: the child does nothing but use pages, read files and exit.
+    // SAFETY: the child only uses pages, reads files and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: plain system call; whatever goes wrong, the child ends.
+        // SAFETY: plain system call; the child ends in any case.
         unsafe { libc::alarm(60) };
         let silent = page.0.program.tid.load(Ordering::Relaxed) == 0 && page.read().is_none();
         page.tell(&Hint {
@@ -166,7 +166,7 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
         let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
             .any(|n| std::fs::read_link(format!("/proc/self/fd/{n}")).is_ok());
         let own = Page::open().is_ok_and(|own| own.into_raw() != page.into_raw());
-        // SAFETY: ends the child without what the test harness would do.
+        // SAFETY: ends the child without the exit handlers of the test harness.
         unsafe { libc::_exit(if silent && !inherited && own { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -176,11 +176,11 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
     assert_eq!(page.0.program.workers.load(Ordering::Relaxed), 5);
 }
 
-/// Set in a child of the test.
+/// Variable set in a child of the test.
 const FIRST_PAGES: &str = "COUNTERSTEER_TEST_FIRST_PAGES";
 
-/// In a child, where no page is open yet: all threads ask for the first one at once. The child executes this test anew: one that was
-/// only forked could not start threads where another test's thread held a lock of the standard library.
+/// In a child, in which no page is open yet, all threads open the first one at once. The child executes this test again. A
+/// child that was only forked could not start threads if another test's thread held a lock of the standard library.
 #[test]
 fn threads_that_open_the_first_page_at_once_share_one_file() {
     const THREADS: usize = 32;
@@ -230,7 +230,7 @@ fn no_bytes_of_a_program_make_an_engine_fall() {
     });
 }
 
-/// The first bytes of this process's own page.
+/// First bytes of this process's own page file.
 fn found_bytes(bytes: &mut [u8]) {
     let _page = Page::open().unwrap();
     found().read_exact_at(bytes, 0).unwrap();

@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::{OnlineError, Seen, Source};
 
-/// What a curve needs: instructions, cycles and misses, in this order.
+/// Events of a curve: instructions, cycles and misses, in this order.
 pub const EVENTS: &str = "instructions,cycles,llc_misses";
 
 /// Counters of a process and of its descendants.
@@ -17,10 +17,10 @@ pub const EVENTS: &str = "instructions,cycles,llc_misses";
 pub struct OfProcess(Vec<Region>);
 
 impl OfProcess {
-    /// Opens counters of these threads; `events` are [`EVENTS`], or what stands for them in a test.
+    /// Opens counters of these threads; `events` are [`EVENTS`], or their replacements in a test.
     ///
     /// # Errors
-    /// The machine has no such counters, or they may not be used; the error has the remedy.
+    /// Fails if the machine has no such counters, or they may not be used; the error has the remedy.
     pub fn open(tids: &[u32], events: &str) -> Result<Self, OnlineError> {
         make_room(tids.len() as u64);
         let mut regions = Vec::new();
@@ -50,21 +50,21 @@ impl OfProcess {
     }
 }
 
-/// Counters are open files: more of them than the usual limit are had by raising it as far as it may be.
+/// Raises the limit of open files as far as permitted: counters are files, and may exceed the usual limit.
 fn make_room(threads: u64) {
-    // Core types of a machine, times events, and what is open anyway.
+    // Core types of a machine, times events, and files that are open anyway.
     let needed = threads * 3 * 2 + 64;
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && needed > soft
     {
-        // Where that is too low, opening tells.
+        // If that is too low, opening counters fails with the reason.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
     }
 }
 
 fn without(events: &str, error: &CounterError) -> OnlineError {
     let why = match error {
-        // Where in the string is no news to who did not write it.
+        // The column in the string does not help a user who did not write the string.
         CounterError::Spec(spec) => spec.message.clone(),
         other => other.to_string(),
     };
@@ -102,7 +102,7 @@ impl Source for OfProcess {
     }
 }
 
-/// The events in the order of the string, each once.
+/// Events in the order of the string, each once.
 fn names(counts: &[Count]) -> Vec<String> {
     let mut names: Vec<String> = counts.iter().map(|c| c.name.clone()).collect();
     let mut known = std::collections::HashSet::new();

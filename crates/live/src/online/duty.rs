@@ -2,8 +2,8 @@
 //! modulation of cores).
 //!
 //! Input: a process that fills caches. Output: it runs a part of the time: by a bandwidth limit of its own control group, or
-//! else stopped and continued by signals. A cache is shared in proportion to misses, which bring lines in: the program's part is taken to be
-//! its share of the misses, unless the hardware measures its occupancy (resctrl monitoring).
+//! stopped and continued by signals. A cache is shared in proportion to misses, which bring lines in. The program's part is
+//! therefore taken as its share of the misses, unless the hardware measures its occupancy (resctrl monitoring).
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,23 @@ use super::{OnlineError, Seen, Source, Squeeze};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
 
-/// Percent of the time that the co-runner runs, by setting.
+/// Percent of the time in which the co-runner runs, by setting.
 const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
-/// Percent of the time that the program itself runs, by setting after those: its lines go while the others bring theirs in.
+/// Percent of the time in which the program itself runs, by the settings after those: it loses lines while the others bring
+/// theirs in.
 const OWN_DUTIES: [u32; 4] = [75, 50, 25, 10];
-/// What a duty cycle is of.
+/// Period of a duty cycle.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What slows a process down.
+/// Brake that slows a process down.
 #[derive(Debug)]
 pub enum Brake {
-    /// A limit of its control group.
+    /// Limit of its control group.
     Group(PathBuf),
     Signals(Signals),
 }
 
-/// A thread that stops and continues a process.
+/// Thread that stops and continues a process.
 #[derive(Debug)]
 pub struct Signals {
     process: Arc<OwnedFd>,
@@ -45,10 +46,10 @@ pub struct Signals {
 }
 
 impl Brake {
-    /// A brake for a process: a control group below `root` where one can be made, else signals.
+    /// Brake for a process: a control group below `root` if one can be made, else signals.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// Fails if a thread cannot be started.
     pub fn new(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
         match group(root, pid, undo)? {
             Some(folder) => Ok(Self::Group(folder)),
@@ -56,19 +57,19 @@ impl Brake {
         }
     }
 
-    /// A brake for a process of somebody else, which stays in its control group.
+    /// Brake for a process that this one did not start; it stays in its control group.
     ///
     /// # Errors
-    /// The process is gone, or a thread cannot be started.
+    /// Fails if the process does not exist, or a thread cannot be started.
     pub fn of_other(pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
         undo.stopped(pid)?;
         Signals::start(pid).map(Self::Signals)
     }
 
-    /// Lets the process run that many percent of the time.
+    /// Makes the process run this percentage of the time.
     ///
     /// # Errors
-    /// The control group is gone.
+    /// Fails if the control group does not exist any more.
     pub fn set(&self, percent: u32) -> Result<(), OnlineError> {
         match self {
             Self::Signals(signals) => {
@@ -77,7 +78,7 @@ impl Brake {
             }
             Self::Group(folder) => {
                 let period = 20_000;
-                // No limit is 100 percent of one CPU; the least that the kernel takes is a millisecond.
+                // 100 percent of one CPU means no limit; the kernel's least quota is a millisecond.
                 let quota = (period * percent / 100).max(1_000);
                 set_frozen(folder, percent == 0)?;
                 put(&folder.join("cpu.max"), &format!("{quota} {period}"))
@@ -103,7 +104,7 @@ fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
     )
 }
 
-/// A control group with a limit for the process, if one can be made.
+/// Control group with a limit for the process; `None` if it cannot be made.
 fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>, OnlineError> {
     let mount = root.join("sys/fs/cgroup");
     let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
@@ -123,7 +124,7 @@ fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>,
     Ok(works.then_some(folder))
 }
 
-/// What is sent in a duty cycle of so many percent, and how long it then lasts.
+/// Signals of a duty cycle with this percentage, and the time after each.
 fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
     let on = PERIOD * percent.min(100) / 100;
     let parts = [(on, Signal::SIGCONT), (PERIOD - on, Signal::SIGSTOP)];
@@ -132,7 +133,7 @@ fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
 
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
-        // Not by its number: when it has ended another process may have that.
+        // Not by PID, which may be reused when the process has ended.
         let process = pidfd::open(pid).map_err(|source| OnlineError::Process {
             doing: format!("signal process {pid}"),
             source,
@@ -178,19 +179,19 @@ impl Drop for Signals {
     }
 }
 
-/// Co-runners on their way between standing still and running all the time.
+/// Co-runners between stopped and running all the time.
 pub struct Duty<S: Source> {
     brakes: Vec<Brake>,
     /// Slows down the program itself, for sizes below that of full speed.
     own: Option<Brake>,
     co_runners: S,
     llc_kib: f64,
-    /// What the program holds, where the hardware tells.
+    /// Occupancy of the program, if the hardware measures it.
     held: Option<SensorSet>,
 }
 
 impl<S: Source> Duty<S> {
-    /// Slows co-runners down with these brakes; `llc_kib` is the size of the cache that all share.
+    /// Slows co-runners down with these brakes; `llc_kib` is the size of the shared cache.
     pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<SensorSet>) -> Self {
         Self {
             brakes,
@@ -238,7 +239,7 @@ impl<S: Source> Squeeze for Duty<S> {
                 return Ok(Some(bytes.iter().sum::<f64>() / 1024.0).filter(|kib| *kib > 0.0));
             }
         }
-        // A program that misses nothing has all that it wants.
+        // A program without misses has all the cache that it wants.
         let share = if seen.misses > 0.0 {
             seen.misses / (seen.misses + theirs)
         } else {
@@ -273,7 +274,7 @@ mod tests {
         stat.rsplit(") ").next().unwrap().starts_with('T')
     }
 
-    /// Waits until it is so; a minute is more than any machine takes.
+    /// Waits until the condition holds, for at most a minute, which is more than any machine takes.
     fn until(mut holds: impl FnMut() -> bool) -> bool {
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
@@ -302,13 +303,13 @@ mod tests {
         let brake = Brake::new(root.path(), child.id(), &mut undo()).unwrap();
         assert!(matches!(brake, Brake::Signals(_)));
         let pid = child.id();
-        // How long each part takes is up to the machine; that there are both is not.
+        // The length of each part depends on the machine; the existence of both does not.
         for _ in 0..3 {
             brake.set(25).unwrap();
             let both = until(|| is_stopped(pid)) && until(|| !is_stopped(pid));
             assert!(both && until(|| is_stopped(pid)));
         }
-        // What was begun before it was set may still end.
+        // A cycle that began before the setting may still end.
         let settles = |percent, stopped: bool| {
             brake.set(percent).unwrap();
             until(|| (0..50).all(|_| is_stopped(pid) == stopped))

@@ -1,8 +1,8 @@
-//! Miss curves of programs that run: speed and misses by the cache that is left to them.
+//! Miss curves of running programs: speed and misses by the cache that is left to them.
 //!
-//! Stage: beside a running program. Input: its counters ([`Source`]), and something that takes cache from it ([`Squeeze`]): way
-//! masks of resctrl ([`ways`]) or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by core
-//! type. Whatever is changed on the machine stands in an undo journal before ([`crate::undo`]).
+//! Stage: with a running program. Input: its counters ([`Source`]), and something that takes cache from it ([`Squeeze`]): way
+//! masks of resctrl ([`ways`]) or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by
+//! core type. Every change of the machine is written to an undo journal first ([`crate::undo`]).
 
 pub mod counted;
 pub mod duty;
@@ -15,35 +15,35 @@ use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::undo::JournalError;
 
-/// What a program did in an interval, on one core type.
+/// Counts of a program in an interval, on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     pub instructions: f64,
     pub cycles: f64,
     /// Misses of the last-level cache.
     pub misses: f64,
-    /// Nanoseconds in which that was counted.
+    /// Nanoseconds in which these were counted.
     pub running_ns: f64,
 }
 
 pub trait Source {
     fn begin(&mut self) -> Result<(), CounterError>;
-    /// Ends it: what was counted, by PMU of cores; empty where all are alike.
+    /// Ends the interval: returns its counts by PMU of cores; the key is empty if all cores are alike.
     fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError>;
 }
 
 /// Leaves a program more or less of a cache.
 pub trait Squeeze {
-    /// How many settings there are.
+    /// Number of settings.
     fn settings(&self) -> usize;
-    /// Takes effect within the time that is waited after it.
+    /// Applies a setting; it takes effect within the settling time.
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError>;
     fn begin(&mut self) -> Result<(), OnlineError>;
-    /// It has ended: KiB of the cache that the program had, where that is known.
+    /// Ends the interval: returns the KiB of the cache that the program had, if known.
     fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError>;
 }
 
-/// Why there is no curve.
+/// Reason for which there is no curve.
 #[derive(Debug, thiserror::Error)]
 pub enum OnlineError {
     /// Counters cannot be opened or read.
@@ -58,7 +58,7 @@ pub enum OnlineError {
         doing: &'static str,
         path: std::path::PathBuf,
         source: std::io::Error,
-        /// What the user can do about it.
+        /// Remedy for the user.
         remedy: &'static str,
     },
     /// Caches cannot be divided.
@@ -69,47 +69,47 @@ pub enum OnlineError {
     Process {
         doing: String,
         source: std::io::Error,
-        /// What the user can do about it.
+        /// Remedy for the user.
         remedy: &'static str,
     },
-    /// The machine cannot do it.
+    /// The machine does not support it.
     #[error("{why}; {remedy}")]
     Unable {
         why: String,
-        /// What the user can do about it.
+        /// Remedy for the user.
         remedy: String,
     },
 }
 
-/// How long, and how often.
+/// Times of a sweep, and number of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// What a setting is left to take effect: caches fill up at the speed of misses.
+    /// Time for a setting to take effect: caches fill up at the speed of misses.
     pub settle: Duration,
-    /// What is counted at each.
+    /// Time for which each setting is counted.
     pub dwell: Duration,
-    /// How often all settings have their turn: a program's phases then meet all of them.
+    /// Number of rounds over all settings: a program's phases then coincide with all of them.
     pub rounds: u32,
 }
 
-/// What was seen with some cache, by PMU of cores.
+/// Counts of a program with some cache, on one PMU of cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// KiB of the cache that the program had, by cycles.
+    /// KiB of the cache that the program had, weighted by cycles.
     pub cache_kib: f64,
     pub seen: Seen,
 }
 
-/// Part of a size by which two may differ and be the same.
+/// Relative difference up to which two sizes count as one.
 const SAME: f64 = 0.02;
 
 /// Points by PMU of cores.
 pub type Curves = BTreeMap<String, Vec<Point>>;
 
-/// Applies every setting in turn while `goes_on`; `wait` sleeps. A point is an interval, in the order in which they were counted.
+/// Applies all settings one after the other while `goes_on`; `wait` sleeps. A point is an interval, in the order of counting.
 ///
 /// # Errors
-/// Counters or settings fail.
+/// Fails if counters or settings fail.
 pub fn sweep(
     squeeze: &mut dyn Squeeze,
     source: &mut dyn Source,
@@ -121,7 +121,7 @@ pub fn sweep(
     let settings = squeeze.settings();
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
-            // There and back: neighbours differ least, so the cache has the least to catch up on.
+            // Alternately up and down: neighbours differ least, so the cache has the least to catch up on.
             let setting = if round % 2 == 0 {
                 turn
             } else {
@@ -137,7 +137,7 @@ pub fn sweep(
                 .values()
                 .fold(Seen::default(), |sum, part| sum.plus(part));
             let cache = squeeze.end(setting, &all)?;
-            // An interval in which the program ended is cut short.
+            // An interval in which the program ended is incomplete.
             if !goes_on() {
                 break 'all;
             }
@@ -155,7 +155,7 @@ pub fn sweep(
     Ok(curves)
 }
 
-/// Points in order, the least cache first; those of the same size are one.
+/// Points by cache size, the least first; points of equal size are merged.
 #[must_use]
 pub fn merged(mut curves: Curves) -> Curves {
     for points in curves.values_mut() {
@@ -197,7 +197,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// A program whose misses fall with the ways it has: 16 ways of 1 MiB.
+    /// Program whose misses fall with its number of ways: 16 ways of 1 MiB.
     pub struct Pretend {
         pub ways: Rc<Cell<f64>>,
     }

@@ -11,7 +11,7 @@ use super::{OnlineError, Seen, Squeeze};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
 
-/// Most settings of a sweep.
+/// Limit on the settings of a sweep.
 const MOST_SETTINGS: usize = 8;
 
 /// Way masks for a program.
@@ -20,7 +20,7 @@ pub struct Ways {
     resctrl: Resctrl,
     group: PathBuf,
     allocation: Allocation,
-    /// What all threads had before.
+    /// Mask of all threads before.
     before: Line,
     /// Ways of the program by setting, the most first.
     counts: Vec<u32>,
@@ -28,7 +28,7 @@ pub struct Ways {
 }
 
 impl Ways {
-    /// Whether the machine below `root` can do this.
+    /// True if the machine below `root` supports this.
     #[must_use]
     pub fn possible(root: &Path) -> bool {
         let allocation = Resctrl::at(root).allocation();
@@ -38,7 +38,7 @@ impl Ways {
     /// Makes a group for these threads; `llc_kib` is the size of a last-level cache.
     ///
     /// # Errors
-    /// resctrl is not there, is mounted with code and data apart, has no group left, or may not be changed.
+    /// Fails if resctrl is absent, is mounted with code and data apart, has no group left, or may not be changed.
     pub fn open(
         root: &Path,
         tids: &[u32],
@@ -78,13 +78,13 @@ impl Ways {
         own.journal(undo)?;
         own.resctrl.make(&own.group)?;
         for tid in tids {
-            // One that has exited is not missed.
+            // A thread that has exited is skipped.
             own.resctrl.assign(&own.group, *tid)?;
         }
         Ok(own)
     }
 
-    /// Writes down what will be made and set, before it is.
+    /// Journals the group and the masks before they are made and set.
     fn journal(&self, undo: &mut Temporary) -> Result<(), OnlineError> {
         for setting in 0..self.counts.len() {
             undo.write(Entry::Line {
@@ -97,23 +97,23 @@ impl Ways {
         Ok(())
     }
 
-    /// Ways of the program.
+    /// Way mask of the program.
     fn own(&self, setting: usize) -> u64 {
         self.allocation.mask(0, self.counts[setting])
     }
 
-    /// Ways of all others.
+    /// Way mask of all others.
     fn others(&self, setting: usize) -> u64 {
         self.allocation.mask(0, self.allocation.ways) & !self.own(setting)
     }
 }
 
-/// The line of caches whose code and data are together.
+/// Line of caches whose code and data are together.
 fn line(allocation: &Allocation) -> Option<&Line> {
     allocation.lines.iter().find(|line| line.resource == "L3")
 }
 
-/// Ways of the program by setting: what leaves the others the least there may be, and down to that itself.
+/// Ways of the program by setting, from the most, which leaves the others the least allowed number, down to that number itself.
 fn counts(ways: u32, least: u32) -> Vec<u32> {
     let low = least;
     let high = ways - least;
@@ -132,7 +132,7 @@ impl Squeeze for Ways {
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
         let (own, others) = (self.own(setting), self.others(setting));
         debug_assert!(others.count_ones() >= self.allocation.least);
-        // Both masks are contiguous, which some processors ask for.
+        // Both masks are contiguous, as some processors require.
         self.resctrl.set(&self.group, &[self.before.with(own)])?;
         let root_group = self.resctrl.root_group();
         Ok(self.resctrl.set(root_group, &[self.before.with(others)])?)
@@ -176,7 +176,7 @@ mod tests {
         Temporary::begin(&root.join("journals")).unwrap()
     }
 
-    /// Sets the pretended program's ways to those of the mask in its group.
+    /// Sets the simulated program's ways to those of the mask in its group.
     struct Watched(Ways, Rc<Cell<f64>>);
 
     impl Squeeze for Watched {

@@ -1,9 +1,10 @@
-//! Resources beside CPUs that threads are given: frequencies, caches, memory bandwidth.
+//! Resources of threads other than CPUs: frequencies, caches, memory bandwidth.
 //!
-//! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: they are set as far as the machine lets them: uclamp of
-//! threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs where they run ([`preferences`]) for the frequency, control groups of resctrl
-//! ([`shares`]) for caches and bandwidth. What is unsupported is counted and reported once. Each change is journalled before it is
-//! made, and restored at the end or, after a kill, with the affinity masks ([`crate::undo`]). Nothing is opened until a policy asks.
+//! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: they are applied as far as the machine allows. For the
+//! frequency these are uclamp of threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs where they run
+//! ([`preferences`]). For caches and bandwidth they are control groups of resctrl ([`shares`]). Unsupported resources are
+//! counted and reported once. Each change is journalled before it is made. It is restored at the end or, after a kill, with the
+//! affinity masks ([`crate::undo`]). Nothing is opened until a policy requests it.
 
 pub(crate) mod preferences;
 mod shares;
@@ -29,15 +30,15 @@ mod tests;
 use preferences::Preferences;
 use shares::{Refused, Shares};
 
-/// What resources need to know.
+/// Configuration of resources.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Where sysfs and /proc are: `/`, or a fake root.
+    /// Root of sysfs and /proc: `/`, or a fake root.
     pub root: PathBuf,
-    /// Takes what is not supported, once each.
+    /// Receives each unsupported resource, once.
     pub say: fn(&str),
 }
 
@@ -45,22 +46,22 @@ struct Hint {
     before: Touched<Clamp>,
     set: Option<Clamp>,
     wanted: Option<Clamp>,
-    /// It stands in the journal.
+    /// True if it is in the journal.
     written: bool,
 }
 
-/// What this machine has beside CPUs, and what was set of it.
+/// Resources of this machine other than CPUs, and the changes made to them.
 pub(crate) struct Resources {
     config: ResourceConfig,
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
     preferences: Preferences,
-    /// `None` until a policy asks, then what there is.
+    /// `None` until a policy requests shares; then the shares, if the machine has them.
     shares: Option<Option<Shares>>,
-    /// Removes groups where there are no shares.
+    /// Removes groups if there are no shares.
     kernel: resctrl::Kernel,
     said: BTreeSet<String>,
-    /// What was not supported since the last placement.
+    /// Number of unsupported requests since the last placement.
     owed: u32,
 }
 
@@ -90,7 +91,8 @@ impl Resources {
         }
     }
 
-    /// Sets what a placement says beside places; how much of it, and of what was to be set since the last one, could not be.
+    /// Applies a placement except places. Returns the number of requests, including those since the last placement, that could
+    /// not be applied.
     pub(crate) fn apply(
         &mut self,
         placement: &Placement,
@@ -172,7 +174,7 @@ impl Resources {
         done.map(|()| unsupported)
     }
 
-    /// Takes in the present threads.
+    /// Updates the present threads.
     pub(crate) fn note(&mut self, threads: &[ThreadInfo], journal: &mut Journal) {
         self.hints.retain(|tid, _| {
             let lives = threads.binary_search_by_key(tid, |t| t.id.0).is_ok();
@@ -192,7 +194,7 @@ impl Resources {
         }
     }
 
-    /// Takes back what was set of threads that are not steered any more.
+    /// Restores the attributes of threads that are not steered any more.
     pub(crate) fn let_go(&mut self, threads: &[ThreadInfo]) {
         for tid in threads.iter().map(|t| t.id.0) {
             if let Some(hint) = self.hints.remove(&tid)
@@ -200,7 +202,7 @@ impl Resources {
                     .set
                     .is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
             {
-                // One that has ended is not missed.
+                // A thread that has ended is skipped.
                 let _ = self.clamps.set(tid, hint.before.value);
             }
             if let Some(Some(shares)) = &mut self.shares {
@@ -209,7 +211,7 @@ impl Resources {
         }
     }
 
-    /// By what a journal is undone.
+    /// Interfaces by which a journal is undone.
     pub(crate) fn undoing(&mut self) -> (&dyn Clamps, &mut dyn Groups) {
         match &mut self.shares {
             Some(Some(shares)) => (&*self.clamps, shares.groups()),

@@ -1,6 +1,7 @@
 //! Frequency hints by CPU: energy preferences (EPP), for processors that choose their frequency themselves.
 //!
-//! Input: a root directory, CPUs with their hints. Output: the preferences are written to the CPUs' files in sysfs; the former values are kept.
+//! Input: a root directory, CPUs with their hints. Output: the preferences are written to the CPUs' files in sysfs; the former
+//! values are kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,11 @@ use countersteer_sysfs::files;
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
 
-/// What the processor is asked for: as fast as possible, or rather save energy, the milder first.
+/// Preferences: as fast as possible, and saving energy, the milder first.
 const FAST: &[&str] = &["performance"];
 const SLOW: &[&str] = &["balance_power", "power"];
 
-/// A CPU that has a preference.
+/// CPU that has a preference.
 struct Cpu {
     file: PathBuf,
     fast: Option<String>,
@@ -26,11 +27,11 @@ struct Cpu {
 
 pub(super) struct Preferences {
     root: PathBuf,
-    /// By the kernel's number; `None` where a CPU has none.
+    /// By the kernel's number; `None` if a CPU has none.
     cpus: BTreeMap<u32, Option<Cpu>>,
 }
 
-/// The file of a CPU.
+/// File of a CPU.
 fn file(root: &Path, cpu: u32) -> PathBuf {
     files::cpu(root, cpu).join("cpufreq/energy_performance_preference")
 }
@@ -65,7 +66,7 @@ impl Preferences {
         }
     }
 
-    /// Whether a CPU has a preference that can be set.
+    /// True if a CPU has a preference that can be set.
     pub(super) fn exist(&mut self, cpu: u32) -> bool {
         let root = &self.root;
         self.cpus
@@ -74,10 +75,11 @@ impl Preferences {
             .is_some()
     }
 
-    /// Sets what is wanted of each CPU, given the hints of the threads that may run there; other CPUs get their own back. Returns how many refused.
+    /// Sets the preference of each CPU, given the hints of the threads that may run there; other CPUs get their own back.
+    /// Returns the number of CPUs that refused.
     ///
     /// # Errors
-    /// The journal cannot be written; nothing is changed from then on.
+    /// Fails if the journal cannot be written; nothing is changed from then on.
     pub(super) fn set(
         &mut self,
         wanted: &BTreeMap<u32, Clamp>,
@@ -111,7 +113,7 @@ impl Preferences {
     }
 }
 
-/// The word for a CPU on which several threads may run: one that is to be fast decides, else one that has no hint at all.
+/// Combined hint for a CPU on which several threads may run. A thread that is to be fast decides, then one without a hint.
 pub(super) fn strongest(a: Clamp, b: Clamp) -> Clamp {
     Clamp {
         least: a.least.max(b.least),

@@ -18,10 +18,10 @@ use countersteer_sysfs::unavailable::Unavailable;
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
 
-/// What could not be done, in words that are reported once, with how often.
+/// Failed requests, by a message that is reported once, with their number.
 pub(super) type Refused = BTreeMap<String, u32>;
 
-/// A class with its group.
+/// Class with its group.
 struct Class {
     path: PathBuf,
     members: Members,
@@ -71,7 +71,7 @@ impl Shares {
     /// Makes these the classes.
     ///
     /// # Errors
-    /// The journal cannot be written; nothing is changed from then on.
+    /// Fails if the journal cannot be written; nothing is changed from then on.
     pub(super) fn divide(
         &mut self,
         classes: &[CacheClass],
@@ -123,7 +123,7 @@ impl Shares {
         Ok(())
     }
 
-    /// Puts threads into their classes' groups, and takes out those that are in no class any more.
+    /// Puts threads into their classes' groups, and removes those that are in no class any more.
     pub(super) fn assign(&mut self, threads: &[ThreadInfo], refused: &mut Refused) {
         if self.classes.is_empty() {
             return;
@@ -184,7 +184,7 @@ impl Shares {
         self.left.retain(|tid| living.contains(tid));
     }
 
-    /// A thread is in no class any more.
+    /// Removes a thread from its class.
     pub(super) fn let_go(&mut self, tid: u32) {
         let root_group = self.resctrl.root_group().to_owned();
         for class in self.classes.values_mut() {
@@ -208,7 +208,7 @@ impl Shares {
         self.resctrl.groups()
     }
 
-    /// The lines of a group's `schemata` file; `next` is the first way that no class has yet, by cache.
+    /// Lines of a group's `schemata` file; `next` is the first way that no class has yet, by cache.
     fn schemata(
         &self,
         shares: &[CacheShare],
@@ -230,7 +230,7 @@ impl Shares {
                 continue;
             };
             if let Some(part) = share.ways {
-                // The machine's file and the processor may count otherwise.
+                // The machine's file and the processor may count ways differently.
                 let scale = |n: u32| (n * ways + known / 2) / known.max(1);
                 let free = next.entry(share.llc).or_insert(0);
                 let first = part.first.map_or(*free, scale);
@@ -257,7 +257,7 @@ fn refuse(refused: &mut Refused, why: impl ToString) {
     *refused.entry(why.to_string()).or_default() += 1;
 }
 
-/// The number of the last-level cache of a CPU.
+/// Number of the last-level cache of a CPU.
 fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
     let indices = files::folders(&files::cpu(root, cpu.0).join("cache"));
     let is_last = |index: &&PathBuf| files::value(&index.join("level")) == Some(3);

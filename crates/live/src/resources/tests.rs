@@ -1,4 +1,4 @@
-//! Hints and cache partitions on a fake root, with a placer that places no thread.
+//! Tests of hints and cache partitions on a fake root, with a placer that places no thread.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Held {
         self.resources.note(&self.threads, &mut self.journal);
     }
 
-    /// How much of a placement is not supported.
+    /// Number of unsupported requests of a placement.
     fn apply(&mut self, placement: &Placement) -> u32 {
         let Self {
             resources, journal, ..
@@ -82,7 +82,7 @@ impl Clamps for Without {
     }
 }
 
-/// A process that does nothing and ends with the test.
+/// Process that does nothing and ends with the test.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -280,7 +280,7 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
         (&*read(root.path(), PREFERENCE), &*read(root.path(), OTHER)),
         ("performance", "power")
     );
-    // What a kill leaves: the files, and a journal without a lock.
+    // State after a kill: the files, and a journal without a lock.
     let journals = root.path().join("journals");
     let journal = std::fs::read_dir(&journals)
         .unwrap()

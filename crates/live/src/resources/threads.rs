@@ -13,7 +13,7 @@ use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 
 impl Resources {
-    /// Sets a thread's hint; 1 if it is unsupported or rejected.
+    /// Sets a thread's hint; returns 1 if it is unsupported or rejected.
     pub(super) fn hint(
         &mut self,
         tid: u32,
@@ -71,7 +71,7 @@ impl Resources {
         }
     }
 
-    /// A hint that the kernel did not take; 1 if CPUs have none of their own either.
+    /// Handles a hint that the kernel refused; returns 1 if CPUs have no preferences either.
     fn unset(&mut self, clamp: Clamp, error: &std::io::Error) -> u32 {
         match error.raw_os_error() {
             Some(libc::ESRCH) => 0,
@@ -85,9 +85,9 @@ impl Resources {
         }
     }
 
-    /// Where the kernel has no hints by thread.
+    /// Handles a kernel without hints by thread.
     fn only_preferences(&mut self, clamp: Clamp) -> u32 {
-        // Where one CPU has a preference, all have.
+        // If one CPU has a preference, all have.
         let cpu = self.config.numbers.os(CpuId(0));
         if cpu.is_some_and(|cpu| self.preferences.exist(cpu.0)) {
             return 0;
@@ -100,7 +100,7 @@ impl Resources {
         u32::from(clamp != Clamp::FREE)
     }
 
-    /// A thread as it was before it was touched; one that was created by a hinted one inherited that hint.
+    /// State of a thread before it was changed; a thread that was created by a hinted one has inherited that hint.
     fn before(&self, tid: u32, found: Clamp, journal: &Journal) -> Option<Touched<Clamp>> {
         let pid = PROC.process_of(tid)?;
         let stat = PROC.stat(pid, tid)?;

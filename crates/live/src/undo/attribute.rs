@@ -1,7 +1,8 @@
 //! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp, scheduling policy.
 //!
-//! Input: the entries of an attribute in a journal. Output: each thread has its own value again, as have threads that inherited a changed
-//! value and have no entry. A value is restored only if it is one that was set: what another program has set since stays.
+//! Input: the entries of an attribute in a journal. Output: each thread has its own value again, as have threads that inherited
+//! a changed value and have no entry. A value is restored only if it is one that was set here: a value that another program has
+//! set since stays.
 use std::collections::BTreeSet;
 use std::io;
 
@@ -15,10 +16,10 @@ use countersteer_sysfs::task::{affinity, nice};
 use super::changes::Changed;
 use super::entry::Touched;
 
-/// Rounds in which threads are looked for that were forked by changed ones meanwhile.
+/// Limit on the searches for threads that were forked by changed ones meanwhile.
 const MOST_ROUNDS: usize = 100;
 
-/// An attribute that a thread inherits from the one that forks it.
+/// Attribute that a thread inherits from the one that forks it.
 pub(crate) trait Attribute {
     type Value: Clone + Ord;
 
@@ -26,7 +27,7 @@ pub(crate) trait Attribute {
     fn set(&self, tid: u32, value: &Self::Value) -> io::Result<()>;
 }
 
-/// The CPUs that a thread is confined to.
+/// CPUs to which a thread is confined.
 pub(crate) struct Affinity;
 
 impl Attribute for Affinity {
@@ -41,7 +42,7 @@ impl Attribute for Affinity {
     }
 }
 
-/// Its nice value.
+/// Nice value.
 pub(crate) struct Nice;
 
 impl Attribute for Nice {
@@ -56,7 +57,7 @@ impl Attribute for Nice {
     }
 }
 
-/// Its frequency hint.
+/// Frequency hint.
 pub(crate) struct Uclamp<'a>(pub(crate) &'a dyn Clamps);
 
 impl Attribute for Uclamp<'_> {
@@ -71,7 +72,7 @@ impl Attribute for Uclamp<'_> {
     }
 }
 
-/// Its scheduling policy.
+/// Scheduling policy.
 pub(crate) struct Policy;
 
 impl Attribute for Policy {
@@ -86,17 +87,17 @@ impl Attribute for Policy {
     }
 }
 
-/// Which threads are restored.
+/// Threads to restore.
 pub(crate) struct Scope<'a> {
-    /// Threads that were started before this, in clock ticks since the machine started, have inherited nothing.
+    /// Start of the engine in clock ticks since the machine started: threads that were started before have inherited nothing.
     pub(crate) since: u64,
-    /// Relatives are looked for in whole sessions, where other engines may be at work.
+    /// True to search relatives in whole sessions, where other engines may be at work.
     pub(crate) sessions: bool,
-    /// Whether a touched thread, by process and thread, is to be restored.
+    /// True if a changed thread, by process and thread, is to be restored.
     pub(crate) of: &'a dyn Fn(u32, u32) -> bool,
 }
 
-/// What became of threads.
+/// Results for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) restored: usize,
@@ -115,15 +116,15 @@ impl Outcome {
     }
 }
 
-/// Restores an attribute of touched threads, then of those that inherited a changed value: again and again until there is none,
-/// since each may have forked meanwhile.
+/// Restores an attribute of changed threads, then of those that inherited a changed value. The search is repeated until it
+/// finds none, since each may have forked meanwhile.
 pub(crate) fn restore<A: Attribute>(
     attribute: &A,
     changed: &Changed<A::Value>,
     scope: &Scope<'_>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    // Where nothing was ever set, no thread has it, nor has inherited it.
+    // If nothing was ever set, no thread has it or has inherited it.
     if changed.set.is_empty() {
         return outcome;
     }
@@ -169,13 +170,13 @@ fn restore_touched<A: Attribute>(
     }
 }
 
-/// Whether a number still means the thread that was touched.
+/// True if a TID still means the thread that was changed.
 fn is_same<V>(touched: &Touched<V>) -> bool {
     PROC.stat(touched.pid, touched.tid)
         .is_some_and(|now| now.started == touched.started)
 }
 
-/// Touched threads that are to be restored, and their relatives: by process, parent or session.
+/// Changed threads to restore, and their relatives: by process, parent or session.
 struct Family<'a, V> {
     changed: &'a Changed<V>,
     scope: &'a Scope<'a>,
@@ -188,7 +189,7 @@ impl<'a, V> Family<'a, V> {
         touched.filter(move |t| of(t.pid, t.tid))
     }
 
-    /// A touched thread of a process; none if the process's number means another by now.
+    /// Changed thread of a process; `None` if the process's PID has been reused.
     fn of_process(&self, pid: u32) -> Option<&'a Touched<V>> {
         let leader = self.changed.before.get(&pid);
         let known = self.members().find(|t| t.pid == pid);
@@ -200,7 +201,8 @@ impl<'a, V> Family<'a, V> {
         members.find(|t| self.scope.sessions && t.session == session)
     }
 
-    /// Threads in no journal that were started since the engine began and have a relative, each with the relative's own value.
+    /// Threads without an entry that were started since the engine began and have a relative, each with the relative's own
+    /// value.
     fn forked(&self) -> Vec<(u32, u32, &'a V)> {
         let mut found = Vec::new();
         for pid in PROC.processes() {
@@ -239,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A thread of this process that lives until it is dropped.
+    /// Thread of this process that lives until it is dropped.
     struct Thread {
         tid: u32,
         _end: Sender<()>,
@@ -275,7 +277,7 @@ mod tests {
             return;
         }
         let [touched, older] = [Thread::start(), Thread::start()];
-        // Starts are known by the clock tick.
+        // Start times are known by the clock tick.
         std::thread::sleep(Duration::from_millis(50));
         let inheritor = Thread::start();
         for thread in [&touched, &older, &inheritor] {

@@ -1,5 +1,5 @@
-//! The sum of a journal's entries: for each attribute the threads that were changed, with their former values, and all values that
-//! were set; lines of files, groups and helper processes.
+//! Sum of a journal's entries: for each attribute the changed threads, with their former values, and all values that were set;
+//! lines of files, groups and helper processes.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::entry::{Entry, Process, Touched};
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changed<V> {
-    /// Threads that were touched, by number.
+    /// Changed threads, by TID.
     pub(crate) before: BTreeMap<u32, Touched<V>>,
     /// All values that were set.
     pub(crate) set: BTreeSet<V>,
@@ -27,7 +27,7 @@ impl<V> Default for Changed<V> {
     }
 }
 
-/// A line of a file: what it was, and all that was written there.
+/// Line of a file: its former content, and all that was written there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) before: String,
@@ -37,7 +37,7 @@ pub(crate) struct Line {
 /// All changes that a journal has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// When the engine began, in clock ticks since the machine started.
+    /// Start of the engine, in clock ticks since the machine started.
     pub(crate) since: u64,
     pub(crate) affinity: Changed<CpuSet>,
     pub(crate) nice: Changed<i8>,
@@ -52,7 +52,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Whether an entry says nothing new.
+    /// True if an entry adds nothing new.
     pub(crate) fn has(&self, entry: &Entry) -> bool {
         match entry {
             Entry::Affinity(touched) => self.affinity.before.get(&touched.tid) == Some(touched),
@@ -74,7 +74,7 @@ impl Changes {
         }
     }
 
-    /// Takes in an entry.
+    /// Adds an entry.
     pub(crate) fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Affinity(touched) => note(&mut self.affinity, touched),
@@ -112,7 +112,7 @@ impl Changes {
         }
     }
 
-    /// A thread has ended, or has been restored.
+    /// Removes a thread, which has ended or has been restored.
     pub(crate) fn forget(&mut self, tid: u32) {
         self.affinity.before.remove(&tid);
         self.nice.before.remove(&tid);
@@ -120,7 +120,7 @@ impl Changes {
         self.sched_policy.before.remove(&tid);
     }
 
-    /// All entries that come to this.
+    /// Minimal list of entries with the same sum.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         add(

@@ -1,10 +1,12 @@
 //! Entries of a journal: one for each change, typed, with one line of text each.
 //!
-//! An attribute of threads has two kinds of entries: `affinity PID TID STARTED SESSION CPUS` before a thread's mask is changed for
-//! the first time, and `affinity-set CPUS` before a mask is first set on any thread; `nice` and `clamp` and `sched-policy` likewise. `line BEFORE SET
-//! FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`. `group FOLDER` comes
-//! before a group of resctrl or a control group is made, `helper PID STARTED` after a process was started that must not outlive
-//! its parent, and `stopped PID STARTED` before a process is stopped and continued by signals.
+//! An attribute of threads has two kinds of entries. `affinity PID TID STARTED SESSION CPUS` comes before a thread's mask is
+//! changed for the first time. `affinity-set CPUS` comes before a mask is first set on any thread. `nice` and `clamp` and
+//! `sched-policy` are alike.
+//!
+//! `line BEFORE SET FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`.
+//! `group FOLDER` comes before a group of resctrl or a control group is made. `helper PID STARTED` comes after a process was
+//! started that must not outlive its parent. `stopped PID STARTED` comes before a process is stopped and continued by signals.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -15,18 +17,18 @@ use countersteer_model::placement::Clamp;
 
 use countersteer_sysfs::task::sched_policy::SchedPolicy;
 
-/// A thread as it was before an attribute of it was changed for the first time.
+/// Thread with a value of an attribute before its first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Touched<V> {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// When it was started, in clock ticks since the machine started: with its number, that is its identity.
+    /// Start time in clock ticks since the machine started; with the TID it identifies the thread.
     pub(crate) started: u64,
     pub(crate) session: u32,
     pub(crate) value: V,
 }
 
-/// A change that is about to be made.
+/// Change that is about to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Affinity(Touched<CpuSet>),
@@ -47,15 +49,15 @@ pub(crate) enum Entry {
     Stopped(Process),
 }
 
-/// A process.
+/// Process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// When it was started, in clock ticks since the machine started.
+    /// Start time in clock ticks since the machine started.
     pub(crate) started: u64,
 }
 
-/// A value of an attribute as text without blanks.
+/// Value of an attribute as text without blanks.
 pub(crate) trait Value: Clone + Ord {
     fn text(&self) -> String;
     fn parse(text: &str) -> Option<Self>;
@@ -140,7 +142,7 @@ impl Display for Entry {
     }
 }
 
-/// A line that is no entry: malformed, or of another version.
+/// Line that is not an entry: malformed, or of another version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoEntry;
 

@@ -1,7 +1,8 @@
-//! Restores what is not an attribute of threads: lines of files, groups, helper processes.
+//! Restores lines of files, groups and helper processes.
 //!
-//! Input: the entries of a journal. Output: helper processes have ended; stopped processes run on; groups of resctrl and control groups by
-//! this program's name are removed, their threads in the root group again; a line is restored if it is still one of those that were set.
+//! Input: the entries of a journal. Output: helper processes have ended; stopped processes continue. Groups of resctrl and
+//! control groups with this program's name are removed, and their threads are in the root group again. A line is restored if it
+//! is still one of those that were set.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,7 @@ use super::changes::{Changes, Line};
 use super::entry::Process;
 use super::restored::Restored;
 
-/// A process that has just been ended is in its control group for a moment longer: so often a removal is tried again.
+/// Number of attempts to remove a group, since a process that was just killed stays in its control group for a moment.
 const TRIES: u32 = 50;
 const TRY: Duration = Duration::from_millis(20);
 
@@ -33,7 +34,7 @@ pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut
                 .stat(*pid, *pid)
                 .is_some_and(|now| now.started == *started)
             {
-                // One that has ended is not missed.
+                // A process that has ended is skipped.
                 let _ = kill(Pid::from_raw(*pid as i32), signal);
             }
         }
@@ -50,7 +51,7 @@ pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut
     }
 }
 
-/// Only groups by this program's name: a journal is no reason to remove anything else.
+/// Only groups with this program's name: a journal must not cause the removal of anything else.
 fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
     let own = group
         .file_name()
@@ -73,7 +74,7 @@ fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
     }
 }
 
-/// Restores a line where the file has one that was set. `None` where there is nothing to do.
+/// Restores a line if the file has one that was set. `None` if there is nothing to do.
 fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
     let text = fs::read_to_string(file).ok()?;
     let was_set = |now: &&str| line.set.iter().any(|set| is_same(now, set));
@@ -81,7 +82,7 @@ fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
     (!is_same(now, &line.before)).then(|| fs::write(file, format!("{}\n", line.before)))
 }
 
-/// Whether two lines say the same: the kernel adds blanks, and zeros before way masks.
+/// True if two lines mean the same: the kernel adds blanks, and zeros before way masks.
 fn is_same(one: &str, other: &str) -> bool {
     let masks = |line| resctrl::Line::parse(line).ok_or(str::trim(line));
     masks(one) == masks(other)
@@ -124,7 +125,7 @@ mod tests {
         fs::write(&file, "    MB:0=100;1=100\n    L3:0=0ff;1=0ff\n").unwrap();
         assert_eq!(undone(&changes).hints, 1);
         assert_eq!(fs::read_to_string(&file).unwrap(), "L3:0=fff;1=fff\n");
-        // A line that another program has set since, and a file that is gone.
+        // A line that another program has set since, and a file that does not exist any more.
         fs::write(&file, "L3:0=3f;1=3f\n").unwrap();
         assert_eq!(undone(&changes), Restored::default());
         fs::remove_file(&file).unwrap();

@@ -1,4 +1,4 @@
-//! The folder of undo journals and of sockets.
+//! Folder of undo journals and of sockets.
 //!
 //! Input: the environment. Output: a folder that only its user can write in. An engine, its cleanup process, `steer ctl` and
 //! `steer restore` must all find the same one, so it follows from the environment and the user alone.
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use super::JournalError;
 
-/// The folder of journals: `$RUNTIME_DIRECTORY` of a service, `/run/countersteer` for root, else the first of the user's runtime
-/// folder, the user's state folder, and a folder in the temporary directory.
+/// Folder of journals: `$RUNTIME_DIRECTORY` of a service, `/run/countersteer` for root. For other users it is the first of the
+/// user's runtime folder, the user's state folder, and a folder in the temporary directory.
 ///
-/// Another user can make the last one first and so keep this user from steering; the others are inside folders of the user.
+/// Another user can make the last one first and so prevent this user from steering; the others are inside folders of the user.
 #[must_use]
 pub fn journal_folder() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -25,7 +25,7 @@ pub fn journal_folder() -> PathBuf {
     }
 }
 
-/// The folder of a user; `runtime` has all users' runtime folders.
+/// Folder of a user; `runtime` has all users' runtime folders.
 fn of_user(uid: u32, runtime: &Path, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let is_users = |folder: &PathBuf| {
         std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == uid)
@@ -48,10 +48,10 @@ fn of_user(uid: u32, runtime: &Path, variable: impl Fn(&str) -> Option<OsString>
     temporary.join(format!("countersteer-{uid}"))
 }
 
-/// Makes the folder of journals, which is its user's alone, unless it is there.
+/// Makes the folder of journals, which only its user can access, unless it exists.
 ///
 /// # Errors
-/// It cannot be made, or another user made it or can write in it.
+/// Fails if it cannot be made, or another user made it or can write in it.
 pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -64,9 +64,9 @@ pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     made.and_then(|()| is_own(folder)).map_err(failed)
 }
 
-/// A folder that another user made, or can put another in the place of, may hold what another user wrote.
+/// Fails for a folder that another user made, or can replace: it may contain files of another user.
 pub(super) fn is_own(folder: &Path) -> io::Result<()> {
-    // A link may have been made by anybody, and lead into a folder of this user's.
+    // Any user may have made a link, which may lead into a folder of this user's.
     let found = std::fs::symlink_metadata(folder)?;
     let why = if !found.is_dir() {
         "it is no folder, or a link to one"

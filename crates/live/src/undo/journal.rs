@@ -1,10 +1,11 @@
-//! The journal: what was there before each change, so that it can be restored whatever happens.
+//! The journal: former state before each change, so that it can be restored in any case.
 //!
-//! Input: an [`Entry`] for each change, before it is made. Output: a file that lives as long as its engine does; one whose engine
-//! is gone is undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
+//! Input: an [`Entry`] for each change, before it is made. Output: a file that lives as long as its engine does. A file whose
+//! engine does not exist any more is undone by [`super::restore`]. A killed process loses nothing that it wrote, so nothing is
+//! flushed to a disk.
 //!
-//! The first line names the format, the start of the machine, and when the engine began; each of the others is an entry. Threads
-//! that have ended are left out when the file has grown and is written anew.
+//! The first line names the format, the start of the machine, and the start of the engine; each other line is an entry. Threads
+//! that have ended are left out when the file has grown and is rewritten.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,26 +20,26 @@ use super::entry::Entry;
 use super::folder::make_folder;
 
 const FORMAT: &str = "countersteer-journal/2";
-/// Size at which a journal is written anew for the first time.
+/// Size at which a journal is rewritten for the first time.
 const COMPACT_BYTES: usize = 1 << 20;
 
-/// A journal that is being written.
+/// Journal that is being written.
 #[derive(Debug)]
 pub struct Journal {
-    /// Locked while its engine lives: an unlocked journal is one whose engine is gone.
+    /// Locked while its engine lives: the engine of an unlocked journal does not exist any more.
     file: Flock<File>,
     path: PathBuf,
     changes: Changes,
     bytes: usize,
-    /// Bytes beyond which it is written anew.
+    /// Bytes beyond which it is rewritten.
     most: usize,
 }
 
 impl Journal {
-    /// A new journal in a folder, which is made if need be.
+    /// Creates a journal in a folder, which is made if needed.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Fails if the journal cannot be written.
     pub fn create(folder: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError {
             path: folder.to_owned(),
@@ -54,7 +55,7 @@ impl Journal {
             ..Changes::default()
         };
         let mut journal = Self::begun(&path, changes)?;
-        // Others see it when it is locked, not before.
+        // Other processes see it only after it is locked.
         let shown = std::fs::hard_link(&journal.path, &path);
         let _ = std::fs::remove_file(&journal.path);
         shown.map_err(|source| JournalError {
@@ -65,14 +66,14 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A journal that is not at its place yet.
+    /// Creates a journal that is not at its final place yet.
     fn begun(path: &Path, changes: Changes) -> Result<Self, JournalError> {
         let path = path.with_extension("new");
         let failed = |source| JournalError {
             path: path.clone(),
             source,
         };
-        // One that a killed process of this number has left.
+        // A killed process with this PID may have left one.
         let _ = std::fs::remove_file(&path);
         let file = locked(&path).map_err(failed)?;
         let mut journal = Self {
@@ -86,7 +87,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes an entry, unless the journal says that already; to be called before the change is made.
+    /// Writes an entry, unless the journal has it already; call it before the change is made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
         if self.changes.has(&entry) {
             return Ok(());
@@ -99,17 +100,17 @@ impl Journal {
         Ok(())
     }
 
-    /// A thread has ended, or has been restored.
+    /// Removes a thread, which has ended or has been restored.
     pub fn forget(&mut self, tid: u32) {
         self.changes.forget(tid);
     }
 
-    /// What has been changed.
+    /// Changes of the journal.
     pub(crate) const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Writes it anew, without the threads that have ended.
+    /// Rewrites it, without the threads that have ended.
     fn compact(&mut self) -> Result<(), JournalError> {
         let mut anew = Self::begun(&self.path, self.changes.clone())?;
         for entry in anew.changes.entries() {
@@ -125,9 +126,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Everything has been restored.
+    /// Removes the file, since everything has been restored.
     pub(crate) fn remove(&self) {
-        // One that stays is found empty of changes that still hold.
+        // A file that stays is found without changes that still hold.
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -143,7 +144,7 @@ impl Journal {
     }
 }
 
-/// When this process was started, in clock ticks since the machine started.
+/// Start time of this process, in clock ticks since the machine started.
 fn began() -> u64 {
     let own = std::process::id();
     PROC.stat(own, own).map_or(0, |stat| stat.started)
@@ -153,7 +154,7 @@ fn head() -> String {
     format!("{FORMAT} {} {}", PROC.boot_id(), began())
 }
 
-/// A new file that is locked.
+/// Creates a file that is locked.
 fn locked(path: &Path) -> io::Result<Flock<File>> {
     let file = OpenOptions::new()
         .create_new(true)
@@ -163,7 +164,7 @@ fn locked(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
+/// Parses a journal; the result is empty for another start of the machine, and lines that are cut off are ignored.
 pub(super) fn read(text: &str, boot: &str) -> Changes {
     let mut changes = Changes::default();
     let mut lines = text
@@ -264,7 +265,7 @@ mod tests {
         let mut largest = 0;
         for tid in 1..=100_000 {
             journal.write(thread(tid)).unwrap();
-            // Of all that were started, the last one lives.
+            // Of all threads that were started, the last one lives.
             journal.forget(tid - 1);
             largest = largest.max(std::fs::metadata(&journal.path).unwrap().len());
         }
@@ -297,7 +298,7 @@ mod tests {
         }
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         make_folder(&folder).unwrap();
-        // A link to a folder that is this user's alone.
+        // A link to a folder that only this user can access.
         let link = place.path().join("link");
         std::os::unix::fs::symlink(&folder, &link).unwrap();
         assert!(refused(&link).contains("a link"));

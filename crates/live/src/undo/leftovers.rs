@@ -1,8 +1,8 @@
-//! What killed processes leave in the folder of journals beside journals: sockets without a listener, and files that were not renamed to
-//! their final names yet.
+//! Leftovers of killed processes in the folder of journals, other than journals: sockets without a listener, and files that
+//! were not renamed to their final names yet.
 //!
-//! Input: the folder. Effect: they are removed. Sockets are made and removed under [`hold`] only, so one that refuses a connection is
-//! left over.
+//! Input: the folder. Effect: they are removed. Sockets are made and removed under [`hold`] only, so one that refuses a
+//! connection is left over.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use countersteer_sysfs::procfs::PROC;
 
-/// How long another process may hold a folder, in tries that are [`TRY`] apart.
+/// Number of attempts to lock a folder that another process holds; they are [`TRY`] apart.
 const TRIES: u32 = 200;
 const TRY: Duration = Duration::from_millis(10);
 
 /// Locks a folder of journals for making or removing sockets there, for as long as the value lives.
 ///
 /// # Errors
-/// Another process holds it for seconds, or it cannot be opened.
+/// Fails if another process holds it for seconds, or it cannot be opened.
 pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     let mut file = File::open(folder)?;
     for _ in 0..TRIES {
@@ -37,10 +37,10 @@ pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Whether a socket has a listener; never waits.
+/// True if a socket has a listener; never waits.
 #[must_use]
 pub fn listens(path: &Path) -> bool {
-    // One whose queue is full has a listener, too.
+    // A socket whose queue is full has a listener, too.
     matches!(knock(path), Ok(()) | Err(Errno::EAGAIN))
 }
 
@@ -50,7 +50,7 @@ fn knock(path: &Path) -> nix::Result<()> {
     connect(own.as_raw_fd(), &UnixAddr::new(path)?)
 }
 
-/// Removes what processes that are gone have left. What cannot be read or removed stays for the next time.
+/// Removes the leftovers of ended processes. Files that cannot be read or removed stay for the next time.
 pub(super) fn sweep(folder: &Path) {
     let Ok(_held) = hold(folder) else { return };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -67,7 +67,7 @@ pub(super) fn sweep(folder: &Path) {
     }
 }
 
-/// The process that a file's name begins with.
+/// PID with which a file's name begins.
 fn author(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }
@@ -89,7 +89,7 @@ mod tests {
         drop(UnixListener::bind(at("run-7.sock")).unwrap());
         drop(UnixListener::bind(at("daemon.sock")).unwrap());
         let answered = UnixListener::bind(at("run-8.sock")).unwrap();
-        // Beyond the largest number that a process may have, and this one.
+        // A PID beyond the largest possible one, and this one.
         std::fs::write(at("4194400-0.new"), "").unwrap();
         let own = format!("{}-0.new", std::process::id());
         std::fs::write(at(&own), "").unwrap();

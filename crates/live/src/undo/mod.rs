@@ -1,10 +1,10 @@
-//! Undoing what was changed on the machine: affinity masks, nice values, scheduling policies, frequency hints, energy preferences,
+//! Undoing of changes on the machine: affinity masks, nice values, scheduling policies, frequency hints, energy preferences,
 //! cache allocation.
 //!
 //! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
-//! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are restored by
-//! [`files`]. An engine has one journal, which it lends to its placer and its resources; the measurement of miss curves has its
-//! own. All of them stand above this module.
+//! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are
+//! restored by [`files`]. An engine has one journal, which it lends to its placer and its resources. The measurement of miss
+//! curves has its own. All of them depend on this module.
 
 pub(crate) mod attribute;
 pub(crate) mod changes;
@@ -28,7 +28,7 @@ pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;
 pub use temporary::Temporary;
 
-/// A journal that cannot be written or read. Nothing is changed that was not written down before.
+/// A journal cannot be written or read. No change is made without an entry.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: {source}; nothing is steered without a journal of what was changed: make room or give permission there",

@@ -1,7 +1,7 @@
-//! Journals whose engines are gone.
+//! Journals whose engines do not exist any more.
 //!
-//! Input: a folder of journals. Output: those that are to be undone, locked, so that a cleanup process, the next run and
-//! `steer restore` never undo the same one together.
+//! Input: a folder of journals. Output: the journals to undo, locked, so that a cleanup process, the next run and `steer
+//! restore` never undo the same one together.
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,15 +15,15 @@ use super::changes::Changes;
 use super::folder::is_own;
 use super::journal::read;
 
-/// A journal whose engine is gone, locked so that no other process undoes it.
+/// Journal without an engine, locked so that no other process undoes it.
 pub(super) type Orphan = (PathBuf, Flock<File>, Changes);
 
-/// How long another process may take to undo a journal, in tries that are [`TRY`] apart.
+/// Number of attempts to lock a journal that another process undoes; they are [`TRY`] apart.
 const TRIES: u32 = 1000;
 const TRY: Duration = Duration::from_millis(10);
 
-/// Journals whose engines are gone, with what they say, and how many engines live. Of `engine` alone, where that is given: it is
-/// known to be gone.
+/// Journals without an engine, with their changes, and the number of live engines. With `engine`, only those of this PID, whose
+/// process is known to have ended.
 pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orphan>, usize)> {
     match is_own(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -59,9 +59,9 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
     Ok((orphans, living))
 }
 
-/// What became of the attempt to lock a journal.
+/// Result of the attempt to lock a journal.
 enum Taken {
-    /// Its engine is gone, and no other process is undoing it.
+    /// Its engine does not exist any more, and no other process is undoing it.
     Orphan(Flock<File>),
     Living,
     /// Another process has undone it.
@@ -75,7 +75,7 @@ fn take(path: &Path, ended: bool) -> io::Result<Taken> {
             return Ok(Taken::Gone);
         };
         if let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            // It may have been removed, or written anew by an engine that lives, since it was opened.
+            // It may have been removed, or rewritten by a live engine, since it was opened.
             let opened = file.metadata()?;
             let there = std::fs::metadata(path);
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino())) {
@@ -90,13 +90,13 @@ fn take(path: &Path, ended: bool) -> io::Result<Taken> {
     Ok(Taken::Living)
 }
 
-/// Whether a journal is one of this process's.
+/// True if a journal belongs to this process.
 fn is_of(path: &Path, pid: u32) -> bool {
     path.file_name()
         .is_some_and(|n| n.to_string_lossy().starts_with(&format!("{pid}-")))
 }
 
-/// Whether the process lives that writes a journal.
+/// True if the process that writes a journal lives.
 fn has_engine(path: &Path, text: &str) -> bool {
     let pid: Option<u32> = path
         .file_name()
@@ -112,7 +112,7 @@ fn has_engine(path: &Path, text: &str) -> bool {
         .is_some_and(|stat| stat.started == began)
 }
 
-/// What this process's own journals say.
+/// Changes in this process's own journals.
 pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Changes)> {
     let entries = std::fs::read_dir(folder)
         .into_iter()
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn cleanup_processes_do_not_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        // Beyond the largest number that a process may have.
+        // PIDs beyond the largest possible one.
         let [one, other] =
             [4_194_400, 4_194_401].map(|pid| folder.path().join(format!("{pid}-0.journal")));
         std::fs::write(&one, "countersteer-journal/2 x 1\n").unwrap();

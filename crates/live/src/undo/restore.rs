@@ -1,6 +1,6 @@
-//! Restores what stands in journals: those of engines that are gone, and this process's own at its end.
+//! Restores the changes of journals: those whose engines do not exist any more, and this process's own at its end.
 //!
-//! Input: [`Changes`]. Output: threads, files and groups as they were; see [`super::attribute`] and [`super::files`].
+//! Input: [`Changes`]. Output: threads, files and groups in their former state; see [`super::attribute`] and [`super::files`].
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use super::journal::Journal;
 use super::orphans::orphans;
 use super::restored::Restored;
 
-/// Undoes every journal of a folder whose engine is gone.
+/// Undoes every journal of a folder whose engine does not exist any more.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Fails if the folder cannot be read.
 pub fn restore(folder: &Path) -> Result<Restored, JournalError> {
     restore_of(folder, None)
 }
 
-/// Undoes what the engines of a process that has ended have left in a folder, as its cleanup process. Failures are not
-/// reported: what could not be undone stays for [`restore`].
+/// Undoes the changes of the engines of an ended process in a folder, as its cleanup process. Failures are not reported:
+/// changes that could not be undone stay for [`restore`].
 pub fn restore_after(folder: &Path, engine: u32) {
     let _ = restore_of(folder, Some(engine));
 }
@@ -54,12 +54,12 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
         }
     }
     super::leftovers::sweep(folder);
-    // In these, threads were only watched.
+    // In these groups, threads were only monitored.
     restored.hints += countersteer_sysfs::sensors::remove_stale(Path::new("/"));
     Ok(restored)
 }
 
-/// Undoes everything that this process's engines have done, as a last resort: they go on believing otherwise.
+/// Undoes all changes of this process's engines, as a last resort: the engines do not notice it.
 #[must_use]
 pub fn undo_own(folder: &Path) -> Restored {
     let mut restored = Restored::default();
@@ -73,7 +73,7 @@ pub fn undo_own(folder: &Path) -> Restored {
     restored
 }
 
-/// Undoes what a journal of this process has; it is removed unless something failed.
+/// Undoes the changes in a journal of this process; it is removed unless something failed.
 pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn Groups)) {
     let mut restored = Restored::default();
     let changes = journal.changes();
@@ -84,8 +84,8 @@ pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn 
     }
 }
 
-/// Undoes what a journal has by the kernel. Relatives are looked for in whole sessions, where other engines may be at work, only
-/// on demand.
+/// Undoes the changes in a journal through the kernel. Relatives are searched in whole sessions, where other engines may be at
+/// work, only on demand.
 fn undo(changes: &Changes, sessions: bool, restored: &mut Restored) {
     threads(changes, &all(changes, sessions), &uclamp::Kernel, restored);
     files::restore(changes, &mut Kernel, restored);
@@ -129,11 +129,11 @@ mod tests {
 
     type Before = Touched<CpuSet>;
 
-    /// Ends with the test, whatever becomes of it.
+    /// Program that ends with the test in any case.
     struct Program(Child);
 
     impl Program {
-        /// A program in a session of its own, without processes of others.
+        /// Starts a program in a session of its own, without processes of others.
         fn start(script: &str) -> Self {
             let mut command = Command::new("setsid");
             command
@@ -148,7 +148,7 @@ mod tests {
             program
         }
 
-        /// As it is now.
+        /// Present attributes.
         fn before(&self) -> Before {
             let pid = self.0.id();
             let stat = PROC.stat(pid, pid).unwrap();
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Two masks of one CPU each; `None`, with a word, where there are none.
+    /// Two masks of one CPU each; `None`, with a message, if there are none.
     fn masks() -> Option<[CpuSet; 2]> {
         let own: CpuSet = affinity::mask(std::process::id()).unwrap();
         let mut cpus = own.iter().map(|c| c.0.to_string().parse().unwrap());
@@ -180,7 +180,7 @@ mod tests {
         None
     }
 
-    /// What an engine leaves that was killed: a journal that it held.
+    /// Leaves a journal as a killed engine does.
     fn left_behind(folder: &Path, befores: &[Before], set: &CpuSet) {
         let mut journal = Journal::create(folder).unwrap();
         for before in befores {
@@ -206,7 +206,7 @@ mod tests {
         left_behind(folder.path(), &[other], &set);
         assert_eq!(restore(folder.path()).unwrap().threads, 0);
         assert_eq!(affinity::mask(before.tid).unwrap(), set);
-        // The very same, were it the thread that the journal means.
+        // Identical, if it were the thread in the journal.
         left_behind(folder.path(), std::slice::from_ref(&before), &set);
         assert_eq!(restore(folder.path()).unwrap().threads, 1);
         assert_eq!(affinity::mask(before.tid).unwrap(), before.value);

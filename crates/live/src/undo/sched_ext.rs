@@ -1,7 +1,7 @@
 //! Threads that are given to a sched_ext scheduler in partial mode, which schedules those with the policy SCHED_EXT.
 //!
-//! Input: threads that are to be scheduled by it. Output: they have that policy, which children inherit, and what they had stands
-//! in the undo journal: a thread keeps SCHED_EXT when the scheduler is gone, and the next one of any program would take it.
+//! Input: threads that it is to schedule. Output: they have that policy, which children inherit, and their former policy is in
+//! the undo journal. A thread keeps SCHED_EXT after the scheduler has ended, and the next one of any program would take it.
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::sched_policy::{SCHED_EXT, SchedPolicy};
 use libc::{SCHED_BATCH, SCHED_OTHER};
@@ -10,10 +10,10 @@ use super::attribute::{self, Policy, Scope};
 use super::entry::{Entry, Touched};
 use super::{Journal, JournalError};
 
-/// Gives a thread to the scheduler. Those with a real-time or deadline policy, or that run only on idle CPUs, keep theirs.
+/// Gives a thread to the scheduler. Threads with a real-time or deadline policy, or that run only on idle CPUs, keep theirs.
 ///
 /// # Errors
-/// The journal cannot be written; nothing is changed.
+/// Fails if the journal cannot be written; nothing is changed then.
 pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalError> {
     let Ok(before) = SchedPolicy::of(tid) else {
         return Ok(());
@@ -31,10 +31,10 @@ pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalErro
     Ok(())
 }
 
-/// Takes in a process that was forked by one that was given to the scheduler: it has inherited the policy.
+/// Adds a process that was forked by one that was given to the scheduler: it has inherited the policy.
 ///
 /// # Errors
-/// The journal cannot be written.
+/// Fails if the journal cannot be written.
 pub fn forked(journal: &mut Journal, pid: u32) -> Result<(), JournalError> {
     let changed = &journal.changes().sched_policy;
     let (Ok(now), Some(stat)) = (SchedPolicy::of(pid), PROC.stat(pid, pid)) else {
@@ -48,7 +48,7 @@ pub fn forked(journal: &mut Journal, pid: u32) -> Result<(), JournalError> {
     write(journal, (pid, pid), own).map(drop)
 }
 
-/// Writes what a thread had; whether it is still there.
+/// Journals the former policy of a thread; returns true if the thread still exists.
 fn write(
     journal: &mut Journal,
     (pid, tid): (u32, u32),
@@ -67,14 +67,14 @@ fn write(
     Ok(true)
 }
 
-/// A thread has exited. The first thread of a process stands for those that it has started, as long as there are any.
+/// Handles the exit of a thread. The first thread of a process represents the others as long as there are any.
 pub fn exited(journal: &mut Journal, pid: u32, tid: u32) {
     if tid != pid || PROC.threads(pid).iter().all(|other| *other == pid) {
         journal.forget(tid);
     }
 }
 
-/// Gives the threads of these processes back what they had, and those that were forked meanwhile.
+/// Restores the policies of the threads of these processes, and of those that were forked meanwhile.
 pub fn restore(journal: &Journal, of: &dyn Fn(u32) -> bool) {
     let changes = journal.changes();
     let scope = Scope {

@@ -1,4 +1,4 @@
-//! Changes that are undone at the end of what they were made for.
+//! Changes that are undone when their purpose has ended.
 use std::path::Path;
 use std::process::Child;
 
@@ -11,33 +11,33 @@ use super::entry::{Entry, Process};
 use super::journal::Journal;
 use super::restore::close;
 
-/// A journal whose changes are undone when it is dropped, or by the cleanup process when this process was killed.
+/// Journal whose changes are undone when it is dropped, or by the cleanup process if this process was killed.
 #[derive(Debug)]
 pub struct Temporary(Journal);
 
 impl Temporary {
-    /// A new journal in a folder.
+    /// Creates a journal in a folder.
     ///
     /// # Errors
-    /// It cannot be written: nothing must be changed then.
+    /// Fails if it cannot be written; nothing must be changed then.
     pub fn begin(folder: &Path) -> Result<Self, JournalError> {
         Journal::create(folder).map(Self)
     }
 
-    /// The journal itself.
+    /// Journal itself.
     pub const fn journal(&mut self) -> &mut Journal {
         &mut self.0
     }
 
-    /// A process was started that must not outlive this one.
+    /// Adds a started process that must not outlive this one.
     ///
     /// # Errors
-    /// The journal cannot be written.
+    /// Fails if the journal cannot be written.
     pub fn helper(&mut self, child: &Child) -> Result<(), JournalError> {
         self.process(child.id(), Entry::Helper)
     }
 
-    /// A process is about to be stopped by a signal, and continued.
+    /// Adds a process that is about to be stopped by a signal, and continued.
     pub(crate) fn stopped(&mut self, pid: u32) -> Result<(), JournalError> {
         self.process(pid, Entry::Stopped)
     }
@@ -53,7 +53,7 @@ impl Temporary {
         }
     }
 
-    /// A change that is about to be made.
+    /// Adds a change that is about to be made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.0.write(entry)
     }

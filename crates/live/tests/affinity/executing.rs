@@ -1,4 +1,4 @@
-//! Processes that execute another program: the signature that their threads have from then on.
+//! Tests of processes that execute another program: the signature that their threads have from then on.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn executes(seen: &Observation, pid: u32) -> bool {
         .any(|e| e.thread.0 == pid)
 }
 
-/// A program that sleeps and carries a signature; `None`, with a word, where there is none to put it into.
+/// Program that sleeps and carries a signature; `None`, with a message, if there is none to put it into.
 fn signed(folder: &Path) -> Option<(Carried, std::path::PathBuf)> {
     let Ok(binary) = std::fs::read("/bin/sleep") else {
         countersteer_fuzz::skipped("there is no /bin/sleep");

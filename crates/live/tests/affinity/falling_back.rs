@@ -1,4 +1,4 @@
-//! Masks take over from a scheduler that the kernel has ended.
+//! Tests of affinity masks that replace a scheduler that the kernel has ended.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use countersteer_model::engine::{Applied, Observation};
 
 use super::*;
 
-/// A scheduler that the kernel ends at once.
+/// Scheduler that the kernel ends at once.
 struct Ended;
 
 impl Placer for Ended {

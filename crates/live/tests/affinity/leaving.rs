@@ -1,4 +1,4 @@
-//! What is restored after a kill, and when a process is detached.
+//! Tests of the restoration after a kill, and after a process is detached.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn a_killed_engines_work_is_undone_by_the_next() {
         0,
         "an engine that lives is left alone"
     );
-    // What a kill leaves: the file, unlocked.
+    // State after a kill: the file, unlocked.
     let journal = std::fs::read_dir(folder.path())
         .unwrap()
         .next()

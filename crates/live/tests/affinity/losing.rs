@@ -1,4 +1,4 @@
-//! Threads whose fork reports were lost for want of room are found in /proc.
+//! Tests that threads whose fork reports were lost for lack of room are found in /proc.
 
 use std::io;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use countersteer_counters::{BpfLoader, BpfRequest, Follow, Kind, TakeReport, see
 
 use super::*;
 
-/// Tells nothing of any thread; after a while it says that it has missed one.
+/// Follower that reports no thread; after a while it reports a loss.
 struct Forgetful(Instant);
 
 const REMEMBERS_MS: u128 = 200;
@@ -83,7 +83,7 @@ fn threads_whose_forks_were_lost_are_found_and_seen_to_end() {
     };
     until(&mut engine, |seen| take(seen).0 > 0);
     std::fs::write(&gate, "").unwrap();
-    // The shell that waited for the gate, and whatever it ran meanwhile.
+    // The shell that waited for the gate, and its children meanwhile.
     until(&mut engine, |seen| {
         let (forked, ended) = take(seen);
         seen.threads.len() == 1 && forked == ended

@@ -1,4 +1,5 @@
-//! The affinity engine on real threads. Needs no privilege; with fewer than two CPUs tests are skipped and say so.
+//! Tests of the affinity engine on real threads. They need no privilege; with fewer than two CPUs they are skipped with a
+//! message.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -26,12 +27,12 @@ mod losing;
 mod placing;
 mod recounting;
 
-/// Ends with the test, whatever becomes of it.
+/// Program that ends with the test in any case.
 struct Program(Child);
 
 impl Program {
     fn start(script: &str) -> Self {
-        // What it starts may outlive it: it must neither keep whoever reads this test's output waiting nor run for ever.
+        // Its children may outlive it. They must neither block readers of this test's output nor run forever.
         let out = Stdio::null();
         let err = Stdio::null();
         Self(
@@ -56,12 +57,12 @@ impl Drop for Program {
     }
 }
 
-/// Waits for a file.
+/// Script that waits for a file.
 fn wait_for(gate: &Path) -> String {
     format!("while [ ! -e '{}' ]; do sleep 0.02; done", gate.display())
 }
 
-/// The same, without children of its own.
+/// Script that waits for a file without children of its own.
 fn spin_until(gate: &Path) -> String {
     format!("while [ ! -e '{}' ]; do :; done", gate.display())
 }
@@ -84,7 +85,7 @@ fn mask(tid: u32) -> String {
     line.trim().to_owned()
 }
 
-/// The CPUs that this test may use; `None`, with a word, if they are too few.
+/// CPUs that this test may use; `None`, with a message, if they are too few.
 fn two_cpus() -> Option<(String, Vec<u32>)> {
     let all = mask(std::process::id());
     let cpus: Vec<u32> = all
@@ -122,7 +123,7 @@ fn engine(folder: &Path, counted: bool, dry: bool) -> LiveEngine {
     engine_that(counters, folder, dry, None)
 }
 
-/// An engine without programs of its own: each observation says that the run may end.
+/// Engine without programs of its own: each observation states that the run may end.
 fn engine_that(
     counters: Option<Counters>,
     folder: &Path,
@@ -152,7 +153,7 @@ fn engine_of(
     LiveEngine::open(config, None, LiveWorkload::default()).unwrap()
 }
 
-/// Every observation is the last one, and sees everything.
+/// Configuration in which every observation is the last one, and sees everything.
 fn config(counters: Option<Counters>) -> AffinityConfig {
     let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
     AffinityConfig {
@@ -199,7 +200,7 @@ fn end(pids: &[u32]) {
         .status();
 }
 
-/// Observes every 20 ms until that holds; fails when it does not for ten seconds.
+/// Observes every 20 ms until the condition holds; fails if it does not for ten seconds.
 fn until(
     engine: &mut LiveEngine,
     mut holds: impl FnMut(&countersteer_model::engine::Observation) -> bool,

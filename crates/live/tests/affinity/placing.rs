@@ -1,4 +1,4 @@
-//! Threads go where they are placed, unless another program sets their masks, and so do threads that they start.
+//! Tests that threads and their children go to their assigned CPUs, unless another program sets their masks.
 
 use super::*;
 

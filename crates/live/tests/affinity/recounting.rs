@@ -1,8 +1,8 @@
-//! Counting sessions that are exchanged while threads run, and multiplexed event sets.
+//! Tests of counting sessions that are exchanged while threads run, and of multiplexed event sets.
 
 use super::*;
 
-/// Counts something else when it is asked.
+/// Counts other events when it is called.
 struct Other(Option<Counters>);
 
 impl Recount for Other {
@@ -38,7 +38,7 @@ fn other_counters_are_opened_while_threads_run_on() {
         seen.samples
             .of_threads()
             .for_each(|(thread, _)| *threads.entry(thread.0).or_insert(0) += 1);
-        // The one that spins.
+        // The thread that spins.
         threads.values().any(|samples| *samples > 5)
     });
     threads.retain(|_, samples| *samples > 5);
@@ -76,7 +76,7 @@ fn other_counters_are_opened_while_threads_run_on() {
 
 #[test]
 fn counters_that_take_turns_tell_of_all_that_ran() {
-    // Long, so that it weighs little when one set was taken away and this thread waits for a CPU to start the other.
+    // A long interval, so that a wait of this thread for a CPU between two sets weighs little.
     const LONG: Nanos = Nanos::from_millis(100);
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
@@ -107,7 +107,7 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let mut until = engine.observe(&watch, Nanos::ZERO).unwrap().at;
     for period in 1..=25 {
         if period == 21 {
-            // What it has run for is reported in the periods that are left.
+            // Its running time is reported in the periods that are left.
             let stop = ["-STOP", &program.pid().to_string()];
             assert!(Command::new("kill").args(stop).status().unwrap().success());
         }
@@ -120,8 +120,8 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
         }
     }
     let passed = begun.elapsed().as_nanos() as u64;
-    // No thread runs for longer than the time that passes. From below, the kernel's own sum is the measure, which leaves out what
-    // a hypervisor takes and so is no measure from above; between two turns nothing is counted.
+    // No thread runs for longer than the time that passes. The lower bound is the kernel's own sum. That sum omits the time
+    // that a hypervisor takes, and so is no upper bound. Between two sets nothing is counted.
     assert!(counted <= passed, "{counted} ns of {passed}");
     let share = counted as f64 / (ran() - since) as f64;
     assert!(share > 0.7, "{share}");
@@ -150,7 +150,8 @@ fn forks_are_reported_while_any_set_counts() {
     until(&mut engine, |seen| {
         let kinds = seen.events.iter().map(|event| event.kind);
         seen_forks += kinds.filter(|kind| *kind == ThreadEventKind::New).count();
-        // Between two sets none is: for some microseconds, or longer on a busy machine. Were one set's alone reported, half would be missing.
+        // Between two sets none is counted: for some microseconds, or longer on a busy machine. If only one set reported forks,
+        // half would be missing.
         seen_forks >= CHILDREN * 4 / 5
     });
 }

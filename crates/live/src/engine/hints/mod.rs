@@ -1,10 +1,11 @@
-//! Hint pages of the programs that are steered: hints are read before each decision, and advice for each thread is written after each
+//! Hint pages of the steered programs. Hints are read before each decision, and advice for each thread is written after each
 //! placement.
 //!
-//! Input: observations, placements. Output: [`ThreadInfo::hint`], [`Event::Work`] in samples, and pages that were written (see [`crate::hint_page`]).
+//! Input: observations, placements. Output: [`ThreadInfo::hint`], [`Event::Work`] in samples, and written pages (see
+//! [`crate::hint_page`]).
 //!
-//! A process without pages costs a search now and then. One with pages costs a few system calls each period, however many threads it
-//! has, and a few for each thread whose advice changes.
+//! A process without pages costs a search at intervals. One with pages costs a few system calls each period, whatever its
+//! number of threads, and a few for each thread whose advice changes.
 
 mod outlook;
 mod program_pages;
@@ -26,44 +27,44 @@ use crate::hint_page::Advice;
 use outlook::{Outlook, Seen, is_near};
 use program_pages::ProgramPages;
 
-/// After how long a process without pages is looked at again, at least and at most.
+/// Intervals between searches in a process without pages: shortest and longest.
 const SHORTEST_PAUSE: Nanos = Nanos::from_millis(200);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(6400);
-/// Of so many looks one finds pages whose usual descriptor was taken when they were opened, until looks are rare.
+/// One of this many searches finds pages whose usual descriptor was taken when they were opened, until searches are rare.
 const THOROUGH: u32 = 4;
-/// How fast what threads wanted in earlier periods is forgotten.
+/// Weight of the last period in a thread's mean demand.
 const FADING: f64 = 0.25;
-/// Where speed-up factors come from, by column of the bank: the first that knows one.
+/// Sources of speed-up factors, by column of the bank: the first with a value.
 const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 
-/// A process of which threads are steered.
+/// Process with steered threads.
 #[derive(Default)]
 struct Process {
     shared: Option<ProgramPages>,
-    /// When it is looked at again.
+    /// Time of its next search.
     due: Nanos,
-    /// How long after the last look.
+    /// Time from the last search to the next.
     pause: Nanos,
-    /// How often it was looked at.
+    /// Number of searches.
     looks: u32,
-    /// Rows of its threads, as they know themselves.
+    /// Rows of its threads, by their TID in their own namespace.
     rows: BTreeMap<(u32, u64), usize>,
     alive: bool,
 }
 
-/// A thread that is steered.
+/// Steered thread.
 #[derive(Default)]
 struct Known {
     pid: u32,
-    /// As it knows itself; asked for when its process has pages.
+    /// Its TID in its own namespace, and its start time; read when its process has pages.
     who: Option<(u32, u64)>,
     row: Option<usize>,
     hint: Option<Hint>,
     /// Work done by the end of its last sample.
     done: Option<u64>,
-    /// What was said to it last.
+    /// Advice that was written last.
     said: Option<Advice>,
-    /// Part of the time in which it wants a CPU, lately; unknown before the first period with pages.
+    /// Part of the time in which it wanted a CPU recently; `None` before the first period with pages.
     demand: Option<f64>,
 }
 
@@ -74,9 +75,9 @@ pub(super) struct HintPages {
     processes: BTreeMap<u32, Process>,
     threads: BTreeMap<ThreadId, Known>,
     there: bool,
-    /// When a process without pages is looked at next.
+    /// Time at which a process without pages is searched next.
     due: Nanos,
-    /// Threads as they were seen last, if any has a page.
+    /// Threads of the last observation, if any has a page.
     seen: Vec<ThreadInfo>,
     last: Nanos,
 }
@@ -95,13 +96,13 @@ impl HintPages {
         }
     }
 
-    /// Adds to an observation what programs tell about its threads.
+    /// Adds the hints of programs about their threads to an observation.
     pub(super) fn hear(
         &mut self,
         seen: &mut Observation,
         process_of: impl Fn(ThreadId) -> Option<u32>,
     ) {
-        // Numbers come back; whoever has one now may be another thread than before.
+        // TIDs are reused; the present thread may be another one than before.
         for event in &seen.events {
             match event.kind {
                 ThreadEventKind::New | ThreadEventKind::Exit => {
@@ -142,7 +143,8 @@ impl HintPages {
         self.seen.clone_from(&seen.threads);
     }
 
-    /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
+    /// Adds to samples the work done since the thread's last one. The samples of a thread that ran on several core types share
+    /// it by time.
     fn work(&mut self, samples: &mut Samples, ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();
         for row in 0..samples.len() {
@@ -164,7 +166,7 @@ impl HintPages {
         }
     }
 
-    /// Brings threads and processes up to date. Most of the time there are no pages, and nothing to be done.
+    /// Updates threads and processes. Mostly there are no pages, and nothing to do.
     fn meet(
         &mut self,
         at: Nanos,
@@ -196,7 +198,7 @@ impl HintPages {
         }
     }
 
-    /// Has the process of a thread be looked at as if it were new.
+    /// Searches the process of a thread as if it were new.
     fn look_soon(&mut self, thread: ThreadId) {
         let process = self
             .threads
@@ -208,7 +210,7 @@ impl HintPages {
         }
     }
 
-    /// Finds processes that are new, and those that are gone.
+    /// Updates the processes: adds new ones, and removes those that have ended.
     fn take_stock(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
         self.threads
             .retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
@@ -222,7 +224,7 @@ impl HintPages {
             let process = self.processes.entry(known.pid).or_default();
             process.alive = true;
             if new {
-                // Where threads are created, pages are opened.
+                // A process that creates threads may open pages.
                 process.look_soon();
                 self.due = Nanos::ZERO;
             }
@@ -230,7 +232,7 @@ impl HintPages {
         self.processes.retain(|_, p| p.alive);
     }
 
-    /// Says to threads what holds for them from now on.
+    /// Writes the advice that holds for threads from now on.
     pub(super) fn say(&mut self, placement: &Placement) {
         if self.seen.is_empty() {
             return;
@@ -281,7 +283,7 @@ impl HintPages {
 }
 
 impl Process {
-    /// Looks for pages, if it is time to.
+    /// Searches for pages if it is due.
     fn seek(&mut self, pid: u32, at: Nanos) {
         if self.shared.is_some() || at < self.due {
             return;
@@ -308,12 +310,12 @@ impl Process {
 }
 
 impl Known {
-    /// It has no page any more.
+    /// Clears the state of a thread that has no page any more.
     fn forget(&mut self) {
         (self.row, self.hint, self.done, self.said) = (None, None, None, None);
     }
 
-    /// Work done since the last call; none if the thread does not tell, or was asked for the first time.
+    /// Work done since the last call; `None` if the thread reports none, or at the first call.
     fn work(&mut self, process: Option<&Process>) -> Option<u64> {
         let total = process?.shared.as_ref()?.work(self.row?);
         // A thread that has reported no work yet may begin with any number.
@@ -321,7 +323,7 @@ impl Known {
         Some(total.wrapping_sub(before))
     }
 
-    /// Takes in a period of which it ran a part, and at whose end it wanted a CPU or not.
+    /// Adds a period: `ran` is the part of it in which the thread ran, `runnable` is true if it wanted a CPU at the end.
     fn want(&mut self, runnable: bool, ran: f64) {
         let now = if runnable { 1.0 } else { ran.min(1.0) };
         self.demand = Some(
@@ -342,13 +344,13 @@ impl Known {
             self.forget();
             self.row = row;
         }
-        // A hint that is being written at this moment is read next time.
+        // A hint that is just being written is read next time.
         self.hint = row.and_then(|row| shared.hint(row)).or(self.hint);
     }
 }
 
 impl Drop for HintPages {
-    /// These threads are not steered any more: clears their advice.
+    /// Clears the advice of these threads, which are not steered any more.
     fn drop(&mut self) {
         for known in self.threads.values().filter(|k| k.said.is_some()) {
             let shared = self

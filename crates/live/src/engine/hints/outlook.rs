@@ -1,4 +1,4 @@
-//! Advice to threads: the core type that each will run on, how fast, and its share of a CPU.
+//! Advice to threads: the core type on which each will run, its speed there, and its share of a CPU.
 //!
 //! Input: threads with their placements and speed-up factors. Output: [`Advice`] for each.
 
@@ -11,21 +11,21 @@ use countersteer_model::units::CoreTypeId;
 
 use crate::hint_page::Advice;
 
-/// A difference in speed or share that is worth saying.
+/// Relative difference in speed or share from which new advice is written.
 const WORTH: f64 = 0.02;
 
-/// What CPUs are asked for.
+/// Load of CPUs.
 pub(super) struct Outlook {
     topology: Arc<Topology>,
     /// Weights of the threads that want a CPU, spread over those they may use.
     load: Vec<f64>,
 }
 
-/// A thread as it matters here.
+/// Thread, as input of its advice.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) info: &'a ThreadInfo,
-    /// What it is confined to.
+    /// CPUs to which it is confined.
     pub(super) cpus: &'a CpuSet,
     /// Part of the time in which it wants a CPU.
     pub(super) demand: f64,
@@ -33,14 +33,14 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// What it weighs on each of its CPUs beside others.
+    /// Weight on each of its CPUs.
     fn part(&self) -> f64 {
         1.25f64.powi(-i32::from(self.info.nice)) / self.cpus.len().max(1) as f64
     }
 }
 
 impl Outlook {
-    /// The outlook of all these threads.
+    /// Outlook of all these threads.
     pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
         let mut load = vec![0.0; topology.cpus.len()];
         for thread in threads {
@@ -58,7 +58,7 @@ impl Outlook {
         }
     }
 
-    /// What to say to one of them.
+    /// Advice for one of them.
     pub(super) fn of(&self, thread: &Seen<'_>) -> Advice {
         let types = &self.topology.core_types;
         let core_type = self.core_type(thread.info, thread.cpus);
@@ -74,7 +74,7 @@ impl Outlook {
         }
     }
 
-    /// The type of the CPUs that it may use, or where there are several, of the one where it is.
+    /// Type of the CPUs that it may use; if there are several, the type of its present CPU.
     fn core_type(&self, info: &ThreadInfo, cpus: &CpuSet) -> CoreTypeId {
         let mut types = cpus
             .iter()
@@ -90,11 +90,11 @@ impl Outlook {
         self.topology.core_type_of(info.cpu)
     }
 
-    /// How fast a thread of this speed-up factor is on a type, the slowest being 1.
+    /// Speed of a thread with this speed-up factor on a type, relative to the slowest.
     fn speed(&self, core_type: CoreTypeId, sf: Option<f64>) -> f64 {
         let (fast, slow) = self.topology.extremes();
         let types = &self.topology.core_types;
-        // Where the kernel takes all for equal, their clocks tell more.
+        // If the kernel gives all types one capacity, their clocks distinguish them.
         let alike = types.iter().all(|t| t.capacity == types[0].capacity);
         let nominal = |t: CoreTypeId| {
             types.get(t.index()).map_or(1.0, |t| {
@@ -113,10 +113,10 @@ impl Outlook {
         1.0 + (most - 1.0) * (nominal(core_type) - nominal(slow)) / range
     }
 
-    /// Its part of the CPUs that it may use, each shared out by weight.
+    /// Its part of the CPUs that it may use, each shared by weight.
     fn share(&self, thread: &Seen<'_>) -> f64 {
         let part = thread.part();
-        // While it wants one; what it wants of it otherwise is in the load.
+        // Its share while it wants a CPU; its demand otherwise is part of the load.
         let of = |load: &f64| part / (load + part * (1.0 - thread.demand)).max(part);
         let sum: f64 = thread
             .cpus
@@ -128,7 +128,7 @@ impl Outlook {
     }
 }
 
-/// Whether the difference is not worth saying.
+/// True if the difference is too small to be written.
 pub(super) fn is_near(a: &Advice, b: &Advice) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= WORTH * a.abs().max(b.abs());
     let factors = match (a.sf, b.sf) {

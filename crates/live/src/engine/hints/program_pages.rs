@@ -1,11 +1,11 @@
-//! The pages of a program that is steered.
+//! Pages of a steered program.
 //!
 //! Input: a process. Output: the hints of its threads; their advice is written there.
 //!
-//! Nothing there is trusted. The file is read and written by calls, never mapped, so that no program can make an engine fault;
-//! and it is written only if it can be nothing but what it claims to be: a file without a name, of the program's own user,
-//! whose size is sealed. Nothing else is opened, nor is its size read: it might be a file of another user, which an engine that is root
-//! could write, or be in a file system that the program itself provides and that never answers.
+//! The contents are not trusted. The file is read and written by calls, never mapped, so that no program can make an engine
+//! fault. It is written only if it is certainly a page file: an anonymous file of the program's own user, whose size is sealed.
+//! Nothing else is opened, nor is its size read. It might be a file of another user, which an engine that is root could write,
+//! or be in a file system that the program itself provides and that never answers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,20 +25,20 @@ use crate::hint_page::layout::{
     self, Advice, FIRST, HEAD, HINT_SEQ, LENGTH, SAID_SEQ, SLOT, TRIES,
 };
 
-/// On which mount an open file of this process lies.
+/// Mount of an open file of this process.
 fn mount_of(file: &File) -> Option<u64> {
     PROC.mount_of(file.as_raw_fd())
 }
 
-/// The mount of all files without a name, which the kernel keeps to itself.
+/// Mount of all anonymous files, which the kernel keeps to itself.
 fn nameless() -> Option<u64> {
     static MOUNT: OnceLock<Option<u64>> = OnceLock::new();
     *MOUNT.get_or_init(|| mount_of(&crate::hint_page::file().ok()?))
 }
 
-/// A handle on a file without a name, that can be asked about but not read.
+/// Handle on an anonymous file, which allows queries but no reads.
 fn handle(path: &Path) -> Option<File> {
-    // This opens nothing yet: opening, like asking, may have consequences where it is something else.
+    // `O_PATH` opens nothing yet: opening, or a query, may have side effects if it is another kind of file.
     let handle = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
@@ -52,22 +52,22 @@ pub(super) struct ProgramPages {
     path: PathBuf,
     identity: (u64, u64),
     file: File,
-    /// Held while this engine is the one that speaks.
+    /// Lock that is held while this engine is the one that writes.
     lock: Option<Flock<File>>,
-    /// The process as it knows itself.
+    /// PID in the process's own namespace.
     pid: u32,
-    /// The slots, read three times: what has the same even number first and last was whole in between.
+    /// Slots, read three times: a half with the same even number in the first and the last read was consistent in between.
     reads: [Vec<u8>; 3],
 }
 
 impl ProgramPages {
-    /// The pages of a process, if it has any and they may be read: where they nearly always are, or under any descriptor that they
-    /// may have, which takes longer to find out.
+    /// Pages of a process, if it has any and they may be read. They are searched at their usual descriptor or, with `anywhere`,
+    /// at every descriptor they may have, which takes longer.
     pub(super) fn find(pid: u32, anywhere: bool) -> Option<Self> {
         let tries = if anywhere { TRIES } else { 1 };
         (FIRST..FIRST + tries).find_map(|n| {
             let path = PROC.descriptor(pid, n);
-            // All programs are asked again and again, and hardly any has pages: that has to cost little.
+            // All programs are searched repeatedly, and few have pages, so a search must be cheap.
             lstat(path.as_path()).ok()?;
             Self::open(pid, PROC.owner(pid)?, path)
         })
@@ -109,13 +109,13 @@ impl ProgramPages {
         shared.read().then_some(shared)
     }
 
-    /// Whether the process still has it open; else it has ended, or is another program by now.
+    /// True if the process still has the file open; if not, it has ended, or executes another program.
     pub(super) fn is_there(&self) -> bool {
         let found = handle(&self.path).and_then(|handle| handle.metadata().ok());
         found.is_some_and(|m| (m.dev(), m.ino()) == self.identity)
     }
 
-    /// Reads all slots; whether there is something to read.
+    /// Reads all slots; returns true if there is something to read.
     pub(super) fn read(&mut self) -> bool {
         let mut head = [0; size_of::<layout::Head>()];
         if self.file.read_exact_at(&mut head, 0).is_err() {
@@ -132,7 +132,7 @@ impl ProgramPages {
         })
     }
 
-    /// Threads that have a slot, as they know themselves, with its row.
+    /// Threads that have a slot, by TID in their own namespace and start time, with their rows.
     pub(super) fn owners(&self) -> impl Iterator<Item = ((u32, u64), usize)> + '_ {
         let owners = self.reads[1].chunks_exact(SLOT).map(layout::owner_of);
         owners
@@ -145,7 +145,7 @@ impl ProgramPages {
         self.reads[nth].get(row * SLOT..(row + 1) * SLOT)
     }
 
-    /// The hint in a row; none while it is being written.
+    /// Hint in a row; `None` while it is being written.
     pub(super) fn hint(&self, row: usize) -> Option<Hint> {
         let first = self.slot(0, row)?;
         let between = self.slot(1, row)?;
@@ -162,10 +162,10 @@ impl ProgramPages {
         self.slot(1, row).map_or(0, layout::work_of)
     }
 
-    /// Says something to the thread of a row, or takes everything back; whether it could.
+    /// Writes advice to the thread of a row, or clears it; returns true if it could.
     pub(super) fn say(&mut self, row: usize, advice: Option<&Advice>) -> bool {
         if self.lock.is_none() {
-            // Of two engines one speaks; whoever holds the lock for nothing harms only itself.
+            // Only one of two engines writes. A program that holds the lock without need harms only itself.
             let copy = self.file.try_clone().ok();
             self.lock =
                 copy.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());

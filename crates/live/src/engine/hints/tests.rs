@@ -1,4 +1,4 @@
-//! What an engine does with pages that are sound and with pages that are not.
+//! Tests of an engine with valid and with invalid pages.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,7 +22,7 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_SEAL);
 
-/// A file as a program might make it that is not this library's.
+/// File as a program might make it without this library.
 fn file(length: u64, seals: Option<SealFlag>, head: impl FnOnce(&mut [u8; 28])) -> File {
     let file: File = memfd_create("x", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
         .unwrap()
@@ -149,7 +149,7 @@ fn of_two_engines_one_speaks() {
     assert!(second.say(0, None));
 }
 
-/// Half of the words of a thread are always equal to the other half; no mixture is ever heard.
+/// Half of the words of a thread are always equal to the other half; no mixture is ever read.
 #[test]
 fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -274,11 +274,11 @@ fn hints_of_a_thread_are_read_and_its_page_says_where_it_goes_until_the_engine_e
         drop(pages);
         assert!(page.read().is_none(), "nobody looks after it any more");
     };
-    // A thread of its own, that its page is, too.
+    // The thread is new, and so is its page.
     std::thread::spawn(run).join().unwrap();
 }
 
-/// The second look, 200 ms after the first, finds pages whose usual descriptor was taken.
+/// The second search, 200 ms after the first, finds pages whose usual descriptor was taken.
 #[test]
 fn pages_elsewhere_are_found_at_a_later_look() {
     use std::os::unix::process::CommandExt;
@@ -322,7 +322,7 @@ fn pages_elsewhere_are_found_at_a_later_look() {
     assert!(!look(1300));
 }
 
-/// Work is counted from the first look on, shared by time among core types, kept for the next sample, and never goes back.
+/// Work is counted from the first search on, shared by time among core types, kept for the next sample, and never decreases.
 #[test]
 fn work_done_since_the_last_sample_is_in_the_next() {
     let run = || {
@@ -332,7 +332,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         let page = Page::open().unwrap();
         let mut pages = HintPages::new(&topology);
         let mut at = 0;
-        // Milliseconds that it ran on big and on small cores since the last look.
+        // Milliseconds that it ran on big and on small cores since the last observation.
         let mut observe = |ran: &[(u32, u64)]| {
             at += 100;
             let at = Nanos::from_millis(at);
@@ -422,7 +422,7 @@ fn shares_and_speeds_follow_from_who_is_where() {
     assert!(!is_near(&of[0], &Advice { sf: None, ..of[0] }));
 }
 
-/// A process that has no pages, one that is gone, one that is another user's: there are no hints, nothing fails.
+/// Processes without pages, ended processes and those of another user give no hints, and nothing fails.
 #[test]
 fn who_has_no_page_tells_nothing() {
     let topology = topology();
@@ -455,7 +455,7 @@ fn a_program_that_opens_something_else_under_the_number_has_no_pages_any_more() 
         unsafe { libc::dup2(other.as_raw_fd(), number) };
         assert!(!shared.is_there());
     }
-    // SAFETY: the descriptor was opened above, and nobody else has it.
+    // SAFETY: the descriptor was opened above, and no other owner has it.
     unsafe { libc::close(number) };
     assert!(!shared.is_there());
 }
