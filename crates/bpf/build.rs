@@ -1,20 +1,20 @@
-//! Compiles what runs inside the kernel and writes its Rust side: skeletons, and the constants of headers that both sides know.
+//! Compiles the BPF programs and writes their Rust side: skeletons, and the constants of headers that both sides share.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Says what is wrong and what to do, and ends the build: a scheduler that is not this source's must never be loaded.
+/// Prints the error with its remedy, and ends the build: a scheduler that is not built from this source must never be loaded.
 fn fail(what: &str) -> ! {
     eprintln!("countersteer-bpf: {what}");
     process::exit(1)
 }
 
-/// What older ones say of the kernel's functions no kernel takes for its own.
+/// Oldest supported version: no kernel accepts the types that older ones write for the kernel's functions.
 const OLDEST_CLANG: u32 = 19;
 
-/// The version of a compiler, if it is one.
+/// Version of a compiler; `None` if it is not clang.
 fn major(name: &str) -> Option<u32> {
     let output = process::Command::new(name).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -26,7 +26,7 @@ fn major(name: &str) -> Option<u32> {
         .ok()
 }
 
-/// The compiler: `CLANG` of the environment, or the newest one found.
+/// Path of the compiler: `CLANG` of the environment, or the newest one found.
 fn clang() -> PathBuf {
     println!("cargo:rerun-if-env-changed=CLANG");
     if let Some(named) = env::var_os("CLANG") {
@@ -46,7 +46,7 @@ fn clang() -> PathBuf {
     found.into()
 }
 
-/// The lines `#define NAME NUMBER` as Rust constants.
+/// Converts lines `#define NAME NUMBER` to Rust constants.
 fn constants(header: &Path) -> String {
     let text =
         fs::read_to_string(header).unwrap_or_else(|e| fail(&format!("{}: {e}", header.display())));
@@ -60,9 +60,9 @@ fn constants(header: &Path) -> String {
     text.lines().filter_map(constant).collect()
 }
 
-/// Programs, each with its Rust side.
+/// BPF programs, each with its Rust side.
 const PROGRAMS: [&str; 4] = ["engine", "follow", "adopt", "latency"];
-/// What both sides know.
+/// Headers that both sides share.
 const SHARED: [&str; 3] = ["shared", "follow", "latency"];
 
 fn main() {

@@ -1,10 +1,10 @@
-//! What the kernel makes of a thread's counters, beside what user space makes of them: judge MACHINE.toml EVENTS COMMAND...
+//! Compares speed-up factors of the kernel with those of user space, from the same counters: judge MACHINE.toml EVENTS
+//! COMMAND...
 //!
-//! Prints, once per period and thread, the speed-up factor by step tables as it was computed in the kernel and as
-//! metric `sf_steps` is; at the end, the instructions of all samples. EVENTS may be several lists with `;`
-//! between them: they take each other's place every five periods. Lists with `|` between them are multiplexed, a period each.
-//! `cpu_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
-//! `steer run --engine scx` needs.
+//! Prints, once per period and thread, the speed-up factor by step tables as computed in the kernel and as metric `sf_steps`;
+//! at the end, the instructions of all samples. EVENTS may be several lists with `;` between them: they replace each other
+//! every five periods. Lists with `|` between them are multiplexed, a period each. `cpu_clock` represents misses of the
+//! last-level cache, of which emulated machines count none. Has the same requirements as `steer run --engine scx`.
 
 use std::error::Error;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the scheduler in the kernel is started with.
+//! Configuration of the scheduler in the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use countersteer_model::units::Nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Only threads that are followed; all others stay with the kernel's own.
+    /// Only followed threads; all others stay with the kernel's own scheduler.
     Partial,
     Full,
 }
@@ -20,26 +20,26 @@ pub struct ScxConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Events to count at first, with their plan; none for none.
+    /// Initial events to count, with their plan; `None` to count nothing.
     pub counters: Option<Counters>,
     pub mode: Mode,
     pub period: Nanos,
-    /// Time on a CPU before others get their turn.
+    /// Time slice: time on a CPU before other threads may run.
     pub slice: Nanos,
-    /// CPUs without work take threads of other targets from queues longer than this; never, if absent.
+    /// Queue depth above which idle CPUs take threads of other targets; `None` for never.
     pub steal_above: Option<u32>,
-    /// Report wakes, sleeps and migrations, not only forks, execs and exits.
+    /// True to report wakeups, sleeps and migrations, not only forks, execs and exits.
     pub report_switches: bool,
-    /// The kernel ejects the scheduler when a thread that could run has waited so long.
+    /// Longest wait of a runnable thread, after which the kernel ejects the scheduler.
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
     pub lose_target: Option<u32>,
-    /// For tests: fewer targets than the scheduler has room for.
+    /// For tests: limits the targets to fewer than the scheduler has room for.
     pub most_targets: Option<u32>,
 }
 
 impl ScxConfig {
-    /// What fits most, on this machine.
+    /// Default configuration for a machine.
     #[must_use]
     pub fn new(topology: Arc<Topology>, numbers: CpuNumbers) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl ScxConfig {
     }
 }
 
-/// The slice of the kernel's own scheduler: longer with more CPUs, up to eight.
+/// Time slice of the kernel's own scheduler: it grows with the number of CPUs, up to eight.
 fn usual_slice(cpus: usize) -> Nanos {
     Nanos::from_micros(700 * u64::from(1 + cpus.clamp(1, 8).ilog2()))
 }

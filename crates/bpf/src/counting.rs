@@ -1,6 +1,6 @@
-//! What counts threads beside the scheduler: a session, as the affinity engine has one.
+//! Counting session of the scheduler, as the affinity engine has one.
 //!
-//! Input: events, processes. Output: samples. Without events, only how long threads run is counted.
+//! Input: events, processes. Output: samples. Without events, only the running time of threads is counted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,10 +22,10 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Counts no thread yet.
+    /// Opens the counters; no thread is counted yet.
     ///
     /// # Errors
-    /// The events cannot be counted here.
+    /// Fails if the events cannot be counted on this machine.
     pub fn open(
         config: &ScxConfig,
         counters: Option<Counters>,
@@ -50,17 +50,17 @@ impl Counting {
         Ok(Self { session, judging })
     }
 
-    /// Whether speed-up factors of threads are computed in the kernel from what is counted.
+    /// True if the kernel computes speed-up factors of threads from these counts.
     pub fn judges(&self) -> bool {
         self.judging.judges()
     }
 
-    /// Counts a process's threads from now on, and what they start. One that has ended is passed over.
+    /// Counts a process's threads from now on, and their descendants; skips a process that has ended.
     ///
     /// # Errors
-    /// It may not be counted.
+    /// Fails if the process may not be counted.
     pub fn attach(&mut self, pid: u32) -> Result<(), CounterError> {
-        // One that was let go and comes back is counted still.
+        // A process that was detached and returns is still counted.
         if self.session.knows(pid) {
             return Ok(());
         }
@@ -70,15 +70,15 @@ impl Counting {
         }
     }
 
-    /// Has room for threads to come, if none looks at the counts for a while.
+    /// Makes room for new threads, if the counts are not read for a while.
     pub fn make_room(&mut self) {
         self.session.make_room();
     }
 
-    /// What was counted since the last call, on the kernel's clock and by its CPU numbers; ends the turn of a set.
+    /// Reads the counts since the last call, on the kernel's clock and by its CPU numbers, and switches to the next set.
     ///
     /// # Errors
-    /// Counters cannot be switched any more.
+    /// Fails if counters cannot be switched any more.
     pub fn read(&mut self, take: impl FnMut(&Samples)) -> Result<(), CounterError> {
         self.session.listen();
         // The scheduler reports forks, execs and exits.
@@ -89,7 +89,7 @@ impl Counting {
     /// Takes the last counts and continues as `next`, which counts these processes: [`Session::exchange`].
     ///
     /// # Errors
-    /// Counters cannot be read any more; nothing has changed where a process cannot be counted by `next`.
+    /// Fails if counters cannot be read any more. If `next` cannot count a process, nothing has changed.
     pub fn exchange(
         &mut self,
         mut next: Self,
@@ -105,7 +105,7 @@ impl Counting {
     }
 }
 
-/// A set whose samples have the time that threads ran, and no counts.
+/// Set whose samples have the running time of threads, and no counts.
 fn time_only(period: Nanos) -> Result<Counters, CounterError> {
     const CLOCK: &str = "task_clock";
     let pmus = Pmus::read(Path::new("/"))?;

@@ -26,20 +26,20 @@ use crate::object::now_ns;
 use crate::targets::Targets;
 use crate::task_table::TaskTable;
 
-/// The engine inside the kernel.
+/// Engine inside the kernel.
 pub struct ScxEngine {
     pub(super) config: ScxConfig,
     pub(super) kernel: Kernel,
-    /// None where nothing can be counted.
+    /// `None` if nothing can be counted.
     pub(super) counting: Option<Counting>,
     pub(super) tasks: TaskTable,
     targets: Targets,
-    /// There was no room for a target, and that was said.
+    /// True if a lack of room for a target was reported.
     crowded: bool,
-    /// What is still to be said.
+    /// Message that is still to be reported.
     pub(super) complaint: Option<ScxError>,
     pub(super) wakers: Vec<OwnedFd>,
-    /// The admission table, and whether user space gives the values of its metric.
+    /// Admission table, and true if user space provides the values of its metric.
     pub(super) admission: Option<(AdmissionTable, bool)>,
     pub(super) blind: Option<String>,
 }
@@ -48,7 +48,7 @@ impl ScxEngine {
     /// Loads the scheduler and starts it; it follows no thread yet.
     ///
     /// # Errors
-    /// The kernel refuses, or the machine is too big for the scheduler's tables.
+    /// Fails if the kernel refuses, or the machine is too big for the scheduler's tables.
     pub fn open(mut config: ScxConfig) -> Result<Self, ScxError> {
         let topology = &config.topology;
         let all = Arc::clone(&topology.groups[0].cpus);
@@ -93,10 +93,10 @@ impl ScxEngine {
         Ok(engine)
     }
 
-    /// Figures of the scheduler itself.
+    /// Statistics of the scheduler itself.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// Fails if the scheduler does not exist any more.
     pub fn figures(&mut self) -> Result<Figures, ScxError> {
         let counters = self.kernel.counters()?;
         Ok(Figures {
@@ -106,7 +106,7 @@ impl ScxEngine {
         })
     }
 
-    /// The speed-up factor of a thread as it was computed in the kernel, at the last observation.
+    /// Speed-up factor of a thread as computed in the kernel, at the last observation; `None` if unknown.
     #[must_use]
     pub fn factor(&self, thread: ThreadId) -> Option<f64> {
         let factor_q16 = self.tasks.threads.get(&thread.0)?.factor_q16;
@@ -118,7 +118,7 @@ impl ScxEngine {
         self.tasks.since(now_ns())
     }
 
-    /// Has these events counted, or, where that cannot be done, how long threads run.
+    /// Counts these events or, if that is impossible, only the running time of threads.
     fn count(&mut self, counters: Option<Counters>) -> Result<(), ScxError> {
         let period = self.config.period;
         self.counting = match self.counters(counters, period) {
@@ -143,10 +143,10 @@ impl ScxEngine {
         )?)
     }
 
-    /// Counts these events from now on, read so often. Where they cannot be counted the former ones stay.
+    /// Counts these events from now on, with this period. If they cannot be counted the former ones stay.
     ///
     /// # Errors
-    /// They cannot be opened, or are too many.
+    /// Fails if they cannot be opened, or are too many.
     pub fn recount(
         &mut self,
         counters: Counters,
@@ -171,7 +171,7 @@ impl ScxEngine {
         self.kernel.pace(period)?;
         self.config.period = period;
         self.blind = None;
-        // Processes that were forked before their parents were attached to, and not yet reported by then.
+        // Processes that were forked before their parents were attached, and not reported until then.
         self.take_events(journal)?;
         let pids = self.tasks.processes();
         if let Some(counting) = &mut self.counting {
@@ -184,7 +184,7 @@ impl ScxEngine {
         }
     }
 
-    /// Takes in what was counted.
+    /// Reads the counts.
     fn read_counts(&mut self) -> Result<(), ScxError> {
         let Self {
             counting,
@@ -198,7 +198,7 @@ impl ScxEngine {
         Ok(())
     }
 
-    /// Asks for every thread's whereabouts.
+    /// Queries the CPU and state of every thread.
     fn collect(&mut self) -> Result<(), ScxError> {
         let Self { kernel, tasks, .. } = self;
         let ask = |tid: &u32| types::command {
@@ -208,14 +208,14 @@ impl ScxEngine {
         };
         let commands: Vec<_> = tasks.threads.keys().map(ask).collect();
         kernel.obey(&commands, |command| {
-            // The exit of one that is gone was lost, or is still on its way.
+            // The exit of a missing thread was lost, or is still on its way.
             if command.result == 0 {
                 tasks.look(command);
             }
         })
     }
 
-    /// The target of a set of CPUs, made if there is none; nothing where there is no room for another.
+    /// Target of a set of CPUs, made if there is none; `None` if there is no room for another.
     fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
         if let Some(id) = self.targets.find(cpus) {
             return Ok(Some(id));
@@ -249,14 +249,14 @@ impl ScxEngine {
         Ok(Some(id))
     }
 
-    /// Publishes an admission table. What the kernel cannot compute is given to it.
+    /// Publishes an admission table, and provides values that the kernel cannot compute.
     pub(super) fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), ScxError> {
         let mut rows = Vec::with_capacity(table.rows.len());
         for (least, group) in &table.rows {
             let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
             match self.target(&cpus)? {
                 Some(target) => rows.push((*least, target)),
-                // Half a table would send threads where they do not belong; decisions place them without.
+                // Part of a table would send threads to wrong targets; decisions place them without a table.
                 None => {
                     rows.clear();
                     break;
@@ -277,13 +277,13 @@ impl ScxEngine {
         Ok(())
     }
 
-    /// Gives the kernel the values that its admission table compares.
+    /// Sends the kernel the values that its admission table compares.
     fn give_metrics(&mut self, values: Option<&MetricBank>) -> Result<(), ScxError> {
         let (Some((table, true)), Some(bank)) = (&self.admission, values) else {
             return Ok(());
         };
         let column = bank.column(&table.metric);
-        // What was known once, or of another metric, is not compared.
+        // Old values, or those of another metric, are not compared.
         let command = |tid: &u32| {
             let value = column.and_then(|column| bank.at(ThreadId(*tid), column));
             let q16 = |value: f64| (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
@@ -299,21 +299,21 @@ impl ScxEngine {
     }
 }
 
-/// Figures of the scheduler itself.
+/// Statistics of the scheduler itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Records that did not fit into the ring.
     pub lost: u64,
-    /// Times a thread ran outside its target for want of others.
+    /// Number of times that a thread ran outside its target because a CPU had no other thread.
     pub stolen: u64,
     pub followed: u64,
 }
 
 impl ScxEngine {
-    /// Waits until then, or for an event if the watch says so; what happened since the last call.
+    /// Waits until that time, or for an event if the watch requests it; returns the events since the last call.
     ///
     /// # Errors
-    /// The kernel has ended the scheduler.
+    /// Fails if the kernel has ended the scheduler.
     pub fn observe(
         &mut self,
         watch: &Watch<'_>,
@@ -360,10 +360,10 @@ impl ScxEngine {
         })
     }
 
-    /// Puts threads where the placement says.
+    /// Puts threads where the placement specifies.
     ///
     /// # Errors
-    /// The kernel has ended the scheduler.
+    /// Fails if the kernel has ended the scheduler.
     pub fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
         self.targets.begin();
@@ -389,7 +389,7 @@ impl ScxEngine {
             config,
             ..
         } = self;
-        // A thread that may not migrate at the moment has only its CPU by the scheduler's books: its own affinity decides.
+        // For the scheduler, a thread that may not migrate at present has only its CPU; its own affinity mask decides.
         let is_excluded = |c: &types::command| {
             let mask = affinity::mask(c.tid).map(|mask| config.numbers.own_set(&mask));
             mask.is_ok_and(|mask| mask.intersection(targets.cpus(c.target)).is_empty())

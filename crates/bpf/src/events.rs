@@ -1,4 +1,5 @@
-//! Events of threads that the scheduler reports: waiting for them, taking them in, and finding out whether the scheduler is still there.
+//! Events of threads that the scheduler reports: waiting for them, processing them, and checking that the scheduler still
+//! exists.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,11 +12,12 @@ use crate::ScxError;
 use crate::engine::ScxEngine;
 use crate::generated::shared;
 
-/// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
+/// Longest wait before a check whether the kernel has ended the scheduler, since no file reports that.
 const GLANCE: Duration = Duration::from_millis(50);
 
 impl ScxEngine {
-    /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
+    /// Checks that the kernel has not ended the scheduler. When it does, it first removes all threads, and only then reports
+    /// the reason.
     pub(super) fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
         for _ in 0..200 {
             self.kernel.ejected()?;
@@ -27,7 +29,8 @@ impl ScxEngine {
         self.kernel.ejected()
     }
 
-    /// Waits for at most so long; whether one of the files ended it. With `events`, any event of a thread does.
+    /// Waits for at most this time; returns true if one of the files became readable. With `events`, any event of a thread ends
+    /// the wait.
     pub(super) fn wait(&mut self, at_most: Duration, events: bool) -> bool {
         use nix::poll::{PollFd, PollFlags, poll};
         let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
@@ -49,7 +52,7 @@ impl ScxEngine {
         self.wakers.len() < before
     }
 
-    /// Takes in events; whether a thread exited.
+    /// Processes events; returns true if a thread exited.
     pub(super) fn take_events(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
         let events = self.kernel.events();
         let mut ended = false;

@@ -1,4 +1,4 @@
-//! The scheduler as loaded: its tables, its programs, its ring.
+//! The loaded scheduler: its tables, its programs, its ring.
 //!
 //! Input: targets and commands. Output: their results, and events of threads.
 
@@ -19,7 +19,7 @@ use crate::object::place;
 
 const SWITCH_PARTIAL: u64 = 8;
 
-/// The loaded scheduler; dropping it gives all threads back to the kernel.
+/// Loaded scheduler; a drop returns all threads to the kernel.
 pub(crate) struct Kernel {
     links: Vec<Link>,
     ring: RingBuffer<'static>,
@@ -29,7 +29,7 @@ pub(crate) struct Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // The scheduler goes before the maps that it works on.
+        // The scheduler is detached before the maps that it works on.
         self.links.clear();
     }
 }
@@ -38,14 +38,14 @@ fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> ScxError {
     move |source| ScxError::Kernel { what, source }
 }
 
-/// Reads a structure that the kernel wrote.
+/// Reads a structure that the kernel wrote; `None` if there are too few bytes.
 pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: the length is checked, `T` is a plain structure of integers for which every bit pattern is a value.
+    // SAFETY: the length is checked, `T` is a plain structure of integers for which every bit pattern is valid.
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 impl Kernel {
-    /// Loads the scheduler and hands it the machine: its CPUs, of so many by the kernel's numbers.
+    /// Loads the scheduler and describes the machine to it: the online CPUs, of `nr_cpus` by the kernel's numbers.
     pub fn load(config: &ScxConfig, nr_cpus: usize, all: &CpuSet) -> Result<Self, ScxError> {
         let mut open = EngineSkelBuilder::default()
             .open(place())
@@ -82,12 +82,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The table of speed-up factors, for what computes them.
+    /// Table of speed-up factors, for the programs that compute them.
     pub fn metrics(&self) -> Result<MapHandle, ScxError> {
         MapHandle::try_from(&self.skel.maps.metrics).map_err(at("sharing speed-up factors"))
     }
 
-    /// Speed-up factors that were computed from other counts are not compared any more.
+    /// Removes speed-up factors that were computed from other counts, so that they are not compared any more.
     pub fn forget_factors(&self) {
         let metrics = &self.skel.maps.metrics;
         let threads: Vec<Vec<u8>> = metrics.keys().collect();
@@ -97,20 +97,20 @@ impl Kernel {
         }
     }
 
-    /// The sampling period: a target that no thread has had for so long can be retired.
+    /// Sets the sampling period: a target that no thread has had for that long can be retired.
     pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
         self.bss()?.control.period_ns = period.0;
         Ok(())
     }
 
-    /// From which backlogs idle CPUs of other targets take threads; none, if absent.
+    /// Sets the queue depth above which idle CPUs of other targets take threads; `None` for never.
     pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
         // The kernel compares signed numbers.
         self.bss()?.control.steal_above = queued.map_or(shared::NONE, |n| n.min(i32::MAX as u32));
         Ok(())
     }
 
-    /// From here on the scheduler schedules.
+    /// Attaches the scheduler, which schedules from here on.
     pub fn attach(&mut self) -> Result<(), ScxError> {
         let progs = &mut self.skel.progs;
         let fork = progs.engine_fork.attach_trace();
@@ -135,12 +135,12 @@ impl Kernel {
             .ok_or(ScxError::Gone(0))
     }
 
-    /// What the kernel counts about itself.
+    /// Counters that the kernel side keeps about itself.
     pub fn counters(&mut self) -> Result<types::counters, ScxError> {
         Ok(self.bss()?.counters)
     }
 
-    /// Why the kernel ended the scheduler, if it did.
+    /// Fails with the reason if the kernel has ended the scheduler.
     pub fn ejected(&mut self) -> Result<(), ScxError> {
         let bss = self.bss()?;
         // SAFETY: a plain integer in memory that the kernel writes too.
@@ -160,7 +160,7 @@ impl Kernel {
         })
     }
 
-    /// Threads can run on these CPUs; before the scheduler schedules.
+    /// Marks these CPUs as online, before the scheduler schedules.
     fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
         let served = types::served {
             online: 1,
@@ -181,7 +181,7 @@ impl Kernel {
             .map_err(at("giving a CPU its queues"))
     }
 
-    /// Makes a target of CPUs by the kernel's numbers; whether they can serve one more.
+    /// Defines a target of CPUs by the kernel's numbers; returns true if they can serve one more.
     pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, ScxError> {
         let bss = self.bss()?;
         bss.definition.target = id;
@@ -197,7 +197,7 @@ impl Kernel {
         self.answer("defining a target", libc::ENOSPC)
     }
 
-    /// Takes a target away; whether no thread has it, nor has had it lately.
+    /// Retires a target; returns true if no thread has it, or has had it recently.
     pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
         self.bss()?.definition.target = id;
         self.skel
@@ -208,7 +208,7 @@ impl Kernel {
         self.answer("taking a target away", libc::EBUSY)
     }
 
-    /// Whether what was asked of a target was done, or could not be for this reason.
+    /// True if a request for a target succeeded, false if it failed for this reason.
     fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, ScxError> {
         match -self.bss()?.definition.result {
             0 => Ok(true),
@@ -217,7 +217,7 @@ impl Kernel {
         }
     }
 
-    /// Targets that the admission table may send threads to at any moment.
+    /// Targets to which the admission table may send threads at any moment.
     pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
         let tables = self.bss()?.control.tables.iter();
         Ok(tables
@@ -226,7 +226,7 @@ impl Kernel {
             .collect())
     }
 
-    /// Sends threads on that wait in a target's queue and belong elsewhere by now.
+    /// Passes on threads that wait in a target's queue and have another target by now.
     pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
         self.bss()?.definition.target = id;
         self.skel
@@ -243,7 +243,7 @@ impl Kernel {
         let table = &mut control.tables[next as usize];
         table.metric = metric;
         table.nr_rows = rows.len().min(table.rows.len()) as u32;
-        // The last row is for threads that fit no other: of too many rows, that one must stay.
+        // The last row is for threads that fit no other row, so it must stay if there are too many rows.
         let kept = rows
             .iter()
             .take(table.rows.len() - 1)
@@ -256,7 +256,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has commands carried out; `then` gets each with its result.
+    /// Executes commands; `then` gets each with its result.
     pub fn obey(
         &mut self,
         commands: &[types::command],
@@ -277,7 +277,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Becomes readable when there are events.
+    /// Descriptor that becomes readable when there are events.
     pub fn ring(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the ring and lives as long.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
@@ -285,7 +285,7 @@ impl Kernel {
 
     /// Events since the last call.
     pub fn events(&mut self) -> Vec<types::event> {
-        // Only a callback that fails could fail, and the one here does not.
+        // Only a failing callback could fail, and this one does not.
         let _ = self.ring.consume();
         std::mem::take(&mut *self.events.borrow_mut())
     }

@@ -1,6 +1,6 @@
-//! How long threads wait for a CPU, each wait measured inside the kernel: `bpf/latency.bpf.c` loaded, and read.
+//! Run-queue latency of threads, measured inside the kernel: `bpf/latency.bpf.c` loaded, and read.
 //!
-//! Input: processes. Output: histograms of the waits of their threads, and of all their descendants'.
+//! Input: processes. Output: histograms of the run-queue latency of their threads, and of all their descendants'.
 
 use std::mem::size_of;
 
@@ -20,21 +20,21 @@ const _: () = assert!(
     "both sides have the same buckets"
 );
 
-/// Threads whose waits can be kept: of those alive, and of those that ended since the last reading.
+/// Room for threads: live ones, and those that ended since the last read.
 const ROOM: u32 = 4096;
-/// Processes that can be followed at a time.
+/// Limit on the processes that can be followed at a time.
 const PROCESSES: u32 = 16_384;
 const REASONS: usize = shared::REASONS as usize;
 
-/// Programs inside the kernel that measure waits; dropping it takes them out.
+/// Programs inside the kernel that measure run-queue latency; a drop detaches them.
 pub struct Latency {
     links: Vec<Link>,
     skel: LatencySkel<'static>,
-    /// What was read last of threads that live.
+    /// Last values of live threads.
     before: FxHashMap<Key, Row>,
 }
 
-/// A key and a row of the kernel's table, as bytes.
+/// Key and row of the kernel's table, as bytes.
 type Key = [u8; size_of::<types::thread_key>()];
 
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ struct Row {
     buckets: [Vec<u32>; REASONS],
 }
 
-// SAFETY: what the library has allocated belongs to this value alone, and nothing of it is tied to a thread.
+// SAFETY: the library's allocations belong to this value alone, and nothing of them is tied to a thread.
 unsafe impl Send for Latency {}
 
 impl Drop for Latency {
@@ -52,10 +52,10 @@ impl Drop for Latency {
     }
 }
 
-/// Loads the programs; says why that cannot be done.
+/// Loads the programs.
 ///
 /// # Errors
-/// No privilege, or a kernel that is too old or has no type information.
+/// Returns the reason: no privilege, or a kernel that is too old or has no type information.
 pub fn load(whose: &Whose) -> Result<Box<dyn Source>, String> {
     quietly(|| Latency::load(whose)).map(|latency| Box::new(latency) as Box<dyn Source>)
 }
@@ -101,7 +101,7 @@ impl Latency {
         Ok(latency)
     }
 
-    /// What is new of a thread that has this row now.
+    /// New latencies of a thread with this row; `None` if there are none.
     fn news(&mut self, key: Key, value: &[u8]) -> Option<ThreadWaits> {
         let row = Seen::parse(value)?;
         let before = self.before.remove(&key).unwrap_or_default();
@@ -141,12 +141,12 @@ impl Latency {
     }
 }
 
-/// A thread's row, as it was seen.
+/// Row of a thread, as read.
 struct Seen {
     row: Row,
     longest_ns: u64,
     ended: bool,
-    /// Of a thread that ended.
+    /// Name of a thread that ended.
     name: Option<String>,
 }
 
@@ -181,7 +181,7 @@ impl Seen {
 impl Source for Latency {
     fn follow(&mut self, pid: u32) {
         let yes = 1u32.to_ne_bytes();
-        // One that does not fit is counted as lost when its threads wait.
+        // A process that does not fit is counted as lost when its threads wait.
         let _ = self
             .skel
             .maps

@@ -1,16 +1,16 @@
-//! What loading any BPF object takes.
+//! Helpers for loading any BPF object.
 
 use std::io;
 use std::mem::MaybeUninit;
 
 use libbpf_rs::{ErrorExt, OpenObject, PrintLevel};
 
-/// Memory for an object. Skeletons borrow theirs, so a pointer's worth of memory is given up per load.
+/// Memory for an object. Skeletons borrow theirs, so a pointer's worth of memory leaks per load.
 pub(crate) fn place() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
 }
 
-/// The monotonic clock, which BPF programs read as well.
+/// Time of the monotonic clock in ns, which BPF programs read as well.
 pub(crate) fn now_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
@@ -25,7 +25,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> io::Err
     move |error| io::Error::other(error.context(what))
 }
 
-/// Does it without the library printing anything.
+/// Runs a closure while the library prints nothing.
 pub(crate) fn quietly<T>(what: impl FnOnce() -> T) -> T {
     struct PrintsAgain<F: FnMut()>(F);
     impl<F: FnMut()> Drop for PrintsAgain<F> {

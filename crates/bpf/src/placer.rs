@@ -1,4 +1,4 @@
-//! The scheduler as a placer of the engine of this machine.
+//! The scheduler as a placer of the live engine.
 
 use std::os::fd::OwnedFd;
 

@@ -1,18 +1,18 @@
-//! Whether this machine can run the scheduler.
+//! Checks whether this machine can run the scheduler.
 
 use std::path::Path;
 
 use countersteer_sysfs::sched_ext;
 
-/// Why not, in one line each.
+/// Reason for which it cannot, in one line each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoScx {
-    /// The kernel was built without.
+    /// The kernel was built without sched_ext.
     #[error(
         "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): there is no /sys/kernel/sched_ext"
     )]
     NoKernel,
-    /// Types of the kernel are not described.
+    /// The kernel has no type information (BTF).
     #[error(
         "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): there is no /sys/kernel/btf/vmlinux"
     )]
@@ -23,16 +23,16 @@ pub enum NoScx {
     NoPrivilege,
 }
 
-/// Says whether the scheduler could be loaded here.
+/// Checks that the scheduler could be loaded on this machine.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// Returns the first missing requirement.
 pub fn probe() -> Result<(), NoScx> {
     probe_under(Path::new("/"), is_root())
 }
 
 fn is_root() -> bool {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 

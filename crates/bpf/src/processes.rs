@@ -1,4 +1,4 @@
-//! Processes that the scheduler follows: attached when they are to be steered, and let go.
+//! Processes that the scheduler follows: attaching and detaching.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::engine::ScxEngine;
 use crate::generated::{shared, types};
 use crate::object::now_ns;
 
-/// Rounds in which threads are looked for that were forked while their process was detached.
+/// Number of searches for threads that were forked while their process was detached.
 const DETACHING_ROUNDS: usize = 10;
 
 impl ScxEngine {
-    /// Steers a process from now on, and what it starts.
+    /// Steers a process from now on, and its descendants.
     ///
     /// # Errors
-    /// It is gone, or the scheduler is.
+    /// Fails if the process or the scheduler does not exist any more.
     pub fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
         if self
             .tasks
@@ -28,7 +28,7 @@ impl ScxEngine {
             .get(&root.pid)
             .is_some_and(|k| k.pid == root.pid)
         {
-            // It was forked by one that is followed.
+            // A followed process forked it.
             return Ok(());
         }
         let program = root.program.0;
@@ -79,12 +79,12 @@ impl ScxEngine {
         Ok(())
     }
 
-    /// Lets a process go, and what it has started for its program.
+    /// Detaches a process, and the processes that it has started for its program.
     ///
     /// # Errors
-    /// The scheduler is gone.
+    /// Fails if the scheduler does not exist any more.
     pub fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
-        // Threads that are forked meanwhile were reported by the next round.
+        // Threads that are forked meanwhile are reported before the next round.
         for _ in 0..DETACHING_ROUNDS {
             self.take_events(journal)?;
             let gone = self.tasks.of(root.program, root.pid);

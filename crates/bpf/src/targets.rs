@@ -1,7 +1,7 @@
 //! Targets: sets of CPUs that threads are placed on, by the scheduler's numbers.
 //!
-//! Input: sets of CPUs. Output: their numbers. Number 0 is all CPUs, for ever; of the others, those that no thread needs any more
-//! may become other sets.
+//! Input: sets of CPUs. Output: their numbers. Number 0 is all CPUs permanently. Other numbers that no thread needs any more
+//! may be reused for other sets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use countersteer_model::cpuset::CpuSet;
 pub(crate) struct Targets {
     all: Arc<CpuSet>,
     sets: Vec<Option<Arc<CpuSet>>>,
-    /// Numbers that were asked for since the last decision: its threads are about to have them.
+    /// Numbers that were requested since the last decision: its threads are about to have them.
     claimed: BTreeSet<u32>,
-    /// How many there may be.
+    /// Limit on the number of targets.
     most: usize,
 }
 
@@ -31,7 +31,7 @@ impl Targets {
         self.claimed.clear();
     }
 
-    /// The number of a set, if it has one.
+    /// Number of a set, if it has one.
     pub fn find(&mut self, cpus: &CpuSet) -> Option<u32> {
         let id = self
             .sets
@@ -41,7 +41,7 @@ impl Targets {
         Some(id)
     }
 
-    /// A number that no set has.
+    /// Unused number; `None` if all are in use.
     pub fn vacant(&self) -> Option<u32> {
         let id = self
             .sets
@@ -51,7 +51,7 @@ impl Targets {
         (id < self.most).then_some(id as u32)
     }
 
-    /// Gives a set a number that no other has.
+    /// Gives a set an unused number.
     pub fn put(&mut self, id: u32, cpus: Arc<CpuSet>) {
         let row = id as usize;
         self.sets.resize(self.sets.len().max(row + 1), None);
@@ -59,7 +59,7 @@ impl Targets {
         self.claimed.insert(id);
     }
 
-    /// Numbers that may be taken away, if no thread has them.
+    /// Numbers that may be retired, if no thread has them.
     pub fn idle(&self) -> Vec<u32> {
         let taken = (1..)
             .zip(&self.sets[1..])
@@ -72,7 +72,7 @@ impl Targets {
         self.sets[id as usize] = None;
     }
 
-    /// The CPUs of a number; all, if it has been taken away.
+    /// CPUs of a number; all CPUs, if it has been retired.
     pub fn cpus(&self, id: u32) -> &Arc<CpuSet> {
         self.sets
             .get(id as usize)

@@ -1,6 +1,6 @@
-//! The tasks: threads that are followed.
+//! Tasks: the followed threads.
 //!
-//! Input: what the scheduler reports, what was counted. Output: thread events, samples, [`ThreadInfo`]s.
+//! Input: reports of the scheduler, counts. Output: thread events, samples, [`ThreadInfo`]s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,41 +17,41 @@ use countersteer_sysfs::task::affinity;
 use crate::generated::{shared, types};
 use crate::targets::Targets;
 
-/// Last counts of a thread come at most so long after its exit, or so many observations.
+/// Longest time after a thread's exit for its last counts, or number of observations.
 const LATE: Nanos = Nanos::from_millis(10);
 const LATE_OBSERVATIONS: u32 = 2;
 
-/// A thread that is followed.
+/// Followed thread.
 pub(crate) struct Task {
     pub pid: u32,
     program: u32,
     cpu: CpuId,
     runnable: bool,
-    /// As of the observation before.
+    /// CPU and runnable state at the observation before.
     before: (CpuId, bool),
-    /// It has run since then.
+    /// True if it has run since then.
     ran: bool,
     nice: i8,
     /// Its place, as a target.
     pub target: u32,
-    /// CPUs that its own affinity leaves it, where they are not all.
+    /// CPUs that its own affinity mask allows, if not all.
     narrow: Option<Arc<CpuSet>>,
-    /// Its speed-up factor as computed in the kernel; 0 for unknown.
+    /// Its speed-up factor as computed in the kernel, in Q16 fixed point; 0 if unknown.
     pub factor_q16: u64,
 }
 
 pub(crate) struct TaskTable {
     pub threads: BTreeMap<u32, Task>,
     pub events: Vec<ThreadEvent>,
-    /// Threads that have ended, by program, since they were taken last.
+    /// Threads that have ended, by program, since the last call that took them.
     pub ended: Vec<(ThreadId, ProgramId)>,
     samples: Samples,
-    /// Threads that have exited, when, and for how many observations: their last counts may be still to come.
+    /// Threads that have exited, with the time and the number of observations since: their last counts may be still to come.
     departed: BTreeMap<u32, (u64, u32)>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
     cpus: u32,
-    /// The beginning on the kernel's clock.
+    /// Start on the kernel's clock, in ns.
     start_ns: u64,
 }
 
@@ -86,7 +86,7 @@ impl TaskTable {
         self.numbers.own(CpuId(os)).unwrap_or_default()
     }
 
-    /// A thread is followed from now on.
+    /// Adds a thread, which is followed from now on.
     pub fn add(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
         let known = Task {
             pid,
@@ -106,7 +106,7 @@ impl TaskTable {
         }
     }
 
-    /// Threads of a program, and of a process, with their processes.
+    /// Threads of a program and of a process, with their processes.
     pub fn of(&self, program: ProgramId, pid: u32) -> Vec<(u32, u32)> {
         let of = self
             .threads
@@ -115,14 +115,14 @@ impl TaskTable {
         of.map(|(tid, k)| (*tid, k.pid)).collect()
     }
 
-    /// A thread is not followed any more.
+    /// Removes a thread that is not followed any more, and reports its exit.
     pub fn leave(&mut self, at_ns: u64, tid: u32) {
         if self.end(tid) {
             self.event(at_ns, tid, ThreadEventKind::Exit);
         }
     }
 
-    /// Forgets a thread; whether it was known.
+    /// Removes a thread; returns true if it was known.
     fn end(&mut self, tid: u32) -> bool {
         let known = self.threads.remove(&tid);
         self.ended.extend(
@@ -141,14 +141,14 @@ impl TaskTable {
         });
     }
 
-    /// Takes in what the scheduler reports.
+    /// Processes a report of the scheduler.
     pub fn take(&mut self, event: &types::event) {
         let kind = match event.kind {
             shared::EVENT_NEW => {
                 return self.add(event.at_ns, event.tid, event.tgid, event.program, event.to);
             }
             shared::EVENT_EXEC => {
-                // The program's other threads are gone, and the caller has the number of its process now.
+                // The program's other threads have ended, and the caller has taken the number of its process.
                 if let Some(known) = self.threads.remove(&event.from) {
                     self.threads.insert(event.tid, known);
                 }
@@ -170,7 +170,7 @@ impl TaskTable {
         self.event(event.at_ns, event.tid, kind);
     }
 
-    /// Takes in a thread's whereabouts.
+    /// Updates a thread's CPU and state.
     pub fn look(&mut self, seen: &types::command) {
         let cpu = self.own(seen.cpu);
         let Some(known) = self.threads.get_mut(&seen.tid) else {
@@ -189,7 +189,7 @@ impl TaskTable {
         }
     }
 
-    /// Takes in what was counted of threads that are followed, or were until just now.
+    /// Adds the counts of threads that are followed, or were until just now.
     pub fn count(&mut self, counted: &Samples, topology: &Topology) {
         for (thread, row) in counted.of_threads() {
             if !self.threads.contains_key(&thread.0) && !self.departed.contains_key(&thread.0) {
@@ -205,8 +205,8 @@ impl TaskTable {
         }
     }
 
-    /// Events of threads that woke, went to sleep or migrated since the last observation, where the scheduler does not report each: as far
-    /// as what was counted and where threads are now shows them. A policy learns from these that a thread wants a CPU although it sleeps right now.
+    /// Infers wakeups, sleeps and migrations since the last observation from the counts and the present CPUs, if the scheduler
+    /// does not report each. A policy learns from them that a thread wants a CPU although it sleeps at present.
     pub fn infer_switches(&mut self, at_ns: u64) {
         let at = self.since(at_ns);
         for (tid, task) in &mut self.threads {
@@ -227,7 +227,7 @@ impl TaskTable {
         }
     }
 
-    /// The samples since the last call, by thread, then time.
+    /// Samples since the last call, by thread, then time.
     pub fn take_samples(&mut self, now_ns: u64) -> Samples {
         self.departed.retain(|_, (exited_ns, observations)| {
             *observations += 1;
@@ -237,12 +237,12 @@ impl TaskTable {
         self.samples.take()
     }
 
-    /// Processes with threads that are followed.
+    /// Processes with followed threads.
     pub fn processes(&self) -> BTreeSet<u32> {
         self.threads.values().map(|known| known.pid).collect()
     }
 
-    /// Threads as a policy sees them, by id.
+    /// Threads as input of a policy, by id.
     pub fn infos(&self, targets: &Targets) -> Vec<ThreadInfo> {
         let unknown: Arc<str> = "?".into();
         let allowed = |k: &Task| {
@@ -251,7 +251,7 @@ impl TaskTable {
                 return Arc::clone(target);
             };
             let both = narrow.intersection(target);
-            // Affinity goes before a placement.
+            // The affinity mask takes precedence over a placement.
             if both.is_empty() {
                 Arc::clone(narrow)
             } else {

@@ -1,4 +1,4 @@
-//! Threads followed inside the kernel for real; skipped, with the reason, where programs may not be loaded.
+//! Tests of threads followed inside the running kernel; skipped, with the reason, if programs may not be loaded.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -39,10 +39,10 @@ fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
     }
 }
 
-/// By thread: its name, its counts, and whether its exit was reported.
+/// By thread: its name, its counts, and true if its exit was reported.
 type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
-/// A session, unless that is not permitted here.
+/// Opens a session; `None` if not permitted.
 fn open(request: Request) -> Option<Session> {
     match Session::open(
         request,
@@ -59,7 +59,7 @@ fn open(request: Request) -> Option<Session> {
     }
 }
 
-/// What a session counts, unless that is not permitted here.
+/// Counts of a session; `None` if not permitted.
 fn count(request: Request) -> Option<(Counted, Summary)> {
     open(request).map(run)
 }
@@ -157,7 +157,7 @@ fn threads_that_run_already_are_followed_with_what_they_fork() {
         shell.wait().unwrap();
         return;
     };
-    // It goes on when its input ends, which is after it is being followed.
+    // It continues when its input ends, which is after it is being followed.
     drop(shell.stdin.take());
     let waiter = std::thread::spawn(move || shell.wait().unwrap());
     let (counted, summary) = run(session);
@@ -193,7 +193,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     let expected = "threads cannot be counted by BPF programs here: that is for threads counted one by one: of a program, of -p or of -t; \
                     without `--bpf always` they have counters of their own";
     assert_eq!(refused.as_deref(), Some(expected));
-    // Without insisting they are counted as ever.
+    // Without a requirement of BPF they are counted by per-thread counters.
     let every = Request {
         every: Some((0, 0, 1_000_000)),
         ..request(shell("true"), "task_clock", None)
@@ -210,7 +210,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     );
 }
 
-/// A process that has ended and whose parent has not taken notice yet.
+/// Process that has ended and whose parent has not waited for it yet.
 fn zombie() -> std::process::Child {
     let child = std::process::Command::new("true").spawn().unwrap();
     let stat = format!("/proc/{}/stat", child.id());
@@ -241,7 +241,7 @@ fn slots_of_threads_that_were_attached_to_are_used_again() {
         return;
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    // One after the other, more than there are slots.
+    // One after the other, more threads than there are slots.
     for _ in 0..(4096.max(128 * cpus) + 100) {
         let (number, numbers) = std::sync::mpsc::channel();
         let (go, wait) = std::sync::mpsc::channel::<()>();
@@ -272,7 +272,7 @@ fn a_thread_that_never_runs_again_leaves_its_slot_when_it_is_gone() {
         "its exit was seen too early"
     );
     child.wait().unwrap();
-    // The kernel forgets it a little later. Were that missed, the next thread in its place in memory would be taken for it.
+    // The kernel frees its task a little later. If that were missed, the next thread at its address would be mistaken for it.
     let begun = std::time::Instant::now();
     while follow.living().contains(&thread) && begun.elapsed().as_secs() < 20 {
         std::thread::sleep(std::time::Duration::from_millis(1));

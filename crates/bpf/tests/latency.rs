@@ -1,4 +1,4 @@
-//! Waits measured inside the kernel for real; skipped, with the reason, where programs may not be loaded.
+//! Tests of run-queue latency measured inside the running kernel; skipped, with the reason, if programs may not be loaded.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -17,7 +17,7 @@ fn children() -> Whose {
     }
 }
 
-/// By thread: its name, whether it ended, and its waits.
+/// By thread: its name, true if it ended, and its latencies.
 type Heard = BTreeMap<u32, (String, bool, Waits)>;
 
 fn read(source: &mut dyn Source, into: &mut Heard) {
@@ -44,14 +44,15 @@ fn source(whose: &Whose) -> Option<Box<dyn Source>> {
     None
 }
 
-/// All are children of this process, which is what is listened to: one test at a time.
+/// All are children of this process, all of whose threads are measured: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two programs that want one CPU have it in turns, so each waits about as long as it runs: the kernel's own sums say how long.
+/// Two programs on one CPU alternate, so the run-queue latency of each is about its running time; the kernel's own sums are the
+/// reference.
 #[test]
 fn programs_on_one_cpu_wait_for_each_other_as_long_as_the_kernel_says() {
     let _alone = alone();
@@ -85,7 +86,7 @@ fn programs_on_one_cpu_wait_for_each_other_as_long_as_the_kernel_says() {
         let measured = waits.measured.as_ref().unwrap();
         let all = measured.all();
         assert_eq!(all.count(), waits.times);
-        // What is printed is before the end, and `cat` adds a wait or two.
+        // The sums are printed before the end, and `cat` adds a wait or two.
         let ratio = waits.total_ns as f64 / sums[1] as f64;
         assert!((0.9..1.2).contains(&ratio), "{ratio}: {waits:?} {sums:?}");
         assert!(measured.preempted.count() > 0, "{waits:?}");
@@ -122,7 +123,7 @@ fn descendants_and_threads_that_end_at_once_are_all_heard() {
     assert!(again.is_empty(), "{again:?}");
 }
 
-/// Ends with the test, whatever becomes of it.
+/// Process that ends with the test in any case.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -147,7 +148,7 @@ fn a_process_that_runs_already_is_heard_from_then_on() {
         return;
     };
     let mut sums = Schedstat::new(whose);
-    // What was heard before is left out, so that both begin now.
+    // Earlier reports are discarded, so that both begin now.
     read(&mut *source, &mut Heard::new());
     let (mut heard, mut summed) = (Heard::new(), Heard::new());
     // A tenth of a second, or longer on a busy machine.

@@ -1,8 +1,8 @@
-//! The scheduler as an ordinary program, on a small fake of the kernel, under sanitizers.
+//! Tests of the scheduler as an ordinary program, on a small fake of the kernel, under sanitizers.
 //!
-//! `native/kernel.c` compiles `src/bpf/engine.bpf.c` and calls its callbacks in orders drawn at random: enqueue, dispatch, stop, exit,
-//! placements, affinity, CPUs that go offline. It ends with a message where the kernel would end the scheduler, and where the
-//! scheduler's books contradict what is.
+//! `native/kernel.c` compiles `src/bpf/engine.bpf.c` and calls its callbacks in random order: enqueue, dispatch, stop, exit,
+//! placements, affinity, CPUs that go offline. It ends with a message if the kernel would end the scheduler, and if the
+//! scheduler's data contradicts the state.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -13,10 +13,10 @@ use countersteer_fuzz::skipped;
 
 /// Events of a run.
 const STEPS: u64 = 2_000;
-/// Runs, unless `COUNTERSTEER_FUZZ` asks for more events in all.
+/// Number of runs, unless `COUNTERSTEER_FUZZ` requests more events in all.
 const LEAST_SEEDS: u64 = 16;
 
-/// The compiled program; none where the compiler has no sanitizers.
+/// Compiled program; `None` if the compiler has no sanitizers.
 fn compile(name: &str, more: &[&str]) -> Option<PathBuf> {
     let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -79,7 +79,7 @@ fn the_scheduler_loses_no_thread_in_any_order_of_callbacks() {
         );
         said.push(String::from_utf8(output.stdout).unwrap());
     }
-    // The same seed, the same run; and what is to be tested happens.
+    // Equal seeds give equal runs; and each case under test occurs.
     assert_eq!(run(&program, 1).stdout, said[0].as_bytes());
     let happened = |what: &str| {
         said.iter()

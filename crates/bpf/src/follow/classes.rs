@@ -1,7 +1,7 @@
-//! Classes of CPUs: those whose counts may be added up.
+//! Classes of CPUs, whose counts may be added up.
 //!
-//! CPUs of one class have the same type of core, and the same package, since what a package spends is shared out among those that
-//! ran on it.
+//! CPUs of one class have the same core type, and the same package, since the energy of a package is shared among the threads
+//! that ran on it.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use countersteer_sysfs::files;
 
 /// Classes, and the CPUs of each.
 pub(super) struct Classes {
-    /// By CPU; none where nothing is counted.
+    /// Class by CPU; `None` if nothing is counted there.
     pub of: Vec<Option<u32>>,
     pub first: Vec<CpuId>,
 }
 
 impl Classes {
-    /// Of these CPUs, by core type, of so many that there can be.
+    /// Classes of these CPUs, by core type; `possible` is the number of possible CPUs.
     pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32], possible: usize) -> Self {
         let mut known: Vec<(u32, u32)> = Vec::new();
         let mut classes = Self {

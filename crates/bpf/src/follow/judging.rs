@@ -1,7 +1,7 @@
 //! Speed-up factors that are computed in the kernel, where threads are counted (`bpf/judge.h`).
 //!
-//! Input: models by core type, the table that the scheduler reads. Output: those models by class of CPUs, with the places where
-//! counts are.
+//! Input: models by core type, the table that the scheduler reads. Output: those models by class of CPUs, with the places of
+//! the counts.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use super::InKernel;
 use super::classes::Classes;
 use crate::generated::follow::{shared, types};
 
-/// What is to be computed of threads in the kernel.
+/// Speed-up factors to compute for threads in the kernel.
 pub struct Judging {
     /// By core type.
     models: Vec<FixedModel>,
-    /// By thread, where the factor is to be written.
+    /// Table of factors by thread.
     metrics: MapHandle,
     judges: AtomicBool,
 }
 
 impl Judging {
-    /// By these models of core types, into the table that a scheduler reads.
+    /// Judging by these models of core types, into the table that a scheduler reads.
     pub(crate) fn new(models: Vec<FixedModel>, metrics: MapHandle) -> Self {
         Self {
             models,
@@ -34,7 +34,7 @@ impl Judging {
         }
     }
 
-    /// Whether what was loaded last computes them.
+    /// True if the programs that were loaded last compute them.
     #[must_use]
     pub fn judges(&self) -> bool {
         self.judges.load(Ordering::Relaxed)
@@ -48,8 +48,8 @@ impl Judging {
         self.metrics.as_fd()
     }
 
-    /// Whether a set counts what a model's first feature is about, and there is room for models of so many classes of CPUs and sets.
-    /// Otherwise context switches need not be slower for it.
+    /// True if a set counts the events of a model's first feature, and there is room for models of this many classes of CPUs
+    /// and sets. Otherwise context switches need not be slowed down.
     pub(super) fn suits(&self, request: &BpfRequest<'_>, classes: &Classes) -> bool {
         let has = |set: &[Resolved], event| set.iter().any(|e| e.planned.event == Some(event));
         let known = |model: &FixedModel| {
@@ -65,7 +65,7 @@ impl Judging {
 }
 
 impl InKernel {
-    /// Gives the programs their models; whether any class of CPUs has one.
+    /// Writes the models to the programs; returns true if any class of CPUs has one.
     pub(super) fn model(&mut self, request: &BpfRequest<'_>, judging: &Judging) -> bool {
         let counted = self.layout.counted(request.sets);
         let interval_ns = request.interval.map_or(0, |interval| interval.0);
@@ -91,7 +91,7 @@ impl InKernel {
     }
 }
 
-/// Writes a model down, with the place of each event in each set. Features that no set counts are left out.
+/// Writes a model, with the place of each event in each set. Features that no set counts are left out.
 fn fill(
     into: &mut types::model,
     model: &FixedModel,
@@ -100,7 +100,7 @@ fn fill(
 ) {
     let places = |f: &FixedFeature, set: usize| Some((place(set, f.above)?, place(set, f.below)?));
     let known = |f: &&FixedFeature| (0..sets).any(|set| places(f, set).is_some());
-    // How much a thread did is the first feature's denominator: without it there is no model.
+    // The first feature's denominator measures the work of a thread: without it there is no model.
     if model.features.first().is_none_or(|f| !known(&f)) {
         return;
     }

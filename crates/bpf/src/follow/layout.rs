@@ -1,4 +1,4 @@
-//! Where the counts of a set's events come from.
+//! Sources of the counts of a set's events.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use countersteer_model::units::CpuId;
 
 use crate::generated::follow::{shared, types};
 
-/// Where an event's count is.
+/// Source of an event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The context switch itself: no counter is needed.
+    /// Context switches themselves: no counter is needed.
     Scheduler(OfScheduler),
-    /// A counter: which of those that the set needs.
+    /// Counter, by its number among those that the set needs.
     Counter(u32),
 }
 
@@ -31,30 +31,30 @@ pub(super) struct Layout {
 struct Columns {
     /// By event of the set: the field of a row that holds its count, if it is counted there.
     fields: Vec<Option<usize>>,
-    /// Where they are among those of all kinds, with times.
+    /// Range of its counts among those of all kinds, with times.
     span: Range<usize>,
 }
 
-/// Times before the counts of events: enabled, running.
+/// Number of times before the counts of events: enabled, running.
 const TIMES: usize = 2;
 
 /// Counters of a set on a class of CPUs, which may lack some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
-    /// By place: which of the set's events that need a counter.
+    /// Event by place, numbered among the set's events that need a counter.
     pub events: Vec<u32>,
-    /// The one in the first place knows how long the set counted. Those of the kernel itself do not.
+    /// True if the counter in the first place measures how long the set counted. Software counters do not.
     pub timed: bool,
 }
 
 impl Counters {
-    /// Where an event is counted.
+    /// Place of an event's counter; `None` if there is none.
     pub fn place_of(&self, event: u32) -> Option<usize> {
         self.events.iter().position(|e| *e == event)
     }
 }
 
-/// The counters of these events on a CPU.
+/// Counters of these events on a CPU.
 fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
     let mut counters = Counters::default();
     for (event, resolved) in (0..).zip(counted) {
@@ -91,7 +91,7 @@ impl Set {
             .count()
     }
 
-    /// A bit per event, where these places have counters.
+    /// Bit mask of the events that have counts with these counters.
     pub fn present(&self, counters: &Counters) -> u64 {
         let has = |source: &Source| match source {
             Source::Scheduler(_) => true,
@@ -106,7 +106,7 @@ impl Set {
 }
 
 impl Layout {
-    /// Of these sets, if there is room for them.
+    /// Layout of these sets, if there is room for them.
     pub fn of(sets: &[Vec<Resolved>]) -> Result<Self, String> {
         let sets: Vec<Set> = sets.iter().map(|set| Set::of(set)).collect();
         let layout = Self {
@@ -122,7 +122,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Adds the kinds of a class of CPUs, of which this is one.
+    /// Adds the kinds of a class of CPUs that contains `cpu`.
     pub fn add_class(&mut self, counted: &[Vec<Resolved>], cpu: CpuId) {
         for (set, counted) in self.sets.iter().zip(counted) {
             let counters = counters(counted, cpu);
@@ -146,7 +146,7 @@ impl Layout {
         }
     }
 
-    /// Of a row of the kind that is read by its fields: enabled and running time, then what each event has counted.
+    /// Counts of a row of this kind, which `read` reads by field: enabled and running time, then the count of each event.
     #[inline]
     pub fn counts(&self, kind: usize, read: impl Fn(usize) -> u64, into: &mut [u64]) {
         let [enabled, running, values @ ..] = into else {
@@ -163,13 +163,13 @@ impl Layout {
         }
     }
 
-    /// Where among the counts of all kinds those of this one are.
+    /// Range of this kind's counts among those of all kinds.
     #[inline]
     pub fn span(&self, kind: usize) -> Range<usize> {
         self.columns[kind].span.clone()
     }
 
-    /// How much that is of all kinds.
+    /// Number of counts of all kinds.
     pub fn width(&self) -> usize {
         self.columns.last().map_or(0, |last| last.span.end)
     }
@@ -179,13 +179,13 @@ impl Layout {
         self.sets.iter().map(Set::counters).max().unwrap_or(0)
     }
 
-    /// Whether any of these events knows how long it counted.
+    /// True if any of these events measures how long it counted.
     pub fn is_timed(sets: &[Vec<Resolved>]) -> bool {
         let knows = |event: &Resolved| event.encodings.iter().any(|encoding| !encoding.software);
         sets.iter().flatten().any(knows)
     }
 
-    /// The events that need counters, by set and place.
+    /// Events that need counters, by set and place.
     pub fn counted(&self, sets: &[Vec<Resolved>]) -> Vec<Vec<Resolved>> {
         let needs = |set: &Vec<Resolved>| {
             set.iter()
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// An event of the kernel itself by its config, or of PMUs on these CPUs.
+    /// Software event by its config, or event of PMUs on these CPUs.
     fn event(software: Option<u64>, pmus: &[u32]) -> Resolved {
         let planned = PlannedEvent {
             name: "event".into(),
@@ -251,7 +251,8 @@ mod tests {
         let counted = layout.counted(&sets);
         assert_eq!((layout.places(), counted[0].len()), (3, 3));
         (0..2).for_each(|cpu| layout.add_class(&counted, CpuId(cpu)));
-        // The first CPU has one event less; the kernel's own, which does not know how long it counted, comes after one that does.
+        // The first CPU has one event less. The software event, which does not measure how long it counted, comes after one
+        // that does.
         assert_eq!(
             (&layout.counters[0].events[..], layout.counters[0].timed),
             (&[2, 0][..], true)

@@ -1,6 +1,6 @@
-//! Loading the programs that follow threads, with tables of the sizes that are asked for.
+//! Loading of the programs that follow threads, with tables of the requested sizes.
 //!
-//! Input: what is to be counted, where, of how many threads. Output: programs that are attached, or why there are none.
+//! Input: events, CPUs, number of threads. Output: attached programs, or the reason for which there are none.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,16 +20,16 @@ use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
 use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
 use crate::object::{at, failed, place, quietly};
 
-/// Fewest slots: of threads that live, and of those that have exited since the last look.
+/// Minimum number of slots: for live threads, and those that have exited since the last collection.
 const LEAST_SLOTS: usize = 4096;
-/// Slots per CPU, if that is more: each forks threads of its own.
+/// Slots per CPU, if that is more: each CPU forks threads of its own.
 const SLOTS_PER_CPU: usize = 128;
 
 /// Rows of the tables.
 struct Sizes {
     cpus: usize,
     slots: usize,
-    /// Sets of events by class of CPUs: rows of counts that each slot has.
+    /// Sets of events by class of CPUs: rows of counts per slot.
     per_slot: usize,
 }
 
@@ -42,7 +42,7 @@ impl Sizes {
                 shared::MAX_KINDS
             ));
         }
-        // Room for so many threads that are there already, and for those that will be created on so many CPUs.
+        // Room for the existing threads, and for those that will be created on these CPUs.
         let created = LEAST_SLOTS.max(SLOTS_PER_CPU * request.cpus.len());
         Ok(Self {
             cpus: classes.of.len(),
@@ -51,7 +51,7 @@ impl Sizes {
         })
     }
 
-    /// A slot for each CPU, too, for threads that found none.
+    /// One more slot per CPU, for threads without a slot of their own.
     const fn all_slots(&self) -> usize {
         self.slots + self.cpus
     }
@@ -61,7 +61,7 @@ impl Sizes {
     }
 }
 
-/// The programs with tables of these sizes, in the kernel but not attached.
+/// Programs with tables of these sizes, in the kernel but not attached.
 fn skeleton(
     request: &BpfRequest<'_>,
     layout: &Layout,
@@ -80,7 +80,7 @@ fn skeleton(
         settings.timed = u32::from(Layout::is_timed(request.sets));
         settings.program = request.program.unwrap_or(0);
     }
-    // No thread is adopted, so each is seen to exit.
+    // No thread is adopted, so the exit of each is seen.
     open.progs.on_free.set_autoload(request.program.is_none());
     open.progs.on_switch.set_autoload(judging.is_none());
     open.progs.on_switch_judging.set_autoload(judging.is_some());
@@ -111,14 +111,14 @@ impl InKernel {
         request: &BpfRequest<'_>,
         judging: Option<&Judging>,
     ) -> Result<Self, String> {
-        // Trying takes time: most users who lack the privilege get the answer without.
+        // An attempt takes time: most users without the privilege get the answer without it.
         if !countersteer_counters::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
         let layout = Layout::of(request.sets)?;
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
         let classes = Classes::find(Path::new("/"), request.cpus, request.core_types, most);
-        // What the library would print is an error only where BPF was asked for.
+        // The library's messages are errors only if BPF was requested.
         quietly(|| Self::load_for(request, layout, classes, judging))
     }
 
@@ -161,14 +161,14 @@ impl InKernel {
         inside.want(request.program.and(Some(0)));
         match request.program {
             Some(program) => inside.slot_program(program)?,
-            // Found out now, while there is another way.
+            // Failures show now, while there is an alternative.
             None => inside.adopter().map(drop).map_err(|e| e.to_string())?,
         }
         inside.attach().map_err(at("attaching programs"))?;
         Ok(inside)
     }
 
-    /// No thread that is followed runs on any CPU yet.
+    /// Initialises the state of CPUs: no followed thread runs on any of them yet.
     fn prepare_cpus(&self, sizes: &Sizes) {
         for cpu in 0..sizes.cpus {
             let here = types::cpu_state {
@@ -177,7 +177,7 @@ impl InKernel {
                 ..types::cpu_state::default()
             };
             self.cpus.write(cpu, here);
-            // The threads that share it have no number, and no migrations.
+            // The threads that share this slot have no TID, and no migrations.
             let slot = types::slot {
                 tid: shared::NONE,
                 cpu: cpu as u32,
@@ -204,7 +204,7 @@ impl InKernel {
         self.counters.switch(0, true).map_err(|e| e.to_string())
     }
 
-    /// Opens counters on CPUs and hands them over.
+    /// Opens counters on CPUs and passes them to the programs.
     fn count(&mut self, request: &BpfRequest<'_>) -> Result<(), String> {
         let counted = self.layout.counted(request.sets);
         self.counters = CpuCounters::open(&counted, request.cpus).map_err(|e| e.to_string())?;
@@ -224,7 +224,7 @@ impl InKernel {
         self.hand_over()
     }
 
-    /// Hands counters over to the programs.
+    /// Passes counters to the programs.
     fn hand_over(&self) -> Result<(), String> {
         let sets = self.layout.sets.len();
         let places = self.layout.places();
@@ -249,7 +249,7 @@ impl InKernel {
         Ok(())
     }
 
-    /// Takes counters anew of CPUs that are back.
+    /// Opens the counters of CPUs again that are back online.
     pub(super) fn renew(&mut self) -> Result<(), String> {
         if self.counters.renew().map_err(|e| e.to_string())? {
             self.hand_over()?;
@@ -259,7 +259,7 @@ impl InKernel {
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
         let programs = &self.skel.progs;
-        // No thread is followed before the last one is attached.
+        // No thread is followed before the last program is attached.
         self.links = vec![self.on_switch().attach()?, programs.on_fork.attach()?];
         if programs.on_free.autoload() {
             self.links.push(programs.on_free.attach()?);

@@ -1,6 +1,6 @@
 //! Threads followed and counted inside the kernel: `bpf/follow.bpf.c` loaded, and read.
 //!
-//! Input: sets of events, CPUs, threads. Output: what was read of them and of all their descendants.
+//! Input: sets of events, CPUs, threads. Output: counts and events of these threads and of all their descendants.
 
 mod classes;
 mod judging;
@@ -34,12 +34,12 @@ unsafe impl Plain for types::row {}
 // SAFETY: likewise.
 unsafe impl Plain for types::cpu_state {}
 
-/// Arguments of the program of context switches: four words, all zero where the running thread is only to be read.
+/// Arguments of the context switch program: four words, all zero if only the running thread is to be read.
 const SWITCH_BYTES: usize = 4 * size_of::<u64>();
-/// Runs a program on the CPU that is named.
+/// Flag that runs a program on the given CPU.
 const ON_CPU: u32 = 1;
 
-/// Programs inside the kernel that follow threads; dropping it takes them out.
+/// Programs inside the kernel that follow threads; a drop detaches them.
 pub struct InKernel {
     links: Vec<Link>,
     slots: Table<types::slot>,
@@ -49,43 +49,43 @@ pub struct InKernel {
     layout: Layout,
     classes: Classes,
     room: usize,
-    /// Of those that were ever taken, as far as that was noticed.
+    /// Last reports of the slots that were ever taken, as far as known.
     last_reports: Vec<LastReport>,
-    /// By slot: its counts as they were reported last, and as they were when its thread got another number.
+    /// By slot: its counts at the last report, and at the time when its thread took another TID.
     reported: Vec<u64>,
     before: FxHashMap<usize, Vec<u64>>,
     /// A thread that has had a CPU for less is not interrupted.
     spacing: Nanos,
-    /// Threads whose exits were reported at the last look, perhaps later than others took their numbers.
+    /// Threads whose exits were reported at the last collection, perhaps after other threads took their TIDs.
     exited: Vec<u32>,
     /// Threads that ended without having been seen to run.
     unseen: u64,
-    /// Slots in use when they were last looked at.
+    /// Slots in use at the last collection.
     living: u64,
     adopting: Option<AdoptSkel<'static>>,
     counts: Vec<u64>,
     skel: FollowSkel<'static>,
 }
 
-// SAFETY: what the library has allocated belongs to this value alone, and nothing of it is tied to a thread.
+// SAFETY: the library's allocations belong to this value alone, and nothing of them is tied to a thread.
 unsafe impl Send for InKernel {}
 
 impl Drop for InKernel {
     fn drop(&mut self) {
-        // Programs are gone before their memory is unmapped.
+        // The programs are detached before their memory is unmapped.
         self.links.clear();
     }
 }
 
-/// Loads what an request needs; says why that cannot be done.
+/// Loads the programs of a request.
 ///
 /// # Errors
-/// No privilege, a kernel that is too old, too many events or types of cores.
+/// Returns the reason: no privilege, a kernel that is too old, too many events or types of cores.
 pub fn load(request: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
     InKernel::load(request, None).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
-/// The same, with speed-up factors computed of what is counted, where there is room for them.
+/// Loads the programs of a request, with speed-up factors computed from its counts if there is room for them.
 pub(crate) fn load_judging(
     request: &BpfRequest<'_>,
     judging: &Judging,
@@ -94,13 +94,13 @@ pub(crate) fn load_judging(
     InKernel::load(request, Some(judging)).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
-/// Whether a thread that is followed runs there.
+/// True if a followed thread runs on that CPU.
 fn is_busy(here: &Entry<'_, types::cpu_state>) -> bool {
     here.half(offset_of!(types::cpu_state, slot)) != shared::NONE
 }
 
 impl InKernel {
-    /// Reads or changes what both sides know.
+    /// Reads or changes the control structure that both sides share.
     fn control<R>(&mut self, with: impl FnOnce(&mut types::follow_control) -> R) -> R {
         match self.skel.maps.bss_data.as_deref_mut() {
             Some(bss) => with(&mut bss.control),
@@ -108,7 +108,7 @@ impl InKernel {
         }
     }
 
-    /// Adds to a number that the kernel changes, too; what it was before.
+    /// Adds to a number that the kernel changes, too; returns its former value.
     fn add(&mut self, field: impl FnOnce(&mut types::follow_control) -> &mut u64, by: u64) -> u64 {
         self.control(|control| {
             // SAFETY: an aligned integer, which the kernel changes atomically.
@@ -117,7 +117,7 @@ impl InKernel {
         })
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     fn used(&self) -> u64 {
         let used = |bss: &types::bss| {
             // SAFETY: a plain integer in memory that the kernel writes too.
@@ -127,7 +127,7 @@ impl InKernel {
         self.skel.maps.bss_data.as_deref().map_or(0, used)
     }
 
-    /// It is this set's turn, or none's.
+    /// Selects the set that counts, or none.
     fn want(&self, set: Option<u32>) {
         let sets = self.layout.sets.len() as u32;
         let kinds = self.kinds_per_slot() as u32;
@@ -140,7 +140,7 @@ impl InKernel {
         }
     }
 
-    /// Puts down what threads that run at this moment have counted so far, on CPUs of which that is to be done.
+    /// Makes the kernel store the counts so far of running threads, on the CPUs for which `wanted` is true.
     fn read_running(&self, wanted: impl Fn(&Entry<'_, types::cpu_state>) -> bool) {
         let mut no_thread = [0; SWITCH_BYTES];
         for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.entry(*cpu))) {
@@ -155,7 +155,7 @@ impl InKernel {
         }
     }
 
-    /// The program of context switches that was loaded.
+    /// Context switch program that was loaded.
     fn on_switch(&self) -> &ProgramMut<'static> {
         let programs = &self.skel.progs;
         if programs.on_switch.autoload() {
@@ -165,7 +165,7 @@ impl InKernel {
         }
     }
 
-    /// Kinds of counts that each thread has.
+    /// Kinds of counts of each thread.
     fn kinds_per_slot(&self) -> usize {
         self.classes.first.len() * self.layout.sets.len()
     }
@@ -220,7 +220,7 @@ impl Follow for InKernel {
             needless.into_iter().for_each(|nr| self.give_back(nr));
         }
         self.add(|control| &mut control.generation, 1);
-        // Those that run at this moment do not have to leave their CPU first.
+        // Running threads need not leave their CPU first.
         self.read_running(|_| true);
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Follow for InKernel {
             self.counters.switch(set, true).map_err(switched)?;
         }
         self.want(on.then_some(set));
-        // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
+        // A CPU in the middle of a context switch may have seen the former set, and show it only afterwards.
         for _ in 0..2 {
             let kind =
                 |here: &Entry<'_, types::cpu_state>| here.half(offset_of!(types::cpu_state, kind));
@@ -247,7 +247,7 @@ impl Follow for InKernel {
 
     fn collect(&mut self, take: TakeReport<'_>) {
         let now = now_ns();
-        // Where that fails, a CPU that was offline goes on uncounted, and all others are counted.
+        // If that fails, a CPU that was offline stays uncounted, and all others are counted.
         let _ = self.renew();
         let spacing = self.spacing.0;
         self.read_running(|here| {

@@ -1,6 +1,6 @@
-//! Slots: where the kernel adds up what a thread counts, and what of it was reported.
+//! Slots: the kernel adds up the counts of a thread there; user space keeps the last report of each.
 //!
-//! Input: slots that changed. Output: what befell their threads, and counts as far as they are new.
+//! Input: slots that changed. Output: events of their threads, and new counts.
 
 use std::io;
 use std::mem::offset_of;
@@ -13,20 +13,20 @@ use super::InKernel;
 use super::table::Table;
 use crate::generated::follow::{shared, types};
 
-/// What is known of the thread in a slot.
+/// Last report of the thread in a slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LastReport {
-    /// How often it had changed.
+    /// Number of changes at that time.
     pub(super) changes: u64,
     named: u32,
     exec_ns: u64,
-    /// What its number was, and its process's; 0 before it was reported.
+    /// TID and PID of the thread; 0 before it was reported.
     tid: u32,
     pid: u32,
 }
 
 impl LastReport {
-    /// Whether nothing but counts is new of a slot.
+    /// True if only counts of a slot are new.
     const fn is_nothing_new(
         self,
         state: u32,
@@ -40,7 +40,7 @@ impl LastReport {
 }
 
 impl InKernel {
-    /// Slots that were ever taken.
+    /// Number of slots that were ever taken.
     pub(super) fn taken(&mut self) -> usize {
         let fresh = self.control(|control| {
             // SAFETY: a plain integer in memory that the kernel writes too.
@@ -54,7 +54,7 @@ impl InKernel {
         taken
     }
 
-    /// Reads a slot's counts, and what of it `read` does; how often it had changed by then.
+    /// Reads a slot's counts, and the parts of it that `read` reads; returns its number of changes at that time.
     #[inline]
     fn settled<R>(&mut self, nr: usize, read: impl Fn(&Table<types::slot>) -> R) -> (u64, R) {
         let kinds = self.kinds_per_slot();
@@ -78,9 +78,9 @@ impl InKernel {
         })
     }
 
-    /// Reports what is new of a slot; whether its thread has exited.
+    /// Reports the news of a slot; returns true if its thread has exited.
     pub(super) fn report(&mut self, nr: usize, take: TakeReport<'_>) -> bool {
-        // Most threads have counted, and that is all.
+        // Mostly only the counts of a thread are new.
         let (changes, (state, named, renumbered_ns, exec_ns, at_ns)) = self.settled(nr, |slots| {
             let slot = slots.entry(nr);
             let state = slot.half(offset_of!(types::slot, state));
@@ -108,16 +108,16 @@ impl InKernel {
         false
     }
 
-    /// The same if there may be more than counts to report.
+    /// Reports the news of a slot that may have more than counts.
     fn report_all(&mut self, nr: usize, take: TakeReport<'_>) -> bool {
         let (changes, slot) = self.settled(nr, |slots| slots.read(nr));
-        // A thread that has never run does not know its number yet.
+        // A thread that has never run does not know its TID yet.
         if slot.state == shared::SLOT_FREE || slot.tid == 0 {
             let unseen = slot.state == shared::SLOT_EXITED;
             self.unseen += u64::from(unseen);
             return unseen;
         }
-        // A number that changes hands is reported after its former owner's exit, at the next look.
+        // A TID that passes to another thread is reported after its former owner's exit, at the next collection.
         let renumbered = slot.renumbered_ns > 0 && self.last_reports[nr].tid != slot.tgid;
         if renumbered && (self.exited.contains(&slot.tgid) || self.has_another(slot.tgid, nr)) {
             return false;
@@ -140,7 +140,7 @@ impl InKernel {
             },
         );
         if renumbered {
-            // What it has counted since the last report goes with its new number.
+            // Counts since the last report belong to its new TID.
             let width = self.layout.width();
             self.before
                 .insert(nr, self.reported[nr * width..][..width].to_vec());
@@ -155,7 +155,7 @@ impl InKernel {
         left
     }
 
-    /// Reports counts that were just read, as far as they are new.
+    /// Reports the counts that were just read, as far as they are new.
     fn report_counts(
         &mut self,
         nr: usize,
@@ -206,7 +206,7 @@ impl InKernel {
         }
     }
 
-    /// Whether another slot is still of the thread with this number.
+    /// True if another slot still holds this TID.
     fn has_another(&mut self, tid: u32, nr: usize) -> bool {
         let is = |slot: types::slot| {
             slot.state != shared::SLOT_FREE && slot.tid == tid && slot.renumbered_ns == 0
@@ -214,14 +214,14 @@ impl InKernel {
         (0..self.taken()).any(|other| other != nr && is(self.slots.read(other)))
     }
 
-    /// Gives a slot back, as good as new.
+    /// Returns a slot in its initial state.
     pub(super) fn give_back(&mut self, nr: usize) {
         let kinds = self.kinds_per_slot();
         (0..kinds).for_each(|kind| self.rows.write(nr * kinds + kind, types::row::default()));
         self.before.remove(&nr);
         let width = self.layout.width();
         self.reported[nr * width..][..width].fill(0);
-        // The next look has to see that it changed.
+        // The next collection has to see that it changed.
         let changes = self.slots.changes(nr) + 2;
         self.slots.write(
             nr,
@@ -244,10 +244,10 @@ impl InKernel {
         }
     }
 
-    /// Slots for so many threads that are there already: those that were given back, then those that were never taken.
+    /// Takes slots for existing threads: first returned ones, then unused ones.
     ///
     /// # Errors
-    /// There are not so many; none is taken then.
+    /// Fails if there are too few; none is taken then.
     pub(super) fn take_slots(&mut self, threads: usize) -> io::Result<Vec<usize>> {
         let mut slots = Vec::with_capacity(threads);
         while slots.len() < threads {
@@ -282,7 +282,7 @@ impl InKernel {
     }
 }
 
-/// Reports what happened to the thread in a slot besides what it counted: in the order of time.
+/// Reports the events of the thread in a slot, without counts, in the order of time.
 fn report_news(slot: &types::slot, last: LastReport, renumbered: bool, take: TakeReport<'_>) {
     let pid = slot.tgid;
     let parent = slot.parent;

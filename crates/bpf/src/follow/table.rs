@@ -1,6 +1,6 @@
-//! An array of the kernel's programs, seen as memory.
+//! Memory-mapped array of the kernel's programs.
 //!
-//! Both sides read and write it at any time; an entry that says of itself when it is being changed is read until it was not.
+//! Both sides read and write it at any time. An entry with a change counter is read again until it did not change meanwhile.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Integers alone, every bit pattern of which is a value.
+/// Structure of integers alone, of which every bit pattern is valid.
 ///
 /// # Safety
 /// The type has to be such a structure, laid out as in C.
@@ -25,16 +25,16 @@ pub(super) struct Table<T> {
 unsafe impl<T: Plain + Send> Send for Table<T> {}
 
 impl<T: Plain> Table<T> {
-    /// The kernel keeps entries apart by multiples of this.
+    /// Distance of entries in the kernel: a multiple of 8.
     const STRIDE: usize = size_of::<T>().next_multiple_of(8);
 
-    /// Maps the array of that many entries.
+    /// Maps the array of this many entries.
     pub fn map(array: &impl AsFd, entries: usize) -> io::Result<Self> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let bytes = (entries * Self::STRIDE).next_multiple_of(page);
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+        // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -64,14 +64,14 @@ impl<T: Plain> Table<T> {
         unsafe { self.base.as_ptr().add(nr * Self::STRIDE).cast() }
     }
 
-    /// An entry, which may be half changed.
+    /// Reads an entry, which may be half changed.
     #[inline]
     pub fn read(&self, nr: usize) -> T {
-        // SAFETY: mapped memory that holds a plain structure; the kernel may be writing it, so it is read as it is.
+        // SAFETY: mapped memory that holds a plain structure; the kernel may be writing it, so the read is volatile.
         unsafe { self.at(nr).read_volatile() }
     }
 
-    /// An entry, to be read field by field; any of them may be changed meanwhile.
+    /// Entry to be read field by field; any of them may change meanwhile.
     #[inline]
     pub fn entry(&self, nr: usize) -> Entry<'_, T> {
         Entry {
@@ -81,11 +81,11 @@ impl<T: Plain> Table<T> {
     }
 
     pub fn write(&self, nr: usize, entry: T) {
-        // SAFETY: as for reading; the caller knows what else writes it.
+        // SAFETY: as for reading; the caller knows which other writers there are.
         unsafe { self.at(nr).write_volatile(entry) }
     }
 
-    /// Changes an integer of 32 bits that is so far into an entry, and nothing else of it.
+    /// Changes only an integer of 32 bits at an offset of an entry.
     pub fn store(&self, nr: usize, offset: usize, value: u32) {
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(),
@@ -96,14 +96,14 @@ impl<T: Plain> Table<T> {
             .store(value, Ordering::Release);
     }
 
-    /// The first field of an entry, an integer of 64 bits that says how often the entry was changed.
+    /// Number of changes of an entry: its first field, an integer of 64 bits.
     #[inline]
     pub fn changes(&self, nr: usize) -> u64 {
         // SAFETY: aligned and mapped; the kernel changes it atomically.
         unsafe { AtomicU64::from_ptr(self.at(nr).cast()) }.load(Ordering::Acquire)
     }
 
-    /// Reads what goes with an entry until it was not being changed meanwhile.
+    /// Repeats a read that belongs to an entry until the entry did not change meanwhile.
     #[inline]
     pub fn settled<R>(&self, nr: usize, mut read: impl FnMut() -> R) -> (u64, R) {
         loop {
@@ -118,25 +118,25 @@ impl<T: Plain> Table<T> {
     }
 }
 
-/// An entry of a table.
+/// Entry of a table.
 pub(super) struct Entry<'a, T> {
     at: *const T,
     of: PhantomData<&'a T>,
 }
 
 impl<T: Plain> Entry<'_, T> {
-    /// An integer of 64 bits that is so far into it.
+    /// Integer of 64 bits at an offset.
     #[inline]
     pub fn field(&self, offset: usize) -> u64 {
         assert!(
             offset.is_multiple_of(8) && offset < size_of::<T>(),
             "an integer of the entry"
         );
-        // SAFETY: aligned and within the entry, as was just checked; the kernel may be writing it, so it is read as it is.
+        // SAFETY: aligned and within the entry, as was just checked; the kernel may be writing it, so the read is volatile.
         unsafe { self.at.byte_add(offset).cast::<u64>().read_volatile() }
     }
 
-    /// One of 32 bits.
+    /// Integer of 32 bits at an offset.
     #[inline]
     pub fn half(&self, offset: usize) -> u32 {
         assert!(
