@@ -1,10 +1,12 @@
-//! What models are worth to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES]`.
+//! Value of models to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES]`.
 //!
-//! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. Printed
-//! for each machine: the part of what `hsf` with true speed-up factors gains over `aarr` (ASP) that other policies gain. Then, of the
-//! gain of the same decisions taken ten times as often where neither moves nor samples cost anything, what the default loses to
-//! sampling and phase lag (true factors, but every 100 ms only), to factors that are not the true ones, and to costs. All mixes'
-//! gains are added up for that.
+//! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. It
+//! prints two results for each machine. The first is the part of the gain of `hsf` with true speed-up factors over `aarr` (ASP)
+//! that other policies reach.
+//!
+//! The second is relative to the gain of the same decisions taken ten times as often, if neither moves nor samples cost
+//! anything. It is the loss of the default to sampling and phase lag (true factors, but every 100 ms only), to wrong factors,
+//! and to costs. All mixes' gains are added up for that.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -47,11 +49,11 @@ const POLICIES: [&str; 8] = [
 ];
 const ORACLE: &str = "hsf:sf=oracle,margin=0,patience=1";
 
-/// How a run goes.
+/// Conditions of a run.
 #[derive(Clone, Copy)]
 struct Setup {
     period: Nanos,
-    /// Moves and samples take time.
+    /// True if moves and samples take time.
     costs: bool,
 }
 
@@ -68,7 +70,7 @@ const FREE_AND_OFTEN: Setup = Setup {
     ..FREE
 };
 
-/// What a mix of programs yields.
+/// Results of a mix of programs.
 struct Yield {
     /// By policy, its part of the oracle's gain, and its speed over that of `linux`, less 1.
     shares: Vec<(f64, f64)>,
@@ -101,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Gives a machine models of every other family; the programs of the rest.
+/// Gives a machine models of every other family; returns the programs of the rest.
 fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Programs, Box<dyn Error>> {
     let mut families: Vec<&String> = programs.iter().map(|(family, _)| family).collect();
     families.sort();
@@ -125,7 +127,7 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
     Ok(unseen)
 }
 
-/// Prints a row for each policy; the row of losses.
+/// Prints a row for each policy, and the row of losses.
 fn run(
     topology: &Arc<Topology>,
     programs: &Programs,
@@ -247,7 +249,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The shipped recorded programs with their families.
+/// Shipped recorded programs with their families.
 fn programs() -> Result<Programs, Box<dyn Error>> {
     let text = std::fs::read_to_string(root().join("profiles/families.tsv"))?;
     let families: BTreeMap<&str, &str> = text

@@ -1,7 +1,7 @@
-//! The table that models are fitted on: for one core type and target, truth and ratios of every sample.
+//! Table on which models are fitted: for one core type and target, truth and ratios of every sample.
 //!
-//! A ratio enters by its logarithm, as a straight line that may bend at five places ([`BASIS`] columns); sums of such lines are
-//! what step tables come near to.
+//! A ratio enters by its logarithm, as a straight line that may bend at five places ([`BASIS`] columns). Step tables
+//! approximate sums of such lines.
 
 use countersteer_model::events::Event;
 use countersteer_model::machine::CoreType;
@@ -9,27 +9,27 @@ use countersteer_model::models::Target;
 
 use crate::rows::{EVENTS, TrainingRow};
 
-/// Columns of a feature: the logarithm, and what it exceeds each knot by.
+/// Number of columns of a feature: the logarithm, and its excess over each knot.
 pub const BASIS: usize = KNOTS + 1;
 const KNOTS: usize = 5;
-/// Ratios below this are taken to be this: step tables resolve no less.
+/// Lower bound of ratios: the resolution of step tables.
 pub const LEAST_RATIO: f64 = 1e-6;
-/// What all crossed samples weigh together, over what the others do.
+/// Weight of all crossed samples together, over that of the others.
 const CROSSED_WEIGHT: f64 = 3.0;
 
-/// An event is a candidate where at least this part of the samples has it; samples without a candidate are then left out.
+/// Part of the samples from which an event that they have is a candidate; samples without a candidate are then left out.
 const COMMON: f64 = 0.5;
 
-/// A candidate ratio.
+/// Candidate ratio.
 #[derive(Clone, Debug)]
 pub struct Feature {
     pub above: Event,
     pub below: Event,
-    /// Of the logarithm.
+    /// Knots of the logarithm.
     pub knots: [f64; KNOTS],
     /// Least and greatest logarithm of any sample.
     pub range: (f64, f64),
-    /// Mean and standard deviation of each column, which is standardised by them.
+    /// Mean and standard deviation by which each column is standardised.
     scale: [(f64, f64); BASIS],
 }
 
@@ -53,7 +53,7 @@ impl Feature {
             let variance = raw.iter().map(|r| (r[c] - mean).powi(2)).sum::<f64>() / n;
             (mean, variance.sqrt().max(1e-9))
         });
-        // A ratio that is the same in all programs tells nothing.
+        // A ratio that is equal in all programs has no information.
         (most - least > 0.01).then_some(feature)
     }
 
@@ -64,7 +64,7 @@ impl Feature {
         })
     }
 
-    /// The columns of a logarithm, which is kept to the range that was seen.
+    /// Columns of a logarithm, which is clamped to the range of the samples.
     #[must_use]
     pub fn columns(&self, x: f64) -> [f64; BASIS] {
         let raw = self.raw(x.clamp(self.range.0, self.range.1));
@@ -72,21 +72,21 @@ impl Feature {
     }
 }
 
-/// A sample's row.
+/// Row of a sample.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Row of the samples that the table is of.
+    /// Row of the samples from which the table is made.
     pub sample: usize,
     /// Rows of [`Data::families`].
     pub families: Vec<usize>,
-    /// It is of a program, not crossed of two.
+    /// True if it is of a program, false if crossed of two.
     pub real: bool,
     pub truth: f64,
-    /// Families weigh alike.
+    /// Weight; each family has the same sum.
     pub weight: f64,
     /// Logarithm of each feature.
     pub logarithms: Vec<f64>,
-    /// An intercept and the columns of all features.
+    /// Intercept and the columns of all features.
     pub columns: Vec<f64>,
 }
 
@@ -99,8 +99,8 @@ pub struct Data {
 }
 
 impl Data {
-    /// The table of a core type. The first feature is cycles per instruction. Samples of which no factor is known, or that lack
-    /// an event that most others have, are left out.
+    /// Table of a core type. The first feature is cycles per instruction. Samples without a factor, or without an event that
+    /// most others have, are left out.
     #[must_use]
     pub fn new(samples: &[TrainingRow], core_type: usize, of: &CoreType, target: Target) -> Self {
         let truth = |s: &TrainingRow| match target {
@@ -182,7 +182,7 @@ impl Data {
         }
     }
 
-    /// Where a feature's columns begin.
+    /// First column of a feature.
     #[must_use]
     pub const fn first_column(feature: usize) -> usize {
         1 + feature * BASIS
@@ -210,8 +210,8 @@ fn candidates(samples: &[TrainingRow], core_type: usize, of: &CoreType) -> Vec<E
         .collect()
 }
 
-/// Events that a core type can count in the sets that a model may take, besides cycles and instructions: all at once where it has
-/// four counters for them, else in two sets.
+/// Number of events that a core type can count in the sets that a model may use, besides cycles and instructions. With four
+/// free counters it is one set, else two.
 #[must_use]
 pub fn most_events(core_type: &CoreType) -> usize {
     let free = (core_type.counters + core_type.fixed_counters.min(2)).saturating_sub(2) as usize;

@@ -6,7 +6,7 @@ use countersteer_model::topology::Topology;
 use crate::data::Data;
 use crate::train::Trained;
 
-/// The file of a model for a core type.
+/// File of a model for a core type.
 #[must_use]
 pub fn file(
     topology: &Topology,

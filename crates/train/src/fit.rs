@@ -1,7 +1,7 @@
-//! Additive regression: least squares over the columns of chosen features, with a ridge, solved by Cholesky's decomposition.
+//! Additive regression: least squares over the columns of chosen features, with a ridge, solved by Cholesky decomposition.
 //!
-//! What is least is the sum of squared *relative* errors. The products of all columns are summed up once; leaving families out
-//! takes theirs away again, so that cross-validation costs little more than one fit.
+//! It minimises the sum of squared *relative* errors. The products of all columns are summed once. Without a family, its
+//! products are subtracted, so that cross-validation costs little more than one fit.
 
 use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
@@ -47,7 +47,7 @@ impl Products {
         self.of_columns[i * (i + 1) / 2 + j]
     }
 
-    /// Coefficients of chosen columns, the first of which is the intercept; none where the columns tell nothing.
+    /// Coefficients of chosen columns, the first of which is the intercept; `None` if the normal matrix is singular.
     fn solve(&self, chosen: &[usize], ridge: f64) -> Option<Vec<f64>> {
         let entry = |i: usize, j: usize| {
             let extra = if i == j && i > 0 {
@@ -70,7 +70,7 @@ impl Products {
     }
 }
 
-/// A fitted sum.
+/// Fitted sum.
 #[derive(Clone, Debug)]
 pub struct Sum {
     /// Rows of [`Data::features`].
@@ -81,7 +81,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// What a feature adds at a value of its logarithm.
+    /// Contribution of a feature at a value of its logarithm.
     #[must_use]
     pub fn adds(&self, data: &Data, nth: usize, logarithm: f64) -> f64 {
         let columns = data.features[self.features[nth]].columns(logarithm);
@@ -99,15 +99,15 @@ impl Sum {
 /// Products of a table's rows, as a whole and for each family apart.
 pub struct Fitter<'a> {
     pub data: &'a Data,
-    /// What is fitted, and each row's weight.
+    /// Fitted quantity of each row.
     truth: Vec<f64>,
     all: Products,
-    /// Of rows that belong to a family, by family.
+    /// Products of rows that belong to a family, by family.
     of_family: Vec<Products>,
 }
 
 impl<'a> Fitter<'a> {
-    /// Over rows that belong to no family of `left_out`. Fits `truth` with these weights.
+    /// Sums the rows that belong to no family of `left_out`. It fits `truth` with these weights.
     #[must_use]
     pub fn new(data: &'a Data, left_out: &[usize], truth: Vec<f64>, weights: &[f64]) -> Self {
         let size = Data::first_column(data.features.len());
@@ -130,7 +130,7 @@ impl<'a> Fitter<'a> {
         }
     }
 
-    /// The sum over chosen features, without the rows of a family.
+    /// Sum over chosen features, without the rows of a family; `None` if the normal matrix is singular.
     #[must_use]
     pub fn fit(&self, features: &[usize], without: Option<usize>, ridge: f64) -> Option<Sum> {
         let first = features.iter().map(|f| Data::first_column(*f));
@@ -175,7 +175,7 @@ impl<'a> Fitter<'a> {
         left
     }
 
-    /// What each real row of these families is predicted to be by a fit without its family; NaN for others.
+    /// Prediction for each real row of these families by a fit without its family; NaN for other rows.
     #[must_use]
     pub fn cross_validated(&self, features: &[usize], families: &[usize], ridge: f64) -> Vec<f64> {
         let mut predicted = vec![f64::NAN; self.data.rows.len()];

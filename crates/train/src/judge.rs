@@ -1,8 +1,8 @@
-//! How good models are on families of programs that they have not seen, beside yardsticks.
+//! Accuracy of models on families of programs that were left out, compared with yardsticks.
 //!
 //! Families are dealt into [`FOLDS`] groups. Each group in turn is left out of everything: the choice of ratios, the fit, the
-//! widths. The yardsticks get the same groups: the constant, ridge regression over all ratios, and boosted trees over all ratios,
-//! which show what a model that need not be a sum would reach.
+//! widths. The yardsticks get the same groups. They are the constant, ridge regression over all ratios, and boosted trees over
+//! all ratios, which show the accuracy of a model that need not be a sum.
 
 use countersteer_model::metric::Round;
 use countersteer_model::models::{Judged, Model, Prediction, abstains};
@@ -20,20 +20,20 @@ use crate::export;
 use crate::rows::TrainingRow;
 use crate::train::train;
 
-/// Groups of families.
+/// Number of groups of families.
 const FOLDS: usize = 8;
 
-/// A row of the table of models.
+/// Row of the table of models.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     pub name: &'static str,
     /// Correlation of predicted and true factors over all samples.
     pub r: f64,
-    /// Mean relative error; families weigh alike.
+    /// Mean relative error; each family has equal weight.
     pub error: f64,
 }
 
-/// A table of models on unseen families.
+/// Table of models on left-out families.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub lines: Vec<Line>,
@@ -44,19 +44,19 @@ pub struct Verdict {
     pub samples: usize,
 }
 
-/// What was predicted of a row that was left out.
+/// Predictions for a row that was left out.
 struct Predicted {
     row: usize,
-    /// By each of [`NAMES`].
+    /// Prediction of each model in [`NAMES`].
     by: [f64; NAMES.len()],
-    /// Half-width of the interval, relative; and whether the model abstains.
+    /// Relative half-width of the interval, and true if the model abstains.
     width: f64,
     abstains: bool,
     /// Half-width of the constant's interval.
     constant_width: f64,
 }
 
-/// The models of the table.
+/// Models of the table.
 pub const NAMES: [&str; 5] = [
     "constant",
     "ridge regression",
@@ -65,8 +65,7 @@ pub const NAMES: [&str; 5] = [
     "additive, as step tables",
 ];
 
-/// Judges on every family in turn; yardsticks that have to be fitted are left out where they are not wanted, since trees take
-/// long.
+/// Cross-validates over all families. Yardsticks that have to be fitted may be left out, since trees take long.
 #[must_use]
 pub fn judge(
     topology: &Topology,
@@ -214,13 +213,13 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
     ))
 }
 
-/// What a file's tables say of a sample, as policies would see it.
+/// Prediction of a file's tables for a sample, as policies would get it.
 fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
     let counted = counted(sample, core_type, model);
     model.predict(&Round::of(&counted)?)
 }
 
-/// A sample as an engine would give it.
+/// Sample as an engine would report it.
 fn counted(sample: &TrainingRow, core_type: usize, model: &Model) -> Samples {
     let of = &sample.counts[core_type];
     let counted = |event| Some((event, of.get(event)?));

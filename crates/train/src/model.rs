@@ -10,8 +10,8 @@ use crate::judge::judge;
 use crate::rows::TrainingRow;
 use crate::train::train;
 
-/// The model of a core type, trained on all samples and judged on families that it has not seen. One that errs no less than the
-/// constant there is exported as the constant; none where there are too few samples.
+/// Model of a core type, trained on all samples and cross-validated on families left out. A model that is no better there than
+/// the constant is exported as the constant. `None` if there are too few samples.
 #[must_use]
 pub fn model(
     topology: &Topology,
@@ -39,7 +39,7 @@ pub fn model(
     Some(constant_only(file, verdict.constant_coverage))
 }
 
-/// The constant in the place of a model: whatever is counted, it is as wide as the constant, so it abstains. Its ratio still
+/// Constant as a model file: its interval is as wide as the constant's for any counts, so it abstains. Its ratio still
 /// distinguishes phases.
 fn constant_only(mut file: ModelFile, coverage: f64) -> ModelFile {
     let flat = |base: f64| {

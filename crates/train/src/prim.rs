@@ -1,17 +1,17 @@
-//! Patient rule induction: rules that say of two threads, one on the fastest and one on the slowest core type, whether their exchange
-//! saves energy.
+//! Patient rule induction: rules that predict from two threads, one on the fastest and one on the slowest core type, whether
+//! their exchange saves energy.
 //!
-//! Input: samples of programs on both types. Output: the rules of a machine ([`SwapFile`]). Source: PMCTrack, section 4.2.2, after
-//! Zhang et al. (DATE 2014), who name the method; the method itself is Friedman and Fisher's (1999).
+//! Input: samples of programs on both types. Output: the rules of a machine ([`SwapFile`]). Source: PMCTrack, section 4.2.2,
+//! after Zhang et al. (DATE 2014), who name the method; the method itself is Friedman and Fisher's (1999).
 //!
-//! - **Pairs.** Two samples of different families, drawn with every family alike, as if the first ran on the fastest and the second on the
-//!   slowest type. The saving is 1 - E(exchanged) / E(present) where each does as many instructions in both cases. Energy is
-//!   what is attributed to threads: cores while they run, caches, memory.
-//! - **Peeling.** From the box of all pairs on, of all cuts that take away the lowest or highest [`ALPHA`] of one feature, the one that
-//!   leaves the highest mean saving, until [`SUPPORT`] of all pairs are inside. **Pasting** takes the same back while the mean
-//!   rises. The pairs inside are then removed and the next box begins.
-//! - **Held-out programs.** A third of the families is in no pair that rules are induced from. A box whose mean saving on pairs of those
-//!   is not above zero ends the search and is not kept.
+//! - **Pairs.** Two samples of different families, drawn with equal weight of families, as if the first ran on the fastest and
+//!   the second on the slowest type. The saving is 1 - E(exchanged) / E(present) if each does as many instructions in both
+//!   cases. Energy is the part attributed to threads: cores while they run, caches, memory.
+//! - **Peeling.** It starts from the box of all pairs. Each step removes the lowest or highest [`ALPHA`] of one feature,
+//!   choosing the cut that leaves the highest mean saving, until [`SUPPORT`] of all pairs are inside. **Pasting** restores such
+//!   parts while the mean rises. The pairs inside are then removed and the next box begins.
+//! - **Held-out programs.** A third of the families is in no pair from which rules are induced. A box whose mean saving on
+//!   pairs of those is not above zero ends the search and is not kept.
 //!
 //! Decided here: everything but the method, since the published rules and their training are not in the sources.
 
@@ -24,13 +24,13 @@ use rand::{RngExt, SeedableRng};
 
 use crate::rows::TrainingRow;
 
-/// Part of a box that a cut takes away.
+/// Part of a box that a cut removes.
 const ALPHA: f64 = 0.05;
-/// Part of all pairs that a box keeps at least.
+/// Lower bound of the part of all pairs in a box.
 const SUPPORT: f64 = 0.05;
-/// Boxes at most.
+/// Limit on the number of boxes.
 const MOST_RULES: usize = 8;
-/// Pairs that rules are induced from, and those that they are judged on.
+/// Number of pairs for the induction of rules, and for their validation.
 const PAIRS: usize = 20_000;
 const JUDGING: usize = 8_000;
 const SEED: u64 = 1;
@@ -49,7 +49,7 @@ pub type Bounds = [(f64, f64); COLUMNS];
 
 const ALL: Bounds = [(f64::NEG_INFINITY, f64::INFINITY); COLUMNS];
 
-/// Induces the rules of a machine from samples of programs; none if it has one core type, or fewer than six families.
+/// Induces the rules of a machine from samples of programs; `None` if it has one core type, or fewer than six families.
 #[must_use]
 pub fn induce(topology: &Topology, samples: &[TrainingRow], programs: &str) -> Option<SwapFile> {
     let (fast, slow) = topology.extremes();
@@ -92,7 +92,7 @@ pub fn induce(topology: &Topology, samples: &[TrainingRow], programs: &str) -> O
     })
 }
 
-/// Which features both core types count.
+/// True for features that both core types count.
 fn counted(topology: &Topology) -> [bool; FEATURES.len()] {
     let events: [&[Event]; FEATURES.len()] = [
         &[],
@@ -105,7 +105,7 @@ fn counted(topology: &Topology) -> [bool; FEATURES.len()] {
     events.map(|all| all.iter().all(|e| both.iter().all(|t| t.counts(*e))))
 }
 
-/// The features of a sample on a core type; those that are not counted are 0 everywhere, so that no cut uses them.
+/// Features of a sample on a core type; uncounted ones are 0 for all samples, so that no cut uses them.
 fn features(
     sample: &TrainingRow,
     core_type: usize,
@@ -197,13 +197,13 @@ fn is_inside(bounds: &Bounds, pair: &Pair) -> bool {
     pair.features.iter().zip(bounds).all(within)
 }
 
-/// Mean saving; 0 of none.
+/// Mean saving; 0 without pairs.
 fn mean<'a>(pairs: impl Iterator<Item = &'a &'a Pair>) -> f64 {
     let (sum, count) = pairs.fold((0.0, 0.0), |(sum, count), p| (sum + p.saving, count + 1.0));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Cuts away, from all pairs on, what saves least.
+/// Removes, starting from all pairs, the parts that save least.
 fn peel(all: &[&Pair], least: usize) -> Bounds {
     let mut bounds = ALL;
     let mut inside: Vec<&Pair> = all.to_vec();
@@ -229,7 +229,7 @@ fn peel(all: &[&Pair], least: usize) -> Bounds {
     bounds
 }
 
-/// What is left of a feature's values without the lowest, and without the highest part of them.
+/// Bounds of a feature's values without the lowest, and without the highest part of them.
 fn cuts(inside: &[&Pair], column: usize) -> [(f64, f64); 2] {
     let mut values: Vec<f64> = inside.iter().map(|p| p.features[column]).collect();
     values.sort_by(f64::total_cmp);
@@ -245,7 +245,7 @@ fn cuts(inside: &[&Pair], column: usize) -> [(f64, f64); 2] {
     [(least, f64::INFINITY), (f64::NEG_INFINITY, most)]
 }
 
-/// Takes back what was cut away, as long as the mean rises.
+/// Restores removed parts, as long as the mean rises.
 fn paste(mut bounds: Bounds, all: &[&Pair]) -> Bounds {
     let of = |bounds: &Bounds| mean(all.iter().filter(|p| is_inside(bounds, p)));
     let mut saving = of(&bounds);
@@ -263,7 +263,7 @@ fn paste(mut bounds: Bounds, all: &[&Pair]) -> Bounds {
     }
 }
 
-/// The box with so many more pairs below, and above, in one feature.
+/// Boxes with `part` more pairs below, and above, in one feature.
 fn widened(bounds: &Bounds, all: &[&Pair], column: usize, part: usize) -> Vec<Bounds> {
     let mut open = *bounds;
     open[column] = (f64::NEG_INFINITY, f64::INFINITY);
@@ -343,7 +343,7 @@ fn round(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pairs on a grid whose exchange saves where the first feature is high and the fifth is low.
+    /// Pairs on a grid whose exchange saves if the first feature is high and the fifth is low.
     fn grid(shift: f64) -> Vec<Pair> {
         let mut all = Vec::new();
         for row in 0..40 {
@@ -365,7 +365,7 @@ mod tests {
         let found = boxes(&known, &unseen);
         assert_eq!(found.len(), 1, "{found:?}");
         let inside: Vec<&Pair> = known.iter().filter(|p| is_inside(&found[0], p)).collect();
-        // A quarter of the quarter: all of it, or as far as cuts of a twentieth come near its edges.
+        // A quarter of the quarter: all of it, or up to the cuts of a twentieth nearest to its edges.
         assert!((80..=121).contains(&inside.len()), "{}", inside.len());
         assert!(mean(inside.iter()) > 0.2);
         assert!(

@@ -1,8 +1,8 @@
-//! Samples out of records: what counters showed of programs that ran alone on each core type, paired by instruction.
+//! Samples from records: counters of programs that ran alone on each core type, paired by instruction.
 //!
-//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`TrainingRow`]s, one per phase. Passes of
-//! one program on one core type may count different events; the number of the window aligns them (PMCTrack, section 4.1.2).
-//! Samples come by time, so a window's share of one that reaches beyond it is taken to be even.
+//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`TrainingRow`]s, one per phase.
+//! Passes of one program on one core type may count different events; the number of the window aligns them (PMCTrack, section
+//! 4.1.2). Samples come by time, so the counts of a sample that spans two windows are split in proportion.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +13,34 @@ use thiserror::Error;
 
 use crate::rows::{ALWAYS, Counted, EVENTS, TrainingRow, WINDOW, phases};
 
-/// A last window shorter than this part of the others is left out.
+/// Part of a window's length below which a last window is left out.
 const LEAST_WINDOW: f64 = 0.5;
-/// Whole runs on two core types whose instructions differ by more are not of the same work.
+/// Relative difference of instructions above which whole runs on two core types are not of the same work.
 const SAME_WORK: f64 = 0.01;
-/// Windows whose branches per instruction differ by more are not of the same instructions: one run drifted.
+/// Relative difference of branches per instruction above which windows are not of the same instructions: one run drifted.
 const SAME_BRANCHES: f64 = 0.05;
 
-/// A run of one program, alone on one core type, from its first instruction on.
+/// Run of one program, alone on one core type, from its first instruction on.
 #[derive(Clone, Debug)]
 pub struct Pass {
     pub program: String,
-    /// Programs of one family are never on both sides of a validation.
+    /// Family; programs of one family are never on both sides of a validation.
     pub family: String,
     pub core_type: usize,
-    /// In order.
+    /// Samples in order.
     pub samples: Samples,
-    /// It ran to its end.
+    /// True if it ran to its end.
     pub whole: bool,
 }
 
-/// Why records do not suffice.
+/// Reason for which records do not suffice.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Lack {
     #[error("no program ran on both {fast} and {slow}:{programs}", programs = listed(.programs))]
     NoPairs {
         fast: String,
         slow: String,
-        /// Each with why it is left out.
+        /// Each with the reason for which it is left out.
         programs: Vec<String>,
     },
     #[error("no sample has both instructions and cycles on {core_type}: count them there")]
@@ -51,21 +51,21 @@ fn listed(programs: &[String]) -> String {
     programs.iter().map(|p| format!("\n  {p}")).collect()
 }
 
-/// What came of passes.
+/// Result of pairing passes.
 #[derive(Clone, Debug, Default)]
 pub struct Paired {
     pub samples: Vec<TrainingRow>,
-    /// Windows that were paired, and those left out since their counts drifted.
+    /// Number of windows that were paired, and of those left out since their counts drifted.
     pub windows: usize,
     pub drifted: usize,
-    /// Programs that are left out, each with why.
+    /// Programs that are left out, each with the reason.
     pub left_out: Vec<String>,
 }
 
 /// Pairs the passes of each program.
 ///
 /// # Errors
-/// No program can be paired, or cycles were not counted.
+/// Fails if no program can be paired, or cycles were not counted.
 pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
     let names: Vec<&str> = topology
         .core_types
@@ -125,7 +125,7 @@ fn has_base(sample: &Row<'_>) -> bool {
         .all(|event| sample.counts.get(*event).is_some_and(|n| n > 0.0))
 }
 
-/// Windows of a program by core type, those that drifted left out, and the number of these.
+/// Windows of a program by core type, without those that drifted, and the number of these.
 fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize), String> {
     let mut lengths: Vec<f64> = Vec::new();
     let mut by_type: Vec<Vec<Window>> = Vec::new();
@@ -174,7 +174,7 @@ fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize
     Ok((kept, drifted))
 }
 
-/// Whether branches per instruction differ between the fastest and the slowest core type, or nothing is known of one of them.
+/// True if branches per instruction differ between the fastest and the slowest core type, or one of them has no counts.
 fn is_drifted(counted: &[Counted]) -> bool {
     let (Some(fast), Some(slow)) = (counted.first(), counted.last()) else {
         return true;
@@ -188,12 +188,12 @@ fn is_drifted(counted: &[Counted]) -> bool {
     differ || !known(fast) || !known(slow)
 }
 
-/// What passes show of one window.
+/// Counts of passes in one window.
 #[derive(Clone, Debug, Default)]
 struct Window {
-    /// Part of it that was seen.
+    /// Part of it that was covered by samples.
     seen: f64,
-    /// CPU time of the instructions it is of.
+    /// CPU time, and instructions in that time.
     time: (f64, f64),
     /// By event: counts, and instructions of the samples that had them. Multiplexed sets see different instructions.
     events: BTreeMap<Event, (f64, f64)>,
@@ -204,7 +204,7 @@ impl Window {
         self.time.1 > 0.0 && self.events.contains_key(&Event::Cycles)
     }
 
-    /// Counts of all of its instructions.
+    /// Counts scaled to all of its instructions.
     fn counted(&self) -> Counted {
         if self.time.1 <= 0.0 {
             return Counted::default();
@@ -217,7 +217,7 @@ impl Window {
         Counted { counts, run_ns }
     }
 
-    /// Takes in a share of a sample.
+    /// Adds a share of a sample.
     fn add(&mut self, sample: &Row<'_>, share: f64) {
         let instructions = sample.counts.get(Event::Instructions).unwrap_or(0.0) * share;
         let add = |sum: &mut (f64, f64), count: f64| {
@@ -234,7 +234,7 @@ impl Window {
     }
 }
 
-/// A sample's instructions, those included that it did not see because other sets had their turn.
+/// Instructions of a sample, including those that it did not count while other sets were switched on.
 fn instructions(sample: &Row<'_>) -> f64 {
     let seen = sample.counts.get(Event::Instructions).unwrap_or(0.0);
     let part = sample.running.0 as f64 / sample.enabled.0.max(1) as f64;
@@ -245,7 +245,7 @@ fn length(pass: &Pass) -> f64 {
     pass.samples.iter().map(|s| instructions(&s)).sum()
 }
 
-/// A pass cut at multiples of [`WINDOW`] instructions.
+/// Pass cut at multiples of [`WINDOW`] instructions.
 fn cut(pass: &Pass) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     let mut from = 0.0;
@@ -262,7 +262,7 @@ fn cut(pass: &Pass) -> Vec<Window> {
             windows.resize_with(windows.len().max(row + 1), Window::default);
             windows[row].seen += (end - at) / WINDOW;
             windows[row].add(&sample, (end - at) / own);
-            // Rounding must not hold it in place.
+            // Rounding must not stop the progress.
             at = if end > at { end } else { to };
         }
         from = to;
@@ -273,7 +273,7 @@ fn cut(pass: &Pass) -> Vec<Window> {
     windows
 }
 
-/// Both passes by window.
+/// Merges two passes window by window.
 fn merge(mut all: Vec<Window>, more: Vec<Window>) -> Vec<Window> {
     all.resize_with(all.len().max(more.len()), Window::default);
     for (sum, part) in all.iter_mut().zip(more) {

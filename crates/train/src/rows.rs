@@ -1,7 +1,8 @@
-//! Training rows: what counters show of a run interval of a program on each core type, and what it gains from the fastest.
+//! Training rows: counters of a run interval of a program on each core type, and its gain from the fastest.
 //!
-//! Input: profiles and a machine. Output: [`TrainingRow`]s. Each behaviour of a recorded program runs alone on each core type, and
-//! so do windows of its timeline: the same instructions on every type, which pairs them exactly (PMCTrack, section 4.1.2).
+//! Input: profiles and a machine. Output: [`TrainingRow`]s. Each behaviour of a recorded program runs alone on each core type,
+//! and so do windows of its timeline. The same instructions run on every type, which pairs them exactly (PMCTrack, section
+//! 4.1.2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use rayon::prelude::*;
 
 /// Instructions of a window.
 pub const WINDOW: f64 = 200e6;
-/// Windows of a program at most.
+/// Limit on the windows of a program.
 const MOST_WINDOWS: usize = 16;
-/// Contiguous windows whose speed-up factors stay this close to their mean are one phase.
+/// Relative distance to their mean up to which speed-up factors of contiguous windows are one phase.
 const SAME_PHASE: f64 = 0.10;
 
 /// Events that models may read besides cycles and instructions.
@@ -35,10 +36,10 @@ pub const EVENTS: [Event; 11] = [
     Event::FpOperations,
     Event::SimdOperations,
 ];
-/// What every sample has, as far as it is known; instructions first.
+/// Events of every sample, as far as known; instructions first.
 pub const ALWAYS: [Event; 3] = [Event::Instructions, Event::Cycles, Event::EnergyNj];
 
-/// What was counted of an interval on one core type. What was not counted is absent.
+/// Counts of an interval on one core type. Uncounted events are absent.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     pub counts: BTreeMap<Event, f64>,
@@ -46,7 +47,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of cumulative counters, the difference.
+    /// Difference of cumulative counters.
     fn between(before: &Counters, after: &Counters) -> Self {
         let gained = |event: Event| {
             let value = after.event(event)? - before.event(event).unwrap_or(0.0);
@@ -59,7 +60,7 @@ impl Counted {
         }
     }
 
-    /// Both intervals as one: what both have.
+    /// Merges two intervals; keeps the events that both have.
     fn and(&self, other: &Self) -> Self {
         let both = |(event, value): (&Event, &f64)| Some((*event, value + other.get(*event)?));
         Self {
@@ -68,13 +69,13 @@ impl Counted {
         }
     }
 
-    /// What was counted of an event.
+    /// Count of an event; `None` if not counted.
     #[must_use]
     pub fn get(&self, event: Event) -> Option<f64> {
         self.counts.get(&event).copied()
     }
 
-    /// A ratio of two events; none where nothing was counted of the second.
+    /// Ratio of two events; `None` if one was not counted, or the second is zero.
     #[must_use]
     pub fn ratio(&self, above: Event, below: Event) -> Option<f64> {
         let below = self.get(below).filter(|n| *n > 0.0)?;
@@ -86,31 +87,31 @@ impl Counted {
         self.get(Event::Instructions).unwrap_or(f64::NAN) / self.run_ns
     }
 
-    /// nJ per instruction.
+    /// Energy in nJ per instruction.
     fn energy(&self) -> f64 {
         let ratio = self.ratio(Event::EnergyNj, Event::Instructions);
         ratio.unwrap_or(f64::NAN)
     }
 }
 
-/// An interval of a program.
+/// Interval of a program.
 #[derive(Clone, Debug)]
 pub struct TrainingRow {
     pub program: String,
-    /// Programs of one family are never on both sides of a validation; crossed samples have two.
+    /// Families; programs of one family are never on both sides of a validation. Crossed samples have two.
     pub families: Vec<String>,
     /// Counts by core type.
     pub counts: Vec<Counted>,
 }
 
 impl TrainingRow {
-    /// Speed on the fastest core type over that on the slowest; NaN where it did not run on one of them.
+    /// Speed on the fastest core type over that on the slowest; NaN if it did not run on one of them.
     #[must_use]
     pub fn speed_up(&self) -> f64 {
         speed_up(&self.counts)
     }
 
-    /// Energy-delay product on the slowest core type over that on the fastest; NaN where energy is not known on one of them.
+    /// Energy-delay product on the slowest core type over that on the fastest; NaN if energy is unknown on one of them.
     #[must_use]
     pub fn energy_factor(&self) -> f64 {
         match &*self.counts {
@@ -119,7 +120,7 @@ impl TrainingRow {
         }
     }
 
-    /// A ratio of two events on a core type.
+    /// Ratio of two events on a core type; `None` as for [`Counted::ratio`].
     #[must_use]
     pub fn ratio(&self, core_type: usize, above: Event, below: Event) -> Option<f64> {
         self.counts[core_type].ratio(above, below)
@@ -136,7 +137,7 @@ fn speed_up(counts: &[Counted]) -> f64 {
 /// All samples of programs on a machine, in the order of the programs.
 ///
 /// # Errors
-/// A profile that the machine cannot run.
+/// Fails for a profile that the machine cannot run.
 pub fn rows(
     topology: &Arc<Topology>,
     programs: &[(String, Arc<Profile>)],
@@ -177,7 +178,7 @@ fn recorded_intervals(
     Ok(intervals)
 }
 
-/// One interval with what the table says, where it has figures for all core types of the machine.
+/// Single interval with the table's values, if the table has values for all core types of the machine.
 fn tabulated_interval(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
@@ -206,11 +207,12 @@ fn tabulated_interval(
     Ok(Some(interval))
 }
 
-/// What no program here does: the computation of each behaviour with the memory accesses of so many others, drawn at random
-/// among those of other families. They show a model what a combination is worth, and are for training only.
+/// Crossed samples, which no real program has. Each combines the computation of a behaviour with the memory accesses of
+/// `others` behaviours, drawn at random among those of other families. They teach a model the value of combinations, and are
+/// for training only.
 ///
 /// # Errors
-/// A profile that the machine cannot run.
+/// Fails for a profile that the machine cannot run.
 pub fn crossed(
     topology: &Arc<Topology>,
     programs: &[(String, Arc<Profile>)],
@@ -252,7 +254,7 @@ pub fn crossed(
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Replaces what a behaviour does to caches.
+/// Replaces the memory accesses of a behaviour.
 fn give_memory(behaviour: &mut Behaviour, other: &Behaviour) {
     behaviour.locality = other.locality.clone();
     behaviour.mlp = other.mlp.clone();
@@ -262,7 +264,7 @@ fn give_memory(behaviour: &mut Behaviour, other: &Behaviour) {
     }
 }
 
-/// A program that does nothing but one of its behaviours.
+/// Program with only one of its behaviours.
 fn alone(recorded: &Recorded, behaviour: usize) -> Recorded {
     Recorded {
         behaviours: vec![recorded.behaviours[behaviour].clone()],
@@ -275,7 +277,7 @@ fn alone(recorded: &Recorded, behaviour: usize) -> Recorded {
     }
 }
 
-/// Counts of each of so many windows, by core type. The program has run once before, so its caches are warm.
+/// Counts of each of `windows` windows, by core type. The program has run once before, so its caches are warm.
 fn measure(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,

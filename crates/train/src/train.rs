@@ -1,4 +1,4 @@
-//! Training: which ratios, what each adds, how wide the interval is, and the file that says so.
+//! Training: choice of ratios, contribution of each, width of the interval, and the file with the results.
 
 use countersteer_model::events::Event;
 use countersteer_model::models::{COVERAGE, Constant};
@@ -9,28 +9,29 @@ use crate::fit::{Fitter, Sum};
 
 /// Penalty on coefficients, relative to the weight of all samples.
 const RIDGE: f64 = 0.05;
-/// Penalty on those of the width, which has to be learnt from fewer and noisier figures.
+/// Penalty on the coefficients of the width, which is learnt from fewer and noisier values.
 const WIDTH_RIDGE: f64 = 0.1;
-/// Groups of families that errors are found on: each is left out of the choice of features too.
+/// Number of groups of families for errors; each group is left out of the choice of features too.
 const FOLDS: usize = 5;
-/// Features at most, cycles per instruction included.
+/// Limit on the features, cycles per instruction included.
 const MOST_FEATURES: usize = 8;
-/// Another feature must take this part off the error.
+/// Part of the error that another feature must remove.
 const WORTH: f64 = 0.015;
-/// Steps of a feature.
+/// Number of steps of a feature.
 const STEPS: usize = 40;
-/// The width is not taken to be less than this part of its mean.
+/// Lower bound of the width, as a part of its mean.
 const LEAST_WIDTH: f64 = 0.3;
-/// How much wider an interval is where a ratio is outside of all that was seen, and how far outside (in logarithms).
+/// Addition to the width if a ratio is outside the range of the samples, and the distance outside (in logarithms) from which it
+/// applies.
 const OUTSIDE: f64 = 2.0;
 const MARGIN: f64 = 0.25;
 
-/// A trained model.
+/// Trained model.
 #[derive(Clone, Debug)]
 pub struct Trained {
     pub factor: Sum,
     pub width: Sum,
-    /// What [`Self::width`] is multiplied by, and the least it is before.
+    /// Factor on [`Self::width`], and its lower bound before that.
     pub widening: f64,
     pub least: f64,
     pub constant: Constant,
@@ -44,7 +45,7 @@ impl Trained {
     }
 }
 
-/// Trains on all rows but those of families left out; none where too little is left.
+/// Trains on all rows but those of families left out; `None` if too few rows are left.
 #[must_use]
 pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trained> {
     let families: Vec<usize> = (0..data.families.len())
@@ -67,7 +68,7 @@ pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trai
     })
 }
 
-/// Fits with the least squares of relative errors.
+/// Fitter for least squares of relative errors.
 fn relative<'d>(data: &'d Data, left_out: &[usize]) -> Fitter<'d> {
     let truth = data.rows.iter().map(|r| r.truth).collect();
     let weights: Vec<f64> = data
@@ -78,8 +79,8 @@ fn relative<'d>(data: &'d Data, left_out: &[usize]) -> Fitter<'d> {
     Fitter::new(data, left_out, truth, &weights)
 }
 
-/// Relative errors of models that have seen nothing of a row's family, not even to choose features; NaN for rows that are left out
-/// or crossed. Errors of a model whose features were chosen with the family are too small.
+/// Relative errors of models without a row's family, which is also left out of the choice of features; NaN for rows that are
+/// left out or crossed. Errors of a model whose features were chosen with the family are too small.
 fn unseen_errors(
     data: &Data,
     left_out: &[usize],
@@ -109,7 +110,7 @@ fn unseen_errors(
     errors
 }
 
-/// Cycles per instruction, and then in turn the ratio that takes most off the error of families left out.
+/// Chooses features: cycles per instruction, and then one at a time the ratio that most reduces the cross-validated error.
 fn select(fitter: &Fitter<'_>, families: &[usize], most_events: usize) -> Vec<usize> {
     let data = fitter.data;
     let mut chosen = vec![0];
@@ -144,8 +145,8 @@ fn select(fitter: &Fitter<'_>, families: &[usize], most_events: usize) -> Vec<us
     chosen
 }
 
-/// How wide intervals are: in proportion to the error that is to be expected of a row, so that they hold 9 of 10 factors of
-/// families left out (conformal prediction, normalised: Lei et al. 2018, section 5.2).
+/// Widths of intervals, in proportion to the expected error of a row. They contain 9 of 10 factors of families left out
+/// (conformal prediction, normalised: Lei et al. 2018, section 5.2).
 fn widths(
     data: &Data,
     families: &[usize],
@@ -170,7 +171,7 @@ fn widths(
     Some((width, quantile(ratios.collect())?, least))
 }
 
-/// The factor best taken for all, and the interval around it.
+/// Best constant factor for all rows, and the interval around it.
 fn constant(data: &Data, known: &[usize]) -> Option<Constant> {
     let rows = known.iter().map(|row| &data.rows[*row]);
     let (above, below) = rows.clone().fold((0.0, 0.0), |(a, b), r| {
@@ -184,7 +185,7 @@ fn constant(data: &Data, known: &[usize]) -> Option<Constant> {
     })
 }
 
-/// The least value that reaches [`COVERAGE`] of the weight.
+/// Least value that reaches [`COVERAGE`] of the weight.
 fn quantile(mut values: Vec<(f64, f64)>) -> Option<f64> {
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let total: f64 = values.iter().map(|v| v.1).sum();
@@ -199,19 +200,19 @@ fn quantile(mut values: Vec<(f64, f64)>) -> Option<f64> {
 }
 
 impl Trained {
-    /// The factor as step tables.
+    /// Factor as step tables.
     #[must_use]
     pub fn factor_steps(&self, data: &Data) -> StepModel {
         steps(data, &self.factor, 1.0, 0.0)
     }
 
-    /// The half-width as step tables: far wider where a ratio is outside of what was seen.
+    /// Half-width as step tables: far wider if a ratio is outside the range of the samples.
     #[must_use]
     pub fn width_steps(&self, data: &Data) -> StepModel {
         steps(data, &self.width, self.widening, OUTSIDE)
     }
 
-    /// The least half-width.
+    /// Least half-width.
     #[must_use]
     pub fn least_width(&self) -> f64 {
         self.widening * self.least
@@ -249,7 +250,7 @@ fn steps(data: &Data, sum: &Sum, times: f64, outside: f64) -> StepModel {
     }
 }
 
-/// As many digits as whole numbers of the tables resolve.
+/// Rounds to the resolution of the tables' fixed-point numbers.
 fn rounded((least, add): (f64, f64)) -> (f64, f64) {
     (round(least, 1e7), round(add, 1e6))
 }

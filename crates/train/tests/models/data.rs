@@ -40,7 +40,7 @@ fn columns_are_standardised_and_bend_at_the_knots_only() {
         let [begin, middle, end] = [a, (a + b) / 2.0, b].map(|x| feature.columns(x));
         let is_straight = |c: usize| (begin[c] + end[c] - 2.0 * middle[c]).abs() < 1e-9;
         assert!((0..begin.len()).all(is_straight));
-        // What was not seen is taken to be the nearest that was.
+        // A value outside the samples is clamped to the nearest one.
         assert_eq!(
             feature.columns(feature.range.1 + 1.0),
             feature.columns(feature.range.1)
@@ -77,7 +77,7 @@ fn what_lacks_a_common_event_is_left_out_and_a_rare_event_is_no_candidate() {
     assert!(!data.families.contains(&"lacking".to_owned()));
     let reads = |event: Event| data.features.iter().any(|f| f.above == event);
     assert!(reads(Event::LlcMisses) && !reads(Event::Stores));
-    // The first tells phases apart.
+    // The first feature distinguishes phases.
     assert_eq!(
         (data.features[0].above, data.features[0].below),
         (Event::Cycles, Event::Instructions)

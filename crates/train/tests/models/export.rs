@@ -75,7 +75,7 @@ fn a_file_is_read_back_as_it_was() {
     );
 }
 
-/// In the middle of each step a table in whole numbers says what the sum says, but for the bits that are cut off.
+/// In the middle of each step, a fixed-point table equals the sum, except for the bits that are cut off.
 #[test]
 fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
     let made = made();
@@ -115,7 +115,7 @@ fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
     }
 }
 
-/// On samples a model is off from the sum by no more than half of each step's height.
+/// On samples a model deviates from the sum by at most half of each step's height.
 #[test]
 fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
     let made = made();
@@ -166,7 +166,7 @@ fn what_was_never_seen_is_in_doubt() {
         .predict(&Round::of(&counted(&made, &outside)).unwrap())
         .unwrap();
     assert!(predicted.doubt > 1.0 && predicted.confident().is_none());
-    // What is not counted is not known.
+    // Without an event there is no prediction.
     let all = counted(&made, &inside);
     let kept = |event| (event, all.row(0).unwrap().counts.get(event).unwrap());
     let lacking = sample(&[Event::Cycles, Event::Instructions].map(kept));
@@ -179,7 +179,7 @@ fn what_was_never_seen_is_in_doubt() {
     );
 }
 
-/// The rule by which models are shipped: no counter of these programs is related to the factor.
+/// Rule by which models are shipped: no counter of these programs is related to the factor.
 #[test]
 fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     let topology = topology();
@@ -191,7 +191,7 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     assert!(!file.judged.beats_constant());
     assert_eq!((file.judged.abstains, file.judged.r), (1.0, 0.0));
     assert!((file.judged.coverage - 0.9).abs() < 0.05);
-    // It goes through its file, and abstains whatever is counted.
+    // The constant is applied through its file, and abstains for any counts.
     let model = Model::new(&ModelFile::parse("constant", &file.to_toml().unwrap()).unwrap());
     let trained = train(&data, &[], 6).unwrap();
     let made = Made {
@@ -208,7 +208,7 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
         assert!((predicted.width - made.file.constant.width).abs() < 1e-4);
         assert_eq!(predicted.confident(), None);
     }
-    // One that counters tell something of is exported as it was trained.
+    // A model of a factor that counters explain is exported as it was trained.
     let samples = made_up(12, 1, additive_with_noise);
     let file = model::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
     assert!(file.judged.beats_constant() && file.judged.abstains < 0.5);

@@ -31,7 +31,7 @@ fn a_sum_of_logarithms_is_found_exactly() {
     for row in &data.rows {
         assert!((sum.of(&data, row) - row.truth).abs() < 1e-4);
     }
-    // What a feature adds from one value to another is its share of the truth.
+    // The difference of a feature's contributions at two values is its share of the truth.
     let adds = |x: f64| sum.adds(&data, 0, x.ln());
     assert!((adds(2.0) - adds(0.5) + 0.25 * 4f64.ln()).abs() < 1e-3);
     let predicted = fitter.cross_validated(&features, &[0, 1, 2, 3, 4, 5], 1e-9);

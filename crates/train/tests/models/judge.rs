@@ -16,7 +16,7 @@ fn verdict(samples: &[TrainingRow]) -> Verdict {
     judge(&topology(), 0, samples, &data(samples), 6, true).unwrap()
 }
 
-/// A sample whose factor is another.
+/// Sample with another factor.
 fn with_factor(sample: &TrainingRow, factor: f64) -> TrainingRow {
     let mut other = sample.clone();
     other.counts[1].run_ns = other.counts[0].run_ns * factor;
@@ -30,7 +30,7 @@ fn what_is_left_out_has_no_say() {
     crossed.families.push("f00".into());
     let mut samples = samples;
     samples.push(crossed);
-    // Whatever is said of the family that is left out, and of samples crossed with it.
+    // Changes the samples of the family that is left out, and those crossed with it.
     let poisoned: Vec<TrainingRow> = samples
         .iter()
         .map(|s| {
@@ -46,7 +46,7 @@ fn what_is_left_out_has_no_say() {
     let trained = |data: &Data| train(data, &[family(data)], 6).unwrap();
     let (a, b) = (trained(&clean), trained(&poisoned));
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
-    // It does have one where it is not left out.
+    // These samples do have an effect if they are not left out.
     let all = |data: &Data| format!("{:?}", train(data, &[], 6).unwrap());
     assert_ne!(all(&clean), all(&poisoned));
 }
@@ -101,7 +101,7 @@ fn a_model_without_noise_is_right_by_all_yardsticks() {
     assert!(line("constant").r < 0.2 && line("constant").error > 0.1);
 }
 
-/// Noise that is as it is said to be, the same for all, or larger where cycles are many.
+/// Noise of known size: constant, or larger if there are many cycles.
 #[test]
 fn intervals_hold_nine_of_ten_factors_of_unseen_families() {
     type Noise = fn(f64) -> f64;
@@ -131,7 +131,7 @@ fn errors_of_the_constant_and_of_the_model_are_those_of_the_noise() {
     let sigma = 0.04;
     let samples = made_up(24, 7, |r, rng| additive(r) * (1.0 + sigma * normal(rng)));
     let verdict = verdict(&samples);
-    // The mean of a normal deviate's size.
+    // Mean of a normal deviate's absolute value.
     let floor = sigma * (2.0 / std::f64::consts::PI).sqrt();
     let steps = verdict.judged;
     assert!(

@@ -1,4 +1,4 @@
-//! Training on made-up programs, of which the truth is known.
+//! Tests of training on synthetic programs, whose truth is known.
 #![allow(clippy::unwrap_used)]
 
 mod data;
@@ -23,10 +23,10 @@ pub fn topology() -> Topology {
     Topology::new(&Machine::parse("i9-12900k-8p8e.toml", &text).unwrap())
 }
 
-/// Instructions of a made-up interval.
+/// Instructions of a synthetic interval.
 pub const INSTRUCTIONS: f64 = 1e8;
 
-/// An interval by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
+/// Interval with these counts on both core types, this speed-up factor, and nJ per instruction on each.
 pub fn interval(
     family: &str,
     events: &[(Event, f64)],
@@ -53,23 +53,23 @@ pub fn interval(
     }
 }
 
-/// A normal deviate.
+/// Normal deviate.
 pub fn normal(rng: &mut rand_pcg::Pcg64) -> f64 {
     let (a, b): (f64, f64) = (rng.random_range(1e-12..1.0), rng.random_range(0.0..1.0));
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Ratios of a made-up interval, per instruction.
+/// Ratios of a synthetic interval, per instruction.
 #[derive(Clone, Copy)]
 pub struct Ratios {
     pub cycles: f64,
     pub misses: f64,
     pub branch_misses: f64,
-    /// What has nothing to do with the factor.
+    /// Ratio that is unrelated to the factor.
     pub loads: f64,
 }
 
-/// So many families of ten intervals each; the factor is what `truth` makes of the ratios and a normal deviate.
+/// Synthetic families of ten intervals each; `truth` computes the factor from the ratios and a normal deviate.
 pub fn made_up(
     families: usize,
     seed: u64,
@@ -100,7 +100,7 @@ pub fn made_up(
     samples
 }
 
-/// A factor that is a sum of logarithms.
+/// Factor that is a sum of logarithms.
 pub fn additive(ratios: &Ratios) -> f64 {
     2.2 - 0.25 * ratios.cycles.ln() + 0.08 * ratios.misses.ln()
 }

@@ -6,7 +6,7 @@ use countersteer_train::rows::WINDOW;
 
 use crate::topology;
 
-/// Samples of 10 ms, one speed (instructions per ns) for so many windows after the other.
+/// Pass with samples of 10 ms: a speed (instructions per ns) for a number of windows, one after the other.
 fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
     let mut samples = Samples::default();
     let mut at = Nanos::ZERO;
@@ -36,7 +36,7 @@ fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
     }
 }
 
-/// The samples that something makes of these.
+/// Samples that `change` makes of these.
 fn changed(samples: &Samples, change: impl Fn(Row<'_>, &mut Samples)) -> Samples {
     let mut other = Samples::default();
     samples.iter().for_each(|row| change(row, &mut other));
@@ -45,7 +45,7 @@ fn changed(samples: &Samples, change: impl Fn(Row<'_>, &mut Samples)) -> Samples
 
 #[test]
 fn windows_are_matched_by_instruction_and_merged_by_phase() {
-    // Three windows at a factor of 2, two at 1.25; periods do not end where windows do.
+    // Three windows at a factor of 2, two at 1.25; periods do not end at window ends.
     let fast = pass(0, &[(5.0, 3.0), (2.5, 2.0)], 0.1);
     let slow = pass(1, &[(2.5, 3.0), (2.0, 2.0)], 0.1);
     let paired = pair(&topology(), &[fast, slow]).unwrap();
