@@ -1,4 +1,4 @@
-//! Gives the shared library the name that programs linked to it ask for: it changes when they have to be built again.
+//! Sets the shared library's soname: it changes when programs linked to it have to be built again.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

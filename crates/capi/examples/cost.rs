@@ -1,7 +1,7 @@
-//! What a start and a stop cost, beside the system calls that a program would make itself.
+//! Cost of a start and a stop, compared with the system calls that a program would make itself.
 //!
-//! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds, and what it
-//! costs to tell and read a page; under `steer run -P hsf --` there is advice to read.
+//! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds. It also
+//! prints the cost of writing and reading a page; under `steer run -P hsf --` there is advice to read.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use perf_event_open_sys::{self as perf, bindings as abi};
 const ROUNDS: usize = 101;
 const PAIRS: u32 = 2_000;
 
-/// The same two events without the library.
+/// The two events of the region, without the library.
 struct Raw {
     leader: std::fs::File,
     _member: std::fs::File,
@@ -124,14 +124,14 @@ fn measure(events: &str, mut raw: Raw, mut switched: Raw) -> Result<(), String> 
     Ok(())
 }
 
-/// Touches fresh pages; each is a fault.
+/// Touches new pages, each a page fault.
 fn touch() -> u64 {
     const PAGES: usize = 400;
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping, of which each page is written before it is given back.
+    // SAFETY: a new mapping, of which each page is written before it is unmapped.
     unsafe {
         let base = libc::mmap(std::ptr::null_mut(), PAGES * 4096, protection, flags, -1, 0);
         if base != libc::MAP_FAILED {
@@ -148,7 +148,7 @@ unsafe extern "C" fn count(_: *const cs_moment, user: *mut c_void) {
     unsafe { *user.cast::<u64>() += 1 };
 }
 
-/// What a moment costs the thread that is counted, and whoever takes it.
+/// Cost of a moment for the counted thread, and for the caller that takes it.
 fn moments() -> Result<(), String> {
     let mut every: *mut cs_every = std::ptr::null_mut();
     // SAFETY: a C string, and a place for a pointer.
@@ -188,7 +188,7 @@ fn moments() -> Result<(), String> {
     Ok(())
 }
 
-/// What telling and reading a page costs.
+/// Cost of writing and reading a page.
 fn pages() -> Result<(), String> {
     let mut page: *mut cs_page = std::ptr::null_mut();
     // SAFETY: a place for a pointer.
@@ -206,7 +206,7 @@ fn pages() -> Result<(), String> {
     };
     let mut advice = std::mem::MaybeUninit::<cs_advice>::uninit();
     let (mut took, mut read) = ([const { Vec::new() }; 5], 0);
-    // An engine speaks within a few periods, if there is one.
+    // An engine, if there is one, writes advice within a few periods.
     let begun = Instant::now();
     while read == 0 && begun.elapsed().as_millis() < 500 {
         // SAFETY: the page is open, and there is a place for the advice.

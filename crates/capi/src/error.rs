@@ -5,22 +5,22 @@ use std::ffi::{CString, c_char, c_int};
 
 use countersteer_counters::CounterError;
 
-/// An argument that cannot be: a null pointer, a string that is no UTF-8, unknown flags.
+/// Invalid argument: a null pointer, a string that is not UTF-8, unknown flags.
 pub const CS_ERROR_ARGUMENT: c_int = -1;
-/// The event string is wrong, or names what this machine does not have.
+/// The event string is wrong, or names an event that this machine does not have.
 pub const CS_ERROR_EVENTS: c_int = -2;
 /// Not permitted.
 pub const CS_ERROR_PERMISSION: c_int = -3;
 /// The kernel cannot count this: no counter, too few of them, no such thread.
 pub const CS_ERROR_REFUSED: c_int = -4;
-/// Not now: started twice, stopped twice, used by another thread at this moment.
+/// Wrong state: started twice, stopped twice, used by another thread at this moment.
 pub const CS_ERROR_STATE: c_int = -5;
 /// Reading failed.
 pub const CS_ERROR_SYSTEM: c_int = -6;
-/// A defect of the library.
+/// Defect of the library.
 pub const CS_ERROR_INTERNAL: c_int = -7;
 
-/// A failure on its way to C.
+/// Failure to be returned to C.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: c_int,
@@ -59,7 +59,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Keeps the message for [`last`]; returns the code.
+/// Stores the message for [`last`]; returns the code.
 pub(crate) fn keep(failure: Failure) -> c_int {
     let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
     // A thread that is ending can no longer read it.
@@ -67,7 +67,7 @@ pub(crate) fn keep(failure: Failure) -> c_int {
     failure.code
 }
 
-/// The calling thread's last message: valid until its next failure.
+/// Last message of the calling thread; valid until its next failure.
 pub(crate) fn last() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr())
         .unwrap_or(c"".as_ptr())

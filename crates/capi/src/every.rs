@@ -1,7 +1,7 @@
-//! A callback each so many events, for C.
+//! Callbacks every N events, for C.
 //!
-//! Input: calls from C. Output: those of [`countersteer_counters::region::Every`]; callbacks are called on demand or by a thread of
-//! the library.
+//! Input: calls from C. Output: those of [`countersteer_counters::region::Every`]; callbacks are called on demand or by a
+//! thread of the library.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
@@ -14,10 +14,10 @@ use countersteer_counters::region::{Control, Every, Moment, Options, Watch};
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_INTERNAL, CS_ERROR_STATE, Failure};
 use crate::{Names, cs_count, guarded, missing};
 
-/// Timeout of [`cs_every_poll`]: as long as it takes.
+/// Timeout of [`cs_every_poll`]: wait without a limit.
 pub const CS_EVERY_FOREVER: c_int = -1;
 
-/// Counters that are read each so many events.
+/// Counters that are read every N events.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_every {
     state: Mutex<State>,
@@ -28,30 +28,30 @@ pub struct cs_every {
 enum State {
     Idle(Every),
     Watched(#[allow(dead_code, reason = "ends when dropped")] Watch),
-    /// In between, and after a failure.
+    /// During a change, and after a failure.
     Broken,
 }
 
-/// What had happened when the number of events was reached.
+/// Counts at the time when the number of events was reached.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cs_moment {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// Number of the thread.
+    /// TID of the thread.
     pub tid: c_int,
-    /// How many counts there are.
+    /// Number of counts.
     pub n: c_uint,
-    /// What each event counted since the last moment; valid during the call.
+    /// Counts of each event since the last moment; valid during the call.
     pub counts: *const cs_count,
 }
 
-/// What is called for each moment.
+/// Callback for each moment.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub type cs_callback = Option<unsafe extern "C" fn(moment: *const cs_moment, user: *mut c_void)>;
 
-/// A callback with the caller's pointer, on its way to another thread.
+/// Callback with the caller's pointer, to be moved to another thread.
 struct Callback {
     call: unsafe extern "C" fn(*const cs_moment, *mut c_void),
     user: *mut c_void,
@@ -59,7 +59,7 @@ struct Callback {
     counts: Vec<cs_count>,
 }
 
-// SAFETY: the pointer is the caller's; the header says that another thread passes it on.
+// SAFETY: the pointer is the caller's; the header states that another thread passes it on.
 unsafe impl Send for Callback {}
 
 impl Callback {
@@ -74,7 +74,7 @@ impl Callback {
     }
 
     fn tell(&mut self, moment: &Moment<'_>) {
-        // Which core type a moment is of may change from one to the next.
+        // The core type of a moment may change from one to the next.
         self.names.clear();
         self.names.extend(moment.counts.iter().map(Names::of));
         self.counts.clear();
@@ -92,7 +92,7 @@ impl Callback {
             n,
             counts: self.counts.as_ptr(),
         };
-        // SAFETY: the caller gave a function of this type, and `c_moment` and what it points to outlive the call.
+        // SAFETY: the caller gave a function of this type, and `c_moment` and its referents outlive the call.
         unsafe { (self.call)(&raw const c_moment, self.user) };
     }
 }
@@ -109,7 +109,7 @@ unsafe fn open(
     if out.is_null() {
         return Err(missing("out"));
     }
-    // SAFETY: not null, and a place for a pointer, as the caller says.
+    // SAFETY: not null, and writable for a pointer, by the caller's contract.
     unsafe { out.write(ptr::null_mut()) };
     if events.is_null() {
         return Err(missing("events"));
@@ -120,7 +120,7 @@ unsafe fn open(
             "every is at least 1 event, and flags are 0",
         ));
     }
-    // SAFETY: not null, and a C string, as the caller says.
+    // SAFETY: not null, and a C string, by the caller's contract.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
     let events =
         events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
@@ -147,7 +147,7 @@ unsafe fn open(
 /// # Safety
 /// `every` is null or from [`cs_every_open`] and not closed.
 unsafe fn shell<'a>(every: *const cs_every) -> Result<&'a cs_every, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { every.as_ref() }.ok_or_else(|| missing("every"))
 }
 
@@ -168,7 +168,7 @@ fn locked(every: &cs_every) -> Result<MutexGuard<'_, State>, Failure> {
 /// Opens counters of the calling thread that are read whenever the first of the events has happened `number` times.
 ///
 /// # Safety
-/// `events` is null or a C string, `out` null or a place for a pointer.
+/// `events` is null or a C string, `out` null or writable for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_every_open(
     events: *const c_char,
@@ -176,11 +176,11 @@ pub unsafe extern "C" fn cs_every_open(
     flags: c_uint,
     out: *mut *mut cs_every,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| unsafe { open(events, number, None, flags, out) })
 }
 
-/// The same for another thread, by its number.
+/// Opens such counters of another thread, by its TID.
 ///
 /// # Safety
 /// As for [`cs_every_open`].
@@ -194,42 +194,42 @@ pub unsafe extern "C" fn cs_every_open_thread(
 ) -> c_int {
     guarded(|| {
         let thread = crate::thread(tid)?;
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { open(events, number, Some(thread), flags, out) }
     })
 }
 
-/// Counts from here on.
+/// Starts counting.
 ///
 /// # Safety
 /// `every` is null or from [`cs_every_open`] and not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_every_start(every: *mut cs_every) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { shell(every) }?.control.on().map(|()| 0)?))
 }
 
-/// Counts no more.
+/// Stops counting.
 ///
 /// # Safety
 /// As for [`cs_every_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_every_stop(every: *mut cs_every) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { shell(every) }?.control.off().map(|()| 0)?))
 }
 
-/// A descriptor that becomes readable when there are moments.
+/// Descriptor that becomes readable when there are moments.
 ///
 /// # Safety
 /// As for [`cs_every_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_every_fd(every: *mut cs_every) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { shell(every) }?.fd))
 }
 
-/// Waits at most so many milliseconds for moments, and calls the callback for each; returns how many there were.
+/// Waits up to `timeout_ms` milliseconds for moments, and calls the callback for each; returns their number.
 ///
 /// # Safety
 /// As for [`cs_every_start`]; `callback` is null or a function of its type.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn cs_every_poll(
     user: *mut c_void,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let mut state = locked(unsafe { shell(every) }?)?;
         let mut callback = Callback::new(callback, user)?;
         let State::Idle(every) = &mut *state else {
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn cs_every_poll(
     })
 }
 
-/// Lets a thread of the library call the callback for each moment, until closing.
+/// Makes a thread of the library call the callback for each moment, until closing.
 ///
 /// # Safety
 /// As for [`cs_every_poll`]; `user` may be used by another thread.
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn cs_every_watch(
     user: *mut c_void,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let mut state = locked(unsafe { shell(every) }?)?;
         let mut callback = Callback::new(callback, user)?;
         match std::mem::replace(&mut *state, State::Broken) {
@@ -283,17 +283,17 @@ pub unsafe extern "C" fn cs_every_watch(
     })
 }
 
-/// Moments that did not fit into the ring.
+/// Number of moments that did not fit into the ring.
 ///
 /// # Safety
 /// As for [`cs_every_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_every_lost(every: *mut cs_every) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(c_int::try_from(unsafe { shell(every) }?.control.lost()).unwrap_or(c_int::MAX)))
 }
 
-/// Hands on what there is to a watch, and closes. Null is allowed and nothing.
+/// Passes the remaining moments to a watch, and closes the counters. Null is allowed and has no effect.
 ///
 /// # Safety
 /// `every` is null or from [`cs_every_open`], not closed, used by no other thread, and this is not called by a callback.
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn cs_every_lost(every: *mut cs_every) -> c_int {
 pub unsafe extern "C" fn cs_every_close(every: *mut cs_every) {
     if !every.is_null() {
         guarded(|| {
-            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            // SAFETY: not null, from `Box::into_raw`, and without another owner from now on, by the caller's contract.
             drop(unsafe { Box::from_raw(every) });
             Ok(0)
         });

@@ -1,9 +1,10 @@
-//! libcountersteer: counters around a region of code, for C and what speaks it.
+//! libcountersteer: counters around a region of code, for C and languages that call C.
 //!
-//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_counters::region`], and of
-//! virtual counters in [`meters`], and pages in [`mod@pages`].
-//! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
-//! an error, and a region that two threads use at once refuses the second.
+//! Stage: the border. Input: calls from C, whose arguments are not trusted. Output: those of [`countersteer_counters::region`],
+//! and of virtual counters in [`meters`], and pages in [`mod@pages`].
+//!
+//! `include/countersteer.h` documents the API for C programs, and this file implements it. Pointers are checked for null, and
+//! panics end here as an error. A region that two threads use at once refuses the second.
 
 #![warn(missing_docs)]
 
@@ -38,7 +39,7 @@ pub use pages::{
     cs_page_epoch, cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_page_work, cs_told,
 };
 
-/// Flag of [`cs_open`]: threads and processes created from then on are counted, too.
+/// Flag of [`cs_open`]: also count threads and processes created from then on.
 pub const CS_INHERIT: c_uint = 1;
 
 /// Open counters of a thread.
@@ -48,31 +49,31 @@ pub struct cs_region {
     names: Vec<Names>,
 }
 
-/// Strings that outlive every reading.
+/// Strings that outlive every read.
 struct Names {
     name: CString,
     unit: CString,
     core_type: Option<CString>,
 }
 
-/// What an event counted.
+/// Count of an event.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cs_count {
-    /// The event; valid until the region is closed, as are all strings here.
+    /// Event; valid until the region is closed, as are all strings here.
     pub name: *const c_char,
-    /// The unit of the value; empty for plain counts.
+    /// Unit of the value; empty for plain counts.
     pub unit: *const c_char,
-    /// The type of cores; null where that makes no difference.
+    /// Core type; null if that makes no difference.
     pub core_type: *const c_char,
-    /// How often it happened; 0 where it is not available.
+    /// Count; 0 if it is not available.
     pub value: u64,
-    /// Nanoseconds during which it was to be counted.
+    /// Nanoseconds during which it was enabled.
     pub enabled_ns: u64,
-    /// Nanoseconds during which it was.
+    /// Nanoseconds during which it counted.
     pub running_ns: u64,
-    /// 1, or 0 where there was no counter for it.
+    /// 1, or 0 if there was no counter for it.
     pub available: u32,
     /// 0.
     pub reserved: u32,
@@ -102,7 +103,7 @@ impl Names {
     }
 }
 
-/// Runs what a call asks for; whatever goes wrong becomes a code and a message.
+/// Runs the body of a call; converts every failure and panic to a code and a message.
 fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     let caught = catch_unwind(AssertUnwindSafe(run));
     let defect = |_| {
@@ -121,21 +122,21 @@ fn missing(what: &str) -> Failure {
     )
 }
 
-/// The number of a thread.
+/// Checks a TID.
 fn thread(tid: c_int) -> Result<u32, Failure> {
     let message = "a thread's number is above 0, as gettid(2) gives it";
     let thread = u32::try_from(tid).ok().filter(|t| *t > 0);
     thread.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, message))
 }
 
-/// The region behind a pointer, for this call only.
+/// Region behind a pointer, for this call only.
 ///
 /// # Safety
 /// `region` is null or from [`cs_open`] and not closed.
 unsafe fn used<'a>(
     region: *const cs_region,
 ) -> Result<(&'a cs_region, MutexGuard<'a, Region>), Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let region = unsafe { region.as_ref() }.ok_or_else(|| missing("region"))?;
     match region.region.try_lock() {
         Ok(lock) => Ok((region, lock)),
@@ -161,7 +162,7 @@ unsafe fn open(
     if out.is_null() {
         return Err(missing("out"));
     }
-    // SAFETY: not null, and a place for a pointer, as the caller says.
+    // SAFETY: not null, and writable for a pointer, by the caller's contract.
     unsafe { out.write(ptr::null_mut()) };
     if events.is_null() {
         return Err(missing("events"));
@@ -172,7 +173,7 @@ unsafe fn open(
             format!("flags {flags:#x} are unknown; 0 and CS_INHERIT are not"),
         ));
     }
-    // SAFETY: not null, and a C string, as the caller says.
+    // SAFETY: not null, and a C string, by the caller's contract.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
     let events =
         events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
@@ -197,18 +198,18 @@ unsafe fn open(
 /// Opens counters of the calling thread.
 ///
 /// # Safety
-/// `events` is null or a C string, `out` null or a place for a pointer.
+/// `events` is null or a C string, `out` null or writable for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_open(
     events: *const c_char,
     flags: c_uint,
     out: *mut *mut cs_region,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| unsafe { open(events, None, flags, out) })
 }
 
-/// Opens counters of another thread, by its number.
+/// Opens counters of another thread, by its TID.
 ///
 /// # Safety
 /// As for [`cs_open`].
@@ -221,7 +222,7 @@ pub unsafe extern "C" fn cs_open_thread(
 ) -> c_int {
     guarded(|| {
         let thread = thread(tid)?;
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { open(events, Some(thread), flags, out) }
     })
 }
@@ -232,7 +233,7 @@ pub unsafe extern "C" fn cs_open_thread(
 /// `region` is null or from [`cs_open`] and not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_start(region: *mut cs_region) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { used(region) }?.1.start().map(|()| 0)?))
 }
 
@@ -242,28 +243,28 @@ pub unsafe extern "C" fn cs_start(region: *mut cs_region) -> c_int {
 /// As for [`cs_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_stop(region: *mut cs_region) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { used(region) }?.1.stop().map(|()| 0)?))
 }
 
-/// Forgets what was counted.
+/// Clears the counts.
 ///
 /// # Safety
 /// As for [`cs_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_reset(region: *mut cs_region) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { used(region) }?.1.reset().map(|()| 0)?))
 }
 
-/// Writes the first `n` counts to `out`; returns how many there are.
+/// Writes the first `n` counts to `out`; returns the number of all counts.
 ///
 /// # Safety
 /// As for [`cs_start`]; `out` has room for `n` counts, or `n` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_read(region: *mut cs_region, out: *mut cs_count, n: usize) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let (shell, mut region) = unsafe { used(region) }?;
         if out.is_null() && n > 0 {
             return Err(missing("out"));
@@ -274,24 +275,24 @@ pub unsafe extern "C" fn cs_read(region: *mut cs_region, out: *mut cs_count, n: 
             region.read()?
         };
         for (place, (names, count)) in shell.names.iter().zip(counts).enumerate().take(n) {
-            // SAFETY: there is room for `n`, as the caller says, and `place` is less.
+            // SAFETY: there is room for `n`, by the caller's contract, and `place` is less.
             unsafe { out.add(place).write(names.count(count)) };
         }
         Ok(counts.len() as c_int)
     })
 }
 
-/// 1 where only user mode is counted since more is not permitted, else 0.
+/// Returns 1 if only user mode is counted since more is not permitted, else 0.
 ///
 /// # Safety
 /// As for [`cs_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_user_only(region: *mut cs_region) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     guarded(|| Ok(unsafe { used(region) }?.1.user_only().into()))
 }
 
-/// Closes the counters. Null is allowed and nothing.
+/// Closes the counters. Null is allowed and has no effect.
 ///
 /// # Safety
 /// `region` is null or from [`cs_open`], not closed, and used by no other thread.
@@ -299,20 +300,20 @@ pub unsafe extern "C" fn cs_user_only(region: *mut cs_region) -> c_int {
 pub unsafe extern "C" fn cs_close(region: *mut cs_region) {
     if !region.is_null() {
         guarded(|| {
-            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            // SAFETY: not null, from `Box::into_raw`, and without another owner from now on, by the caller's contract.
             drop(unsafe { Box::from_raw(region) });
             Ok(0)
         });
     }
 }
 
-/// What the calling thread's last failure was; an empty string before the first.
+/// Message of the calling thread's last failure; an empty string before the first.
 #[unsafe(no_mangle)]
 pub extern "C" fn cs_strerror() -> *const c_char {
     error::last()
 }
 
-/// The library's version, as `0.1.0`.
+/// Version of the library, as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cs_version() -> *const c_char {
     const VERSION: &CStr =

@@ -12,7 +12,7 @@ use countersteer_sysfs::sensors::{Place, SensorSet, Value};
 use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE, Failure};
 use crate::{guarded, missing};
 
-/// Virtual counters that are open.
+/// Open virtual counters.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_meters {
     state: Mutex<State>,
@@ -20,26 +20,26 @@ pub struct cs_meters {
 
 struct State {
     meters: SensorSet,
-    /// Strings of the last reading: name, unit, place.
+    /// Strings of the last read: name, unit, place.
     texts: Vec<[CString; 3]>,
 }
 
-/// What a virtual counter said.
+/// Value of a virtual counter.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cs_value {
-    /// The virtual counter; valid until the next reading, as are all strings here.
+    /// Virtual counter; valid until the next read, as are all strings here.
     pub name: *const c_char,
-    /// The unit of the value.
+    /// Unit of the value.
     pub unit: *const c_char,
-    /// What it is about: a zone, a sensor; `machine` for all of it, empty for a CPU or a thread.
+    /// Zone or sensor; `machine` for all of it, empty for a CPU or a thread.
     pub place: *const c_char,
-    /// The thread, where it is about one; else -1.
+    /// TID if the value is of a thread; else -1.
     pub tid: c_int,
-    /// The CPU, where it is about one; else -1.
+    /// CPU if the value is of a CPU; else -1.
     pub cpu: c_int,
-    /// What happened since the last reading, or what holds at the moment.
+    /// Difference since the last read, or present value.
     pub value: f64,
 }
 
@@ -72,7 +72,7 @@ fn c_value(value: &Value, texts: &[CString; 3]) -> cs_value {
 /// # Safety
 /// `meters` is null or from [`cs_meters_open`] and not closed.
 unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let meters = unsafe { meters.as_ref() }.ok_or_else(|| missing("meters"))?;
     match meters.state.try_lock() {
         Ok(state) => Ok(state),
@@ -80,7 +80,7 @@ unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Fa
             CS_ERROR_STATE,
             "another thread reads at this moment; give each thread its own",
         )),
-        // A reading is begun anew each time.
+        // Each read starts from the beginning, so a panic in the last one does not matter.
         Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
     }
 }
@@ -88,19 +88,19 @@ unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Fa
 /// Opens virtual counters by name, separated by commas; differences count from here.
 ///
 /// # Safety
-/// `names` is null or a C string, `out` null or a place for a pointer.
+/// `names` is null or a C string, `out` null or writable for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_meters) -> c_int {
     guarded(|| {
         if out.is_null() {
             return Err(missing("out"));
         }
-        // SAFETY: not null, and a place for a pointer, as the caller says.
+        // SAFETY: not null, and writable for a pointer, by the caller's contract.
         unsafe { out.write(ptr::null_mut()) };
         if names.is_null() {
             return Err(missing("names"));
         }
-        // SAFETY: not null, and a C string, as the caller says.
+        // SAFETY: not null, and a C string, by the caller's contract.
         let names = unsafe { CStr::from_ptr(names) }.to_str();
         let names = names.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the names are no UTF-8"))?;
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
@@ -118,33 +118,33 @@ pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_
     })
 }
 
-/// A thread is to be observed, where values are by thread.
+/// Starts observing a thread, for values by thread.
 ///
 /// # Safety
 /// `meters` is null or from [`cs_meters_open`] and not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_meters_follow(meters: *mut cs_meters, tid: c_int) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { used(meters) }?.meters.follow(crate::thread(tid)?);
         Ok(0)
     })
 }
 
-/// A thread is no longer to be observed.
+/// Stops observing a thread.
 ///
 /// # Safety
 /// As for [`cs_meters_follow`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_meters_leave(meters: *mut cs_meters, tid: c_int) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { used(meters) }?.meters.leave(crate::thread(tid)?);
         Ok(0)
     })
 }
 
-/// Reads all, and writes the first `n` values to `out`; returns how many there are.
+/// Reads all, and writes the first `n` values to `out`; returns the number of all values.
 ///
 /// # Safety
 /// As for [`cs_meters_follow`]; `out` has room for `n` values, or `n` is 0.
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn cs_meters_read(
     n: usize,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let mut state = unsafe { used(meters) }?;
         if out.is_null() && n > 0 {
             return Err(missing("out"));
@@ -167,14 +167,14 @@ pub unsafe extern "C" fn cs_meters_read(
         let values = meters.read();
         *kept = values.iter().map(texts).collect();
         for (place, (value, texts)) in values.iter().zip(&*kept).enumerate().take(n) {
-            // SAFETY: there is room for `n`, as the caller says, and `place` is less.
+            // SAFETY: there is room for `n`, by the caller's contract, and `place` is less.
             unsafe { out.add(place).write(c_value(value, texts)) };
         }
         Ok(values.len() as c_int)
     })
 }
 
-/// Closes, and undoes what was changed on the machine. Null is allowed and nothing.
+/// Closes the virtual counters, and undoes their changes of the machine. Null is allowed and has no effect.
 ///
 /// # Safety
 /// `meters` is null or from [`cs_meters_open`], not closed, and used by no other thread.
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn cs_meters_read(
 pub unsafe extern "C" fn cs_meters_close(meters: *mut cs_meters) {
     if !meters.is_null() {
         guarded(|| {
-            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            // SAFETY: not null, from `Box::into_raw`, and without another owner from now on, by the caller's contract.
             drop(unsafe { Box::from_raw(meters) });
             Ok(0)
         });

@@ -1,7 +1,7 @@
 //! Pages that threads share with the engine that steers them, for C.
 //!
-//! Input: calls from C. Output: those of [`countersteer_live::hint_page`]. A page is its memory's address, which stays valid, so
-//! that telling and reading cost no more than the loads and stores.
+//! Input: calls from C. Output: those of [`countersteer_live::hint_page`]. A page is its memory's address, which stays valid,
+//! so that writing and reading cost no more than the loads and stores.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -14,50 +14,50 @@ use crate::{guarded, missing};
 
 /// The thread works.
 pub const CS_PHASE_RUNNING: c_uint = 0;
-/// It waits, and uses up CPU time meanwhile.
+/// The thread waits, and uses CPU time meanwhile.
 pub const CS_PHASE_SPINNING: c_uint = 1;
-/// It waits in the kernel, or is about to.
+/// The thread waits in the kernel, or is about to.
 pub const CS_PHASE_BLOCKED: c_uint = 2;
 
-/// The page of a thread.
+/// Page of a thread.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_page {
     _opaque: [u8; 0],
 }
 
-/// What a program tells about a thread.
+/// Hint of a program about a thread.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct cs_told {
-    /// -10 to 10, beside the program's other threads; each step weighs 1.25 times as much.
+    /// Priority from -10 to 10, relative to the program's other threads; each step is a factor of 1.25 in weight.
     pub priority: c_int,
-    /// What part of its full speed is enough, in thousandths; 0: no word on that.
+    /// Sufficient part of its full speed, in thousandths; 0: not specified.
     pub qos_permille: c_uint,
     /// `CS_PHASE_...`.
     pub phase: c_uint,
-    /// Threads among which it shares out its work; 0: no word on that.
+    /// Number of threads that share its work; 0: not specified.
     pub workers: c_uint,
 }
 
-/// What an engine says to a thread.
+/// Advice of an engine to a thread.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cs_advice {
-    /// Changes whenever any of the rest does.
+    /// Changes whenever any other field does.
     pub epoch: u32,
     /// Place of the core type among those of the machine; 0 is the fastest.
     pub rank: u32,
-    /// How many core types the machine has.
+    /// Number of core types of the machine.
     pub core_types: u32,
     /// 0.
     pub reserved: u32,
-    /// Speed on the fastest type over that on the slowest; no number where it is unknown.
+    /// Speed on the fastest type over that on the slowest; NaN if unknown.
     pub sf: f64,
     /// Speed on its core type over that on the slowest.
     pub speed: f64,
-    /// Part of a CPU's time.
+    /// Share of a CPU's time.
     pub share: f64,
     /// Name of the core type.
     pub core_type: [c_char; 32],
@@ -77,7 +77,7 @@ impl From<PageError> for Failure {
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
 unsafe fn used(page: *const cs_page) -> Result<Page, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { Page::from_raw(page.cast()) }.ok_or_else(|| missing("page"))
 }
 
@@ -100,17 +100,17 @@ fn shown(advice: &Advice) -> cs_advice {
     }
 }
 
-/// The calling thread's page, which is made if it has none.
+/// Opens the calling thread's page, which is made if it has none.
 ///
 /// # Safety
-/// `out` is null or a place for a pointer.
+/// `out` is null or writable for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_open(out: *mut *mut cs_page) -> c_int {
     guarded(|| {
         if out.is_null() {
             return Err(missing("out"));
         }
-        // SAFETY: not null, and a place for a pointer, as the caller says.
+        // SAFETY: not null, and writable for a pointer, by the caller's contract.
         unsafe { out.write(ptr::null_mut()) };
         let page = Page::open()?;
         // SAFETY: as above.
@@ -119,16 +119,16 @@ pub unsafe extern "C" fn cs_page_open(out: *mut *mut cs_page) -> c_int {
     })
 }
 
-/// Tells all there is to tell.
+/// Writes the whole hint.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`], `hint` null or readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, hint: *const cs_told) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let page = unsafe { used(page) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let hint = unsafe { hint.as_ref() }.ok_or_else(|| missing("hint"))?;
         let most = c_int::from(MOST_PRIORITY);
         if !(-most..=most).contains(&hint.priority)
@@ -149,14 +149,14 @@ pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, hint: *const cs_told) 
     })
 }
 
-/// Tells only what the thread does.
+/// Writes only the phase of the thread.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let page = unsafe { used(page) }?;
         let phase = PHASES.get(phase as usize).copied();
         page.phase(
@@ -166,27 +166,27 @@ pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_i
     })
 }
 
-/// Tells that more work is done.
+/// Adds units of work done.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_work(page: *mut cs_page, units: u64) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { used(page) }?.work(units);
         Ok(0)
     })
 }
 
-/// What the engine says: 1, or 0 where there is none.
+/// Reads the advice of the engine; returns 1, or 0 if there is none.
 ///
 /// # Safety
-/// `page` is null or from [`cs_page_open`], `out` null or a place for an advice.
+/// `page` is null or from [`cs_page_open`], `out` null or writable for an advice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_read(page: *const cs_page, out: *mut cs_advice) -> c_int {
     guarded(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let page = unsafe { used(page) }?;
         if out.is_null() {
             return Err(missing("out"));
@@ -194,29 +194,29 @@ pub unsafe extern "C" fn cs_page_read(page: *const cs_page, out: *mut cs_advice)
         let Some(advice) = page.read() else {
             return Ok(0);
         };
-        // SAFETY: not null, and a place for an advice, as the caller says.
+        // SAFETY: not null, and writable for an advice, by the caller's contract.
         unsafe { out.write(shown(&advice)) };
         Ok(1)
     })
 }
 
-/// A number that changes whenever what the engine says does; 0 for null.
+/// Number that changes with every change of the advice; 0 for null.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_epoch(page: *const cs_page) -> u32 {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { Page::from_raw(page.cast()) }.map_or(0, Page::epoch)
 }
 
-/// Withdraws the hint, and gives the page up. Null is allowed and nothing.
+/// Withdraws the hint, and gives up the page. Null is allowed and has no effect.
 ///
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_close(page: *mut cs_page) {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     if let Some(page) = unsafe { Page::from_raw(page.cast_const().cast()) } {
         page.close();
     }

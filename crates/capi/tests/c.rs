@@ -1,5 +1,5 @@
-//! What C programs see: the examples are compiled against the library and run, and the border is tried with what must not
-//! harm it.
+//! Tests of the API as C programs use it. The examples are compiled against the library and run, and the border is tested with
+//! invalid arguments.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -13,7 +13,7 @@ use countersteer_c::*;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A folder with the library as it is installed, and the compiler to link against it.
+/// Folder with the library as it is installed, and the compiler to link against it.
 struct Built {
     folder: tempfile::TempDir,
 }
@@ -76,7 +76,7 @@ impl Built {
     }
 }
 
-/// Whether the kernel lets this test count; it says so if not.
+/// True if the kernel lets this test count; reports a skip if not.
 fn counts() -> bool {
     let opened = open("task_clock,page_faults");
     match opened {
@@ -188,7 +188,7 @@ fn a_watched_every_is_not_polled_and_nothing_null_is_used() {
     let mut every = ptr::null_mut();
     let mut sum = 0_u64;
     let user = (&raw mut sum).cast();
-    // SAFETY: null is what is tried; the rest are C strings, places for pointers, and a number that outlives its use.
+    // SAFETY: null is under test; the rest are C strings, places for pointers, and a number that outlives its use.
     unsafe {
         assert_eq!(
             cs_every_open(ptr::null(), 1, 0, &raw mut every),
@@ -314,7 +314,7 @@ fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
         share: 0.0,
         core_type: [0; 32],
     };
-    // SAFETY: null is what is tried; the rest are places for what is written, and a page until it is closed.
+    // SAFETY: null is under test; the rest are places for output, and a page until it is closed.
     unsafe {
         assert_eq!(cs_page_open(ptr::null_mut()), CS_ERROR_ARGUMENT);
         assert_eq!(
@@ -426,7 +426,7 @@ const EMPTY: cs_count = cs_count {
 #[test]
 fn null_pointers_and_wrong_arguments_are_errors_that_name_them() {
     let mut region = ptr::null_mut();
-    // SAFETY: null is what is tried; the rest are C strings and places for pointers.
+    // SAFETY: null is under test; the rest are C strings and places for pointers.
     unsafe {
         for call in [cs_start, cs_stop, cs_reset, cs_user_only] {
             assert_eq!(call(ptr::null_mut()), CS_ERROR_ARGUMENT);
@@ -467,7 +467,7 @@ fn null_pointers_and_wrong_arguments_are_errors_that_name_them() {
 
 #[test]
 fn messages_belong_to_the_thread_that_failed() {
-    // SAFETY: null is what is tried.
+    // SAFETY: null is under test.
     unsafe { cs_start(ptr::null_mut()) };
     std::thread::spawn(|| assert_eq!(message(), ""))
         .join()
@@ -482,7 +482,7 @@ fn a_region_tells_how_many_counts_it_has_and_writes_no_more_than_asked_for() {
     }
     let region = open("task_clock,page_faults").unwrap();
     let mut counts = [EMPTY; 3];
-    // SAFETY: open, and there is room for what is asked for.
+    // SAFETY: open, and there is room for the requested number.
     unsafe {
         assert_eq!(cs_stop(region), CS_ERROR_STATE);
         assert_eq!(cs_read(region, ptr::null_mut(), 0), 2);
