@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 
 use crate::error::raised;
 
-/// One event: name, core type, value, time enabled and time running in nanoseconds. The value is absent where nothing counted.
+/// Count of an event: name, core type, value, time enabled and time running in nanoseconds. The value is None if nothing
+/// counted.
 type Counted = (String, Option<String>, Option<u64>, u64, u64);
 
 /// Open counters of the calling thread, and with `inherit` of the threads that it starts.
@@ -44,12 +45,12 @@ impl Counters {
         self.with(Region::start)
     }
 
-    /// Ends the interval and adds what it counted to the sums.
+    /// Ends the interval and adds its counts to the sums.
     fn stop(&self) -> PyResult<()> {
         self.with(Region::stop)
     }
 
-    /// The sums of all intervals.
+    /// Sums of all intervals.
     fn read(&self) -> PyResult<Vec<Counted>> {
         self.with(|region| {
             let counts = region.read()?.iter();

@@ -13,7 +13,7 @@ create_exception!(
     "What went wrong, where, and what to do about it."
 );
 
-/// What a policy's failure left, as the exception that the run raises.
+/// Exception that a run raises for a policy's failure.
 pub fn failure(payload: Box<dyn Any + Send>) -> PyErr {
     let payload = match payload.downcast::<PyErr>() {
         Ok(error) => return *error,
@@ -23,7 +23,7 @@ pub fn failure(payload: Box<dyn Any + Send>) -> PyErr {
     CountersteerError::new_err(text.to_owned())
 }
 
-/// An error of the core with all its causes.
+/// Exception for an error of the core, with all its causes.
 pub fn raised(error: impl Into<anyhow::Error>) -> PyErr {
     CountersteerError::new_err(format!("{:#}", error.into()))
 }

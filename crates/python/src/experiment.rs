@@ -36,7 +36,7 @@ pub struct Experiment {
     pub experiment: lab::Experiment,
 }
 
-/// Runs side by side.
+/// Runs that are compared.
 #[pyclass(frozen, module = "countersteer")]
 pub struct Comparison {
     runs: Vec<CompareRun>,
@@ -57,14 +57,14 @@ pub fn workloads() -> Vec<String> {
 
 #[pymethods]
 impl Machine {
-    /// A machine by name, or its file.
+    /// Loads a machine by name, or its file.
     #[staticmethod]
     fn load(name: &str) -> PyResult<Self> {
         let loaded = experiment::machine(name).map_err(raised)?;
         Ok(Self { loaded })
     }
 
-    /// This machine, or that whose `/proc` and `/sys` are below `root`.
+    /// Detects this machine, or the one whose `/proc` and `/sys` are below `root`.
     #[staticmethod]
     #[pyo3(signature = (root = "/"))]
     fn detect(root: &str) -> PyResult<Self> {
@@ -80,7 +80,7 @@ impl Machine {
         &self.loaded.machine.name
     }
 
-    /// Its file.
+    /// Text of its file.
     #[getter]
     fn toml(&self) -> &str {
         &self.loaded.text.text
@@ -96,7 +96,7 @@ impl Machine {
             .collect()
     }
 
-    /// Core groups of a kind (`core-type`, `llc`, `node`, `socket`, `core`, `cpu`, `machine`): by id, names and CPUs.
+    /// Core groups of a kind (`core-type`, `llc`, `node`, `socket`, `core`, `cpu`, `machine`): ids, names and CPUs.
     fn groups(&self, by: &str) -> PyResult<Vec<(u32, String, Vec<u32>)>> {
         let by: GroupBy = serde_json::from_value(by.into()).map_err(raised)?;
         let groups = self.loaded.topology.groups_by(by).iter();
@@ -118,7 +118,7 @@ impl Machine {
 
 #[pymethods]
 impl Workload {
-    /// A workload by name, or its file; its programs must have profiles (`steer profile` records them).
+    /// Loads a workload by name, or its file; its programs must have profiles (`steer profile` records them).
     #[staticmethod]
     fn load(name: &str) -> PyResult<Self> {
         let loaded = plan::load_recorded(name).map_err(raised)?;
@@ -127,7 +127,7 @@ impl Workload {
         })
     }
 
-    /// A workload from the text of a file, with shipped profiles.
+    /// Parses a workload from the text of a file, with shipped profiles.
     #[staticmethod]
     #[pyo3(signature = (text, name = "workload"))]
     fn parse(text: String, name: &str) -> PyResult<Self> {
@@ -142,7 +142,7 @@ impl Workload {
         &self.loaded.name
     }
 
-    /// Its file.
+    /// Text of its file.
     #[getter]
     fn toml(&self) -> &str {
         &self.loaded.text.text
@@ -159,13 +159,14 @@ impl Workload {
 
 #[pymethods]
 impl Experiment {
-    /// An upper bound: the system throughput (`sustained_stp` of a comparison's JSON) that no policy sustains more of on this machine with
-    /// this workload; None where nothing bounds it.
+    /// Upper bound of the system throughput (`sustained_stp` of a comparison's JSON) of any policy on this machine with this
+    /// workload; None if nothing bounds it.
     fn bound(&self) -> PyResult<Option<f64>> {
         lab::bound::sustained_stp(&self.experiment).map_err(raised)
     }
 
-    /// `options` are those of the simulation: `period_ms`, `rounds`, `max_seconds`, `kernel`, `counter_noise`, ...
+    /// Makes an experiment; `options` are those of the simulation: `period_ms`, `rounds`, `max_seconds`, `kernel`,
+    /// `counter_noise`, ...
     #[new]
     #[pyo3(signature = (machine, workload, policy, seed = 1, *, record = false, **options))]
     fn new(
@@ -188,14 +189,14 @@ impl Experiment {
         Ok(Self { experiment })
     }
 
-    /// An experiment that was kept as JSON.
+    /// Parses an experiment that was stored as JSON.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         let experiment = serde_json::from_str(text).map_err(raised)?;
         Ok(Self { experiment })
     }
 
-    /// The experiment as JSON, machine, workload and profiles included: it gives the same result elsewhere.
+    /// Experiment as JSON, machine, workload and profiles included: it gives the same result on other machines.
     fn to_json(&self) -> PyResult<String> {
         serde_json::to_string(&self.experiment).map_err(raised)
     }
@@ -210,7 +211,7 @@ impl Experiment {
         self.experiment.seed
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     fn run(&self, py: Python<'_>) -> PyResult<Comparison> {
         run_all(py, std::slice::from_ref(&self.experiment))
     }
@@ -228,14 +229,14 @@ impl Comparison {
         run_all(py, &all)
     }
 
-    /// A row for each run.
+    /// Table with a row for each run.
     #[getter]
     fn scores(&self) -> PyResult<Table> {
         let batch = score_columns(&self.runs).map_err(raised)?;
         Ok(Table::new(vec![batch]))
     }
 
-    /// A row for each program of each run.
+    /// Table with a row for each program of each run.
     #[getter]
     fn programs(&self) -> PyResult<Table> {
         let batch = program_columns(&self.runs).map_err(raised)?;
@@ -251,7 +252,7 @@ impl Comparison {
             .collect()
     }
 
-    /// What `steer compare --json` prints.
+    /// JSON as printed by `steer compare --json`.
     fn to_json(&self) -> PyResult<String> {
         let rankings = judge(&self.runs, &Facts::default());
         serde_json::to_string(&table::Judged::new(self.runs.clone(), &rankings)).map_err(raised)
@@ -271,13 +272,13 @@ impl Comparison {
         format!("Comparison({} runs)", self.runs.len())
     }
 
-    /// Names of the charts that there are.
+    /// Names of the available charts.
     #[staticmethod]
     fn charts() -> Vec<&'static str> {
         vega::names().collect()
     }
 
-    /// A chart of the report as a Vega-Lite specification, with its data inside.
+    /// Chart of the report as a Vega-Lite specification, with its data inside.
     fn chart_json(&self, name: &str) -> PyResult<String> {
         let spec = vega::spec(name, &self.runs).ok_or_else(|| {
             let known = Self::charts().join(", ");
@@ -286,14 +287,14 @@ impl Comparison {
         serde_json::to_string(&spec).map_err(raised)
     }
 
-    /// A chart for altair, which must be installed.
+    /// Chart for altair, which must be installed.
     #[pyo3(signature = (name = "scores"))]
     fn chart<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let chart = py.import("altair")?.getattr("Chart")?;
         chart.call_method1("from_json", (self.chart_json(name)?,))
     }
 
-    /// The report's first screen: policies in per cent of `linux`.
+    /// First screen of the report: policies in per cent of `linux`.
     fn _repr_html_(&self) -> String {
         answers(&self.runs).unwrap_or_else(|| {
             let text = self.__str__().replace('&', "&amp;").replace('<', "&lt;");

@@ -1,7 +1,7 @@
 //! The Python extension `countersteer._countersteer`: experiments, comparisons, records, policies.
 //!
-//! Input: names, files, and Python objects that decide. Output: values of the Rust core; tables by the Arrow PyCapsule interface,
-//! which polars, pyarrow, duckdb and pandas read without copies. Nothing is computed here that the core computes.
+//! Input: names, files, and Python objects that decide. Output: values of the Rust core; tables by the Arrow PyCapsule
+//! interface, which polars, pyarrow, duckdb and pandas read without copies. All computation is in the core.
 
 mod counting;
 mod error;

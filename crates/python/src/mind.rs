@@ -1,8 +1,8 @@
-//! The thread on which a policy in Python decides.
+//! Thread on which a policy in Python decides.
 //!
-//! Input: questions. Output: answers, or why there is none. A thread of its own can be left behind: one that does not answer in time
-//! gets an exception, whose place in the code is reported, and the run goes on without it. Code that never gives back the
-//! interpreter's lock cannot be left behind; on real threads the supervisor of policies then ends the run.
+//! Input: questions. Output: answers, or the reason for which there is none. A thread of its own can be abandoned. If it does
+//! not answer in time, it gets an exception, its position in the code is reported, and the run continues without it. Code that
+//! never releases the interpreter's lock cannot be abandoned; on real threads the policy supervisor then ends the run.
 
 use std::os::raw::c_ulong;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -16,15 +16,15 @@ use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// How often a thread that waits for an answer looks whether it is interrupted.
+/// Interval at which a thread that waits for an answer checks for interrupts.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Places by row, and the reason.
 pub type Answer = (Vec<i64>, String);
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 pub enum Failure {
-    /// The traceback.
+    /// The policy raised an exception; this is the traceback.
     Raised(String),
     /// The user pressed Ctrl-C.
     Interrupted(PyErr),
@@ -33,7 +33,7 @@ pub enum Failure {
 /// Columns of bytes by name.
 type Columns = Vec<(&'static str, Vec<u8>)>;
 
-/// What is known about threads, a row each.
+/// Values about threads, a row each.
 pub struct Question {
     now_s: f64,
     rows: usize,
@@ -91,15 +91,15 @@ impl Question {
     }
 }
 
-/// Ends of the lines to a thread that decides.
+/// Channels to a thread that decides.
 struct Lines {
     questions: SyncSender<Question>,
     answers: Receiver<Result<Answer, String>>,
-    /// The thread, as the interpreter calls it; known from its first question on.
+    /// Identifier of the thread in the interpreter; received at its first question.
     ident: Receiver<c_ulong>,
 }
 
-/// A Python object, and the thread on which it is asked.
+/// Python object, and the thread on which it is called.
 pub struct Mind {
     object: Option<Py<PyAny>>,
     limit: Duration,
@@ -108,7 +108,7 @@ pub struct Mind {
 }
 
 impl Mind {
-    /// Nothing is started before the first question.
+    /// Takes the object; no thread is started before the first question.
     pub fn new(object: Py<PyAny>, limit: Duration) -> Self {
         Self {
             object: Some(object),
@@ -118,7 +118,7 @@ impl Mind {
         }
     }
 
-    /// Asks, and waits for the answer as long as it may take. The caller must not hold the interpreter's lock.
+    /// Asks, and waits for the answer up to the limit. The caller must not hold the interpreter's lock.
     pub fn ask(&mut self, question: Question) -> Result<Answer, Failure> {
         let object = self.object.take();
         let lines = self.lines.get_or_insert_with(|| start(object));
@@ -144,7 +144,7 @@ impl Mind {
     }
 }
 
-/// Whether Ctrl-C was pressed, as far as this is the interpreter's first thread.
+/// Fails if Ctrl-C was pressed, as far as this is the interpreter's main thread.
 fn interrupted(ident: Option<c_ulong>) -> Result<(), Failure> {
     Python::attach(|py| {
         py.check_signals().map_err(|error| {
@@ -158,7 +158,7 @@ fn start(object: Option<Py<PyAny>>) -> Lines {
     let (questions, asked) = sync_channel::<Question>(1);
     let (tell, answers) = sync_channel(1);
     let (introduce, ident) = sync_channel(1);
-    // The lock is given back while the thread waits, and a line may only be shared across that behind a lock of its own.
+    // The lock is released while the thread waits, and a channel may only be shared across that behind a lock of its own.
     let asked = Mutex::new(asked);
     thread::spawn(move || {
         Python::attach(|py| {
@@ -186,7 +186,7 @@ fn start(object: Option<Py<PyAny>>) -> Lines {
     }
 }
 
-/// Leaves a thread behind that does not answer; the lines of code in which it is.
+/// Abandons a thread that does not answer; returns its position in the code.
 fn leave(ident: Option<c_ulong>) -> String {
     Python::attach(|py| {
         let stack = || -> PyResult<String> {
@@ -203,16 +203,16 @@ fn leave(ident: Option<c_ulong>) -> String {
     })
 }
 
-/// Has a thread raise an exception as soon as it executes Python code.
+/// Makes a thread raise an exception as soon as it executes Python code.
 fn raise(py: Python<'_>, ident: Option<c_ulong>) {
     if let Some(ident) = ident {
         let kind = py.get_type::<PyTimeoutError>();
-        // SAFETY: the lock is held, and the exception's type lives; a thread that is gone is not found.
+        // SAFETY: the lock is held, and the exception's type lives; a thread that has ended is not found.
         unsafe { pyo3::ffi::PyThreadState_SetAsyncExc(ident as _, kind.as_ptr()) };
     }
 }
 
-/// An exception as the interpreter would print it.
+/// Exception as the interpreter would print it.
 pub fn traceback(py: Python<'_>, error: &PyErr) -> String {
     let traceback = error.traceback(py).and_then(|t| t.format().ok());
     format!("{}{error}", traceback.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The papers' experiments.
+//! Experiments of the papers.
 
 use countersteer_lab::reproduce::Catalogue;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ pub fn cases() -> PyResult<Vec<(String, String, String, String)>> {
         .collect())
 }
 
-/// Runs the cases of a name or of the beginning of one; what `steer reproduce --json` prints.
+/// Runs the cases of a name or of its beginning; returns the output of `steer reproduce --json`.
 #[pyfunction]
 pub fn reproduce(py: Python<'_>, name: String) -> PyResult<String> {
     let run = || {

@@ -1,8 +1,8 @@
 //! Policies that are written in Python.
 //!
-//! Input: an object that makes deciders, and what the driver sees, as arrays. Output: placements. A decider that raises, takes too
-//! long, or returns anything but a place for each thread, is dropped with the traceback, as a policy in Rust that panics is: the
-//! simulation ends, and real threads are left to Linux.
+//! Input: an object that makes deciders, and the driver's view as arrays. Output: placements. A decider is dropped with the
+//! traceback if it raises, takes too long, or returns anything but a place for each thread. The same happens to a policy in
+//! Rust that panics: the simulation ends, and real threads are left to Linux.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,10 +21,11 @@ use pyo3::types::PyDict;
 use crate::error::raised;
 use crate::mind::{Failure, Mind, Question, traceback};
 
-/// Policies in Python that one process may have: [`MakePolicy`] is a function without memory, so each has a function of its own.
+/// Limit on the policies in Python in one process: [`MakePolicy`] is a function without state, so each policy has a function of
+/// its own.
 const SLOTS: usize = 32;
 
-/// The factories of the policies, by slot; a name that is added again takes the place of its former one.
+/// Factories of the policies, by slot; a name that is added again replaces its former one.
 static ADDED: RwLock<Vec<Added>> = RwLock::new(Vec::new());
 
 struct Added {
@@ -33,7 +34,7 @@ struct Added {
     /// Called with the topology's core types and the parameters as text; returns a decider.
     factory: Py<PyAny>,
     needs: Needs,
-    /// How long a decision may take.
+    /// Time limit of a decision.
     limit: Duration,
 }
 
@@ -89,13 +90,13 @@ pub fn add_policy(
         needs,
         limit,
     };
-    // A former factory goes after the lock: its end may run Python code.
+    // The former factory is dropped after the lock: its finalizer may run Python code.
     let former = put(row, leaked(summary.into())).map_err(raised)?;
     drop(former);
     Ok(())
 }
 
-/// Puts a policy into the tables; the row that it takes the place of, if any.
+/// Puts a policy into the tables; returns the row that it replaces, if any.
 fn put(row: Added, summary: &'static str) -> anyhow::Result<Option<Added>> {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let known = added.iter().position(|known| known.name == row.name);
@@ -117,12 +118,12 @@ fn put(row: Added, summary: &'static str) -> anyhow::Result<Option<Added>> {
     Ok(None)
 }
 
-/// The tables of policies live as long as the process.
+/// Leaks a text, since the tables of policies live as long as the process.
 fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// A policy that asks a Python object.
+/// Policy that calls a Python object.
 struct Decider {
     mind: Mind,
     name: &'static str,
@@ -152,7 +153,7 @@ fn make<const SLOT: usize>(
     }))
 }
 
-/// A copy of the row of a slot. Python code may wait for any thread, so none is run while the table is locked.
+/// Copy of the row of a slot. Python code may wait for any thread, so none is run while the table is locked.
 fn row(py: Python<'_>, slot: usize) -> Option<Added> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
     added.get(slot).map(|row| row.clone_ref(py))
@@ -201,7 +202,7 @@ impl Policy for Decider {
     }
 }
 
-/// Places by row of the view's threads: a core group, or less than 0 for threads that stay.
+/// Placement by row of the view's threads: a core group, or less than 0 for threads that stay.
 fn placement(view: &View<'_>, places: &[i64], rule: &str) -> Placement {
     let threads = view.threads.iter().zip(places);
     let threads = threads.filter_map(|(thread, place)| {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::error::raised;
 use crate::table::Table;
 
-/// What a run left: observations, metrics, decisions with reasons.
+/// Record of a run: observations, metrics, decisions with reasons.
 #[pyclass(frozen, module = "countersteer")]
 pub struct Record {
     record: record::Record,
@@ -35,7 +35,7 @@ impl Record {
         record::Record::table_names().collect()
     }
 
-    /// A table by name, empty where the run left no row of it.
+    /// Table by name, empty if the run left no row of it.
     fn table(&self, name: &str) -> PyResult<Table> {
         let batches = self.record.batches(name).map_err(raised)?;
         let known = || Self::tables().join(", ");
@@ -47,7 +47,7 @@ impl Record {
         })
     }
 
-    /// How the run was made and what came of it, as JSON text.
+    /// Configuration and results of the run, as JSON text.
     #[getter]
     fn manifest_json(&self) -> PyResult<String> {
         serde_json::to_string(&self.record.manifest).map_err(raised)
@@ -63,7 +63,7 @@ impl Record {
         &self.record.manifest.machine.name
     }
 
-    /// Writes the record as a folder, in the place of a record that is there.
+    /// Writes the record as a folder; replaces an existing record.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.record.save(&path)).map_err(raised)
     }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::error::{failure, raised};
 
-/// The grid that was read last: workers run many chunks of one.
+/// Grid that was read last: workers run many chunks of one.
 static LAST: Mutex<Option<(String, Arc<Grid>)>> = Mutex::new(None);
 
 fn grid(text: &str) -> anyhow::Result<Arc<Grid>> {
@@ -24,7 +24,7 @@ fn grid(text: &str) -> anyhow::Result<Arc<Grid>> {
     Ok(grid)
 }
 
-/// Makes a folder ready for the results of a grid (the text of its file); numbers of the chunks that it lacks.
+/// Prepares a folder for the results of a grid (the text of its file); returns the numbers of the chunks that it lacks.
 #[pyfunction]
 pub fn chunks(py: Python<'_>, text: &str, folder: PathBuf) -> PyResult<Vec<usize>> {
     let missing = py.detach(|| {
@@ -35,7 +35,7 @@ pub fn chunks(py: Python<'_>, text: &str, folder: PathBuf) -> PyResult<Vec<usize
     missing.map_err(raised)
 }
 
-/// Runs a chunk and writes its files; one whose files are there is not run again.
+/// Runs a chunk and writes its files; a chunk whose files exist is not run again.
 #[pyfunction]
 pub fn run_chunk(py: Python<'_>, text: &str, folder: PathBuf, chunk: usize) -> PyResult<usize> {
     let run = || grid(text)?.run_into(&folder, chunk);

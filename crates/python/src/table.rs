@@ -7,14 +7,14 @@ use pyo3::types::PyCapsule;
 
 use crate::error::raised;
 
-/// Rows and columns; `polars.from_arrow`, `pyarrow.table`, `pandas.DataFrame.from_arrow` and duckdb take it as it is.
+/// Rows and columns; `polars.from_arrow`, `pyarrow.table`, `pandas.DataFrame.from_arrow` and duckdb accept it directly.
 #[pyclass(frozen, module = "countersteer")]
 pub struct Table {
     batches: Vec<RecordBatch>,
 }
 
 impl Table {
-    /// Batches of one schema; at least one, which says what the columns are.
+    /// Table of batches of one schema; at least one, which defines the columns.
     pub fn new(batches: Vec<RecordBatch>) -> Self {
         Self { batches }
     }
@@ -22,14 +22,14 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// The Arrow PyCapsule interface.
+    /// Arrow PyCapsule interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface lets a producer leave a requested schema aside.
+        // The interface lets a producer ignore a requested schema.
         let _ = requested_schema;
         let first = self.batches.first();
         let schema = first
