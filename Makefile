@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-python wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-vm test-python test-distributions wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -33,6 +33,11 @@ test-vm:
 # The Python package: tests of an unoptimised wheel; then a wheel with `steer` and everything inside, into target/wheels.
 test-python: setup
 	CARGO=$(CARGO) python/test.sh
+
+# Recording and judging in roots of Debian 12, Debian 13 and, if there is a wheel, a root with Python alone; needs root.
+test-distributions: setup-demo
+	$(CARGO) build --profile demo -p countersteer -p countersteer-capture
+	scripts/test-distributions.sh $(dir $(TARGET))demo
 
 # BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
 wheel: $(if $(filter no,$(BPF)),,setup)
