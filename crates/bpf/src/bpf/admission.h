@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The admission table: where threads go that come or wake between decisions of the policy; and what it compares. */
+/* Admission table: targets for threads that start or wake between decisions of the policy, and the metric that it compares. */
 #pragma once
 
-/* The speed-up factor that was computed of a thread; 0 for unknown. */
+/* Speed-up factor that was computed for the thread; 0 if unknown. */
 static __always_inline u64 factor_of(struct task_struct *p)
 {
 	u64 thread = (u64)p, *factor = bpf_map_lookup_elem(&metrics, &thread);
@@ -17,7 +17,7 @@ static __always_inline void forget_factor(struct task_struct *p)
 	bpf_map_delete_elem(&metrics, &thread);
 }
 
-/* The target of the first row that a value reaches; a thread without the metric goes to the last. */
+/* Target of the first row that a value reaches; a thread without the metric goes to the last. */
 static __always_inline u32 admit(u64 metric_q16)
 {
 	const struct admission *table = &control.tables[control.admission & 1];
@@ -42,7 +42,7 @@ static __always_inline void admit_new(struct thread *t)
 		settle(t, target);
 }
 
-/* One that wakes and of which nothing is known stays where the policy put it. */
+/* A thread that wakes without a known metric stays where the policy put it. */
 static __always_inline void admit_waking(struct task_struct *p, struct thread *t)
 {
 	const struct admission *table = &control.tables[control.admission & 1];

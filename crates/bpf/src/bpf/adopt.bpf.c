@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gives slots to threads that run already. It is apart from the programs that follow them, because it needs the kernel's type
- * information: only attaching to running threads waits for that to be read. Every name is looked for among all that there are, so it
+ * Gives slots to running threads. It is apart from the programs that follow them, because it needs the kernel's type
+ * information: only attaching to running threads waits until that is read. Every name is searched among all of them, so it
  * names two functions and no structure.
  */
 #include "kernel.h"
@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Threads by number, and the slots that they are to get; in the end NONE if the slot is not needed. */
+/* Threads by TID, and the slots that they are to get; NONE afterwards if the slot is not needed. */
 struct adoption {
 	u32 tid;
 	u32 tgid;
@@ -29,7 +29,7 @@ static __always_inline bool adopt_one(const struct adoption *a)
 		return false;
 	slot = slot_at(a->slot);
 	if (slot) {
-		/* The slot is filled before it can be found. A thread that is followed already keeps the slot that it has. */
+		/* The slot is filled before it can be found. A thread that is followed already keeps its slot. */
 		slot->tid = a->tid;
 		slot->tgid = a->tgid;
 		slot->cpu = NONE;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Ends slices in time. The kernel looks at slices when its clock ticks, every few milliseconds, and threads would wait
- * for that; so a timer goes off at their end, but only while one waits, once a slice and CPU at most.
+ * Ends time slices on time. The kernel checks time slices when its clock ticks, every few milliseconds, and threads would wait
+ * for that. So a timer goes off at their end. It runs only while a thread waits, at most once per time slice and CPU.
  */
 #pragma once
 
 #define CLOCK_MONOTONIC 1
-/* A slice with less than this left is at its end. */
+/* Remaining time below which a time slice has ended. */
 #define NEARLY_NS 50000
 
 struct alarm {
 	struct bpf_timer timer;
-	u64 until_ns; /* when the slice ends of the thread that runs on the CPU; 0 where none of ours does */
+	u64 until_ns; /* end of the time slice of the thread that runs on the CPU; 0 if none of ours does */
 	u32 set; /* will go off */
-	u32 favoured; /* how many threads have woken since and been let go first */
+	u32 favoured; /* number of threads that have woken since and were let go first */
 };
 
-/* By the CPU whose slices they end; they go off on the one where they were set. */
+/* By the CPU whose time slices they end; they go off on the CPU where they were set. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_CPUS);
@@ -31,7 +31,7 @@ static __always_inline struct alarm *alarm_of(s32 cpu)
 	return bpf_map_lookup_elem(&alarms, &key);
 }
 
-/* Whose slice ends when, on the CPU that asks. */
+/* Stores the end of the time slice on this CPU. */
 static __always_inline void note_slice(u32 cpu, u64 until_ns)
 {
 	struct alarm *alarm = alarm_of(cpu);
@@ -42,7 +42,7 @@ static __always_inline void note_slice(u32 cpu, u64 until_ns)
 	alarm->favoured = 0;
 }
 
-/* Claims the favour that each slice has for one thread that wakes. */
+/* Claims the one favour per time slice, for a thread that wakes. */
 static __always_inline bool claim_favour(s32 cpu)
 {
 	struct alarm *alarm = alarm_of(cpu);
@@ -60,8 +60,8 @@ static __always_inline void start_alarm(struct alarm *alarm, u64 now)
 }
 
 /*
- * A thread is about to wait for this CPU. If the alarm goes off just before it is in its queue, none seems to wait, and
- * the slice ends by the kernel's clock after all.
+ * Sets the alarm for a thread that is about to wait for this CPU. If it goes off just before the thread is in its queue, no
+ * thread seems to wait. The time slice then ends by the kernel's clock.
  */
 static __always_inline void set_alarm(s32 cpu)
 {
@@ -71,7 +71,7 @@ static __always_inline void set_alarm(s32 cpu)
 		start_alarm(alarm, scx_bpf_now());
 }
 
-/* Threads wait in a queue that the CPU serves. */
+/* True if threads wait in a queue that the CPU serves. */
 static __always_inline bool is_wanted(s32 cpu)
 {
 	struct served *served = served_by(cpu);
@@ -99,7 +99,7 @@ static int go_off(void *map, u32 *key, struct alarm *alarm)
 		return 0;
 	if (until && (s64)(until - now) < NEARLY_NS) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		/* Until the next thread has been noted. */
+		/* Until the next thread has been stored. */
 		alarm->until_ns = 0;
 	}
 	if (!__sync_lock_test_and_set(&alarm->set, 1))

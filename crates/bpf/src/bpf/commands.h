@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What user space has done in the kernel: programs that it runs through the bpf system call, one at a time. */
+/* Commands of user space: programs that it runs through the bpf system call, one at a time. */
 #pragma once
 
-/* A thread becomes one of a program of the workload. */
+/* Makes a thread one of a program of the workload. */
 static __always_inline void follow(struct thread *t, u32 program)
 {
 	if (!t->followed)
@@ -18,7 +18,7 @@ static __always_inline bool is_on(struct target *target, u32 cpu)
 	return mask && bpf_cpumask_test_cpu(cpu, cpus_of(mask));
 }
 
-/* Gives a thread a place; one that runs elsewhere is taken off its CPU. */
+/* Gives a thread a target; a thread that runs elsewhere is taken off its CPU. */
 static __always_inline s32 place(struct task_struct *p, struct thread *t, struct command *c)
 {
 	struct target *target = target_at(c->target);
@@ -44,7 +44,7 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 	return 0;
 }
 
-/* A thread belongs to no program any more: it runs where it likes. */
+/* Removes a thread from its program: it may run anywhere. */
 static __always_inline void detach(struct thread *t)
 {
 	if (t->followed)
@@ -145,7 +145,7 @@ int define_target(void *ctx)
 	return 0;
 }
 
-/* A CPU serves a queue no longer. The last one takes its place, so that a reader misses none meanwhile. */
+/* Makes a CPU stop serving a queue. The last queue takes its place, so that a reader misses none meanwhile. */
 static __always_inline void stop_serving(struct served *served, u32 id)
 {
 	u32 i, last = served->count - 1;
@@ -167,8 +167,8 @@ int sweep_target(void *ctx)
 }
 
 /*
- * Takes a target away that no thread has, nor has had for a sampling period: one that is just being created, or being placed,
- * may be about to.
+ * Retires a target that no thread has, or has had for a sampling period. A thread that is just being created, or being placed,
+ * may be about to get it.
  */
 SEC("syscall")
 int retire_target(void *ctx)
@@ -181,7 +181,7 @@ int retire_target(void *ctx)
 	definition.result = -EBUSY;
 	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < control.period_ns)
 		return 0;
-	/* Threads that still wait there belong elsewhere. */
+	/* Threads that still wait there have another target by now. */
 	sweep(QUEUE_OF_TARGET + id);
 	if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id))
 		return 0;

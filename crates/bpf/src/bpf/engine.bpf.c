@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The scheduler: enforces placements that user space decides. Threads are counted by follow.bpf.c, beside it.
+ * The scheduler: enforces placements that user space decides. Threads are counted by follow.bpf.c, independently.
  *
- * A target is a set of CPUs with one queue, ordered by virtual time. A thread waits in its target's queue; a CPU serves the
- * queues of all targets that it belongs to, in turn, and one of its own, where threads wait whose affinity does not let
- * them run on all of their target. Such affinity always wins over a placement, and so do the kernel's own threads.
+ * A target is a set of CPUs with one queue, ordered by virtual time. A thread waits in its target's queue. A CPU serves the
+ * queues of all targets that it belongs to round-robin, and one of its own. There threads wait whose affinity mask does not let
+ * them run on all of their target. Such affinity always takes precedence over a placement, and so do kernel threads.
  *
- * Threads that are followed belong to a program of the workload, and so do their children. What user space asks is done in
- * commands.h.
+ * Followed threads belong to a program of the workload, and so do their children. Commands of user space are in commands.h.
  */
 #include "kernel.h"
 #include "shared.h"
@@ -21,13 +20,13 @@ char LICENSE[] SEC("license") = "GPL";
 #include "admission.h"
 #include "commands.h"
 
-/* The kernel's own threads that are tied to a CPU go before all others: the whole machine depends on them. */
+/* True for kernel threads that are tied to a CPU. They come first: the whole machine depends on them. */
 static __always_inline bool is_tied(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
-/* An idle CPU of the mask that the thread may use, claimed; or an error. */
+/* Claims an idle CPU of the mask that the thread may use, or returns an error. */
 static __always_inline s32 select_in(struct task_struct *p, s32 prev, u64 flags, const struct cpumask *mask)
 {
 	struct scx_bpf_select_cpu_and_args args = { .prev_cpu = prev, .wake_flags = flags };
@@ -81,7 +80,7 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
-/* Takes a thread from a CPU's own queue, which is looked at only if a thread waits there, which is rare. */
+/* Takes a thread from a CPU's own queue, which is checked only if a thread waits there, which is rare. */
 static __always_inline bool take_own(struct served *served, s32 cpu)
 {
 	if (!served->own)
@@ -95,10 +94,10 @@ static __always_inline bool take_own(struct served *served, s32 cpu)
 }
 
 /*
- * Where a thread that wakes queues, from its queue's clock; `ahead` is how much of its share it has used in advance, of which two slices
- * are kept. The first of those that wake during a slice is let go a slice early, so that it waits for this slice to end and for no
- * thread that owes nothing. All others queue like one that has just had a slice: were they all let go first, each would have its CPU
- * for next to no time, and all would change places all the time.
+ * Queue position of a thread that wakes, relative to its queue's clock. `ahead` is the part of its share that it has used in
+ * advance, at most two time slices. The first thread that wakes during a time slice is placed one slice earlier. It then waits
+ * for this slice to end, but for no thread that owes nothing. All others queue like a thread that has just had a slice. If all
+ * were placed first, each would have its CPU for next to no time, and all would switch constantly.
  */
 static __always_inline s64 place_of_woken(struct task_struct *p, s64 *ahead)
 {
@@ -111,7 +110,7 @@ static __always_inline s64 place_of_woken(struct task_struct *p, s64 *ahead)
 	return *ahead > slice ? *ahead : slice;
 }
 
-/* Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it. */
+/* Puts a thread into a queue, at its place by virtual time. Sleep gives no credit. */
 static __always_inline void queue_up(struct task_struct *p, struct thread *t, u32 queue, u64 flags)
 {
 	u64 *clock = clock_of(queue), now = clock ? *clock : 0;
@@ -127,7 +126,7 @@ static __always_inline void queue_up(struct task_struct *p, struct thread *t, u3
 		expect_own(queue - QUEUE_OF_CPU);
 }
 
-/* More threads wait than a target's own CPUs should have to serve. */
+/* True if more threads wait than a target's own CPUs should have to serve. */
 static __always_inline bool is_backlog(u32 id)
 {
 	u32 above = control.steal_above;
@@ -135,7 +134,7 @@ static __always_inline bool is_backlog(u32 id)
 	return above != NONE && scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) > (s32)above;
 }
 
-/* Wakes a CPU for a queue that is about to get longer; if all are busy, one of them will be free when its slice ends. */
+/* Wakes a CPU for a queue that is about to get longer; if all are busy, one of them will be free when its time slice ends. */
 static __always_inline void find_server(u32 id, s32 own)
 {
 	struct target *target = target_at(id);
@@ -197,7 +196,7 @@ static __always_inline bool steal(s32 cpu)
 	return false;
 }
 
-/* Adds to a thread's virtual time what it has run since the last time. */
+/* Adds the running time since the last call to a thread's virtual time. */
 static __always_inline void charge(const struct task_struct *p, struct thread *t, u64 now)
 {
 	/* The kernel's weights are 100 for nice 0. */
@@ -206,7 +205,7 @@ static __always_inline void charge(const struct task_struct *p, struct thread *t
 	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 }
 
-/* A thread begins a slice. */
+/* Begins a time slice of a thread. */
 static __always_inline void begin_slice(struct thread *t, u32 cpu, u64 now)
 {
 	u64 *clock = clock_of(t->queue);
@@ -225,7 +224,7 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		p->scx.slice = slice;
 }
 
-/* The thread that runs on a CPU may stay there. */
+/* True if the thread that runs on a CPU may stay there. */
 static __always_inline bool belongs_on(struct task_struct *p, const struct thread *t, s32 cpu)
 {
 	struct target *target;
@@ -243,8 +242,8 @@ static __always_inline bool belongs_on(struct task_struct *p, const struct threa
 }
 
 /*
- * No other thread wants this CPU: the one that runs there begins another slice, if it is where it belongs. That takes no context switch;
- * if it got into a queue instead, the kernel would switch to the idle thread and back.
+ * Gives the running thread another time slice, if it may stay and no other thread wants this CPU. That takes no context switch.
+ * If it got into a queue instead, the kernel would switch to the idle thread and back.
  */
 static __always_inline void keep_running(struct task_struct *p, s32 cpu)
 {
@@ -271,7 +270,7 @@ void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	count = served->count < MAX_CPU_QUEUES ? served->count : MAX_CPU_QUEUES;
 	bpf_for(i, 0, count + 1) {
-		/* The last of the round is the CPU's own queue. */
+		/* The last in the round is the CPU's own queue. */
 		turn = (served->next + i) % (count + 1);
 		if (turn < count)
 			took = scx_bpf_dsq_move_to_local(QUEUE_OF_TARGET + served->targets[BOUNDED(turn, MAX_CPU_QUEUES)]);
@@ -314,7 +313,7 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	note_slice(bpf_get_smp_processor_id(), 0);
 }
 
-/* These two are there only where switches are reported. */
+/* These two exist only if switches are reported. */
 SEC("struct_ops/engine_runnable")
 void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 {
@@ -333,7 +332,7 @@ void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
 		report(p, t, EVENT_SLEEP, 0, 0);
 }
 
-/* A new thread belongs to its parent's program. */
+/* Adds a new thread to its parent's program. */
 SEC("struct_ops.s/engine_init_task")
 s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -351,13 +350,16 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 	t->slice_ns = parent->slice_ns;
 	follow(t, parent->program);
 	settle(t, parent->target);
-	/* Had the parent left it meanwhile, it might have been taken away before this thread was counted. */
+	/* If the parent has left the target meanwhile, it may have been retired before this thread was counted. */
 	settle(t, *(volatile u32 *)&parent->target);
 	admit_new(t);
 	return 0;
 }
 
-/* Only now can others find the thread by its number: an earlier report would be of no use to user space. */
+/*
+ * Reports the fork. Only from now on other threads can find the thread by its TID, so an earlier report would be of no use to
+ * user space.
+ */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(engine_fork, struct task_struct *parent, struct task_struct *p)
 {
@@ -394,7 +396,7 @@ int BPF_PROG(engine_exec, struct task_struct *p, s32 old_pid, struct linux_binpr
 	return 0;
 }
 
-/* Keeps the targets' numbers of CPUs true. */
+/* Updates the targets' numbers of online CPUs. */
 static __always_inline void set_online(s32 cpu, bool online)
 {
 	struct served *served = served_by(cpu);
@@ -404,7 +406,7 @@ static __always_inline void set_online(s32 cpu, bool online)
 	if (!served || served->online == online)
 		return;
 	served->online = online;
-	/* The kernel asks an offline CPU for no more threads: those that wait for it go elsewhere. */
+	/* The kernel requests no more threads for an offline CPU: those that wait for it go elsewhere. */
 	if (!online)
 		sweep(QUEUE_OF_CPU + cpu);
 	bpf_for(id, 0, control.nr_targets) {
@@ -412,7 +414,7 @@ static __always_inline void set_online(s32 cpu, bool online)
 		if (!target || !is_on(target, cpu))
 			continue;
 		target->online += online ? 1 : -1;
-		/* Its last CPU: threads that wait go where there are others. */
+		/* That was its last CPU: waiting threads go to other CPUs. */
 		if (!target->online)
 			sweep(QUEUE_OF_TARGET + id);
 	}

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts by thread: counters run all the time on each CPU; at each context switch, what they gained is the previous thread's.
+ * Counts by thread: counters run all the time on each CPU. At each context switch, their increase belongs to the previous
+ * thread.
  *
- * The programs are attached to plain tracepoints and look into no structure of the kernel: threads are known by their addresses,
- * and say themselves what their numbers are when they leave a CPU for the first time. So nothing of the kernel's type
- * information has to be read, which would take longer than everything else at the start.
+ * The programs are attached to plain tracepoints and read no structure of the kernel. Threads are known by their addresses, and
+ * report their TIDs when they leave a CPU for the first time. So no type information of the kernel has to be read, which would
+ * take longer than everything else at the start.
  *
- * Where a scheduler in the kernel places threads by speed-up factors, those are computed here as well (judge.h).
+ * If a scheduler in the kernel places threads by speed-up factors, those are computed here as well (judge.h).
  *
- * What a thread has counted lies in memory that user space sees, in the rows of the slot that it took when it was forked; they are written
- * only by the CPU that runs the thread. A slot is given back by user space, once it has read the last counts in it.
+ * The counts of a thread are in memory that user space sees, in the rows of the slot that it took when it was forked. They are
+ * written only by the CPU that runs the thread. User space returns a slot once it has read the last counts in it.
  */
 #include "kernel.h"
 #include "follow.h"
@@ -45,7 +46,7 @@ struct {
 	__uint(max_entries, 1);
 } events SEC(".maps");
 
-/* Slots that were given back. */
+/* Slots that were returned. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
@@ -59,7 +60,7 @@ static __always_inline struct cpu_state *here_at(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* What a counter has gained. One that was opened anew, since its CPU had been offline, begins at zero. */
+/* Increase of a counter. A counter that was opened again, since its CPU had been offline, begins at zero. */
 static __always_inline u64 gain(u64 *last, u64 now)
 {
 	u64 before = *last;
@@ -69,8 +70,9 @@ static __always_inline u64 gain(u64 *last, u64 now)
 }
 
 /*
- * Gives a row what counters of a kind have gained. Verifying is most of what loading takes, and grows with instructions, of which those
- * that settings rule out do not count: so this is in one place, and what a single event does not need is apart.
+ * Adds the increase of a kind's counters to a row. Verification is most of the loading time, and grows with the number of
+ * instructions. Instructions that settings rule out do not count. So this is in one place, and the part that a single event
+ * does not need is apart.
  */
 static __noinline void read_counters(struct cpu_state *here, struct row *row, u32 cpu, u32 kind)
 {
@@ -80,7 +82,7 @@ static __noinline void read_counters(struct cpu_state *here, struct row *row, u3
 
 	if (kind >= settings.kinds)
 		return;
-	/* How long an event counted costs as much again as how much. */
+	/* The time that an event counted costs as much to read as its count. */
 	if (settings.timed) {
 		if (!bpf_perf_event_read_value(&events, first, &value, sizeof(value))) {
 			row->running_ns += gain(&here->running_ns, value.running);
@@ -110,8 +112,9 @@ static __always_inline u32 slot_of(u64 thread)
 }
 
 /*
- * The same on a CPU that mostly met the thread before: looking it up among all takes longer than everything else at a switch. A thread that gets
- * a slot has it before it is counted here, and before it gets a CPU; so what was found is true until the next one does.
+ * Slot of a thread, on a CPU that mostly met the thread before: a lookup among all takes longer than everything else at a
+ * context switch. A thread that gets a slot has it before it is counted here, and before it gets a CPU. So a result is valid
+ * until another thread gets a slot.
  */
 static __always_inline u32 recent_slot_of(struct cpu_state *here, u64 thread)
 {
@@ -119,7 +122,7 @@ static __always_inline u32 recent_slot_of(struct cpu_state *here, u64 thread)
 
 	if (recent->thread == thread && recent->generation == *(volatile u64 *)&control.generation)
 		return recent->slot;
-	/* Read before the slot is looked for, which only an atomic operation sees to. */
+	/* Read before the slot is looked up; only an atomic operation guarantees that. */
 	recent->generation = __sync_fetch_and_add(&control.generation, 0);
 	recent->thread = thread;
 	recent->slot = slot_of(thread);
@@ -132,8 +135,8 @@ static __always_inline void another_generation(void)
 }
 
 /*
- * Marks a slot as being written, or as written. What was written before is seen before, which takes an atomic operation
- * whose result is used.
+ * Marks a slot as being written, or as written. Earlier writes must be visible before, which takes an atomic operation whose
+ * result is used.
  */
 static __always_inline void mark(struct slot *slot, u64 by)
 {
@@ -150,7 +153,10 @@ static __always_inline void name_itself(struct slot *slot)
 	slot->tgid = id >> 32;
 }
 
-/* A thread that was not seen to get its CPU, because it was adopted meanwhile or before, is no more. Whether it runs here. */
+/*
+ * Removes a thread that was not seen to get its CPU, because it was adopted meanwhile or before. `here` is true if it runs
+ * here.
+ */
 static __always_inline void leave_unseen(u64 thread, bool here)
 {
 	u32 nr = slot_of(thread);
@@ -170,8 +176,9 @@ static __always_inline void leave_unseen(u64 thread, bool here)
 }
 
 /*
- * Some kernels do not trace every switch (seen in a small virtual machine, after each turn of one thread of its agent). A thread that
- * was not seen to come is counted from now on; what counters gained since the last switch that was seen belongs to no thread.
+ * Starts counting a thread that was not seen to get its CPU. Some kernels do not trace every switch (seen in a small virtual
+ * machine, after each switch to a thread of its agent). The increase of counters since the last traced switch belongs to no
+ * thread.
  */
 static __noinline void catch_up(struct cpu_state *here, u64 thread, u32 cpu)
 {
@@ -186,8 +193,8 @@ static __noinline void catch_up(struct cpu_state *here, u64 thread, u32 cpu)
 }
 
 /*
- * Context switch: what counters gained since the last one is added to the previous thread's counts. Without a next thread, what the
- * one that runs here has counted so far is put down.
+ * Context switch: the increase of counters since the last one is added to the previous thread's counts. Without a next thread,
+ * the counts so far of the running thread are stored.
  */
 static __always_inline int switch_threads(u64 leaver, u64 thread, unsigned int state, bool judging)
 {
@@ -246,7 +253,7 @@ static __always_inline int switch_threads(u64 leaver, u64 thread, unsigned int s
 			slot->state = SLOT_EXITED;
 		}
 		mark(slot, 1);
-		/* The slot of one that has exited may be another's by now. */
+		/* The slot of a thread that has exited may be another's by now. */
 		if (judged && !(state & TASK_DEAD))
 			judge(leaver, judged, old, here->kind, row, now);
 	}
@@ -266,14 +273,14 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 	return switch_threads((u64)prev, (u64)next, state, false);
 }
 
-/* The same with speed-up factors. Loading takes time by instruction, so only one of the two is loaded. */
+/* Like `on_switch`, with speed-up factors. Loading takes time by instruction, so only one of the two is loaded. */
 SEC("?raw_tp/sched_switch")
 int BPF_PROG(on_switch_judging, bool preempt, void *prev, void *next, unsigned int state)
 {
 	return switch_threads((u64)prev, (u64)next, state, true);
 }
 
-/* A slot, if one is left. */
+/* Takes a slot, if one is left; else NONE. */
 static __always_inline u32 take_slot(void)
 {
 	u64 fresh;
@@ -289,7 +296,7 @@ static __always_inline u32 take_slot(void)
 	return nr;
 }
 
-/* The thread that runs here has forked. The name is its own until the child gets one. */
+/* Handles a fork by the thread that runs here. The child has this thread's name until it gets its own. */
 SEC("raw_tp/sched_wakeup_new")
 int BPF_PROG(on_fork, void *child)
 {
@@ -324,8 +331,8 @@ int BPF_PROG(on_fork, void *child)
 }
 
 /*
- * A thread gets a name. One that starts a program does so when the program begins, and may have another number from then on: its
- * process's, if it was not the first one there.
+ * Handles a new name of a thread. A thread that executes a program gets its name when the program begins. It may have another
+ * TID from then on: its process's, if it was not the main thread.
  */
 SEC("raw_tp/task_rename")
 int BPF_PROG(on_name, void *thread, const char *name)
@@ -352,7 +359,7 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	slot = nr < settings.slots ? slot_at(nr) : NULL;
 	if (!slot)
 		return 0;
-	/* Its counts may be written meanwhile, elsewhere: they are to look changed, not unfinished. */
+	/* Its counts may be written meanwhile, on another CPU: they must look changed, not unfinished. */
 	bpf_probe_read_kernel_str(slot->name, sizeof(slot->name), name);
 	if (key == bpf_get_current_task() && slot->tid && slot->tid != (u32)bpf_get_current_pid_tgid() &&
 	    !slot->renumbered_ns)
@@ -362,7 +369,7 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	return 0;
 }
 
-/* A thread has started a program. */
+/* Handles an exec of a thread. */
 SEC("raw_tp/sched_process_exec")
 int BPF_PROG(on_exec, void *thread)
 {
@@ -376,7 +383,7 @@ int BPF_PROG(on_exec, void *thread)
 	return 0;
 }
 
-/* A thread is forgotten. One that was adopted and had ended before leaves its slot now. */
+/* Handles the end of a thread in the kernel. An adopted thread that had ended before leaves its slot now. */
 SEC("raw_tp/sched_process_free")
 int BPF_PROG(on_free, void *thread)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Speed-up factors of threads, computed from what was counted of them: once per sampling period, and when a thread is counted by
- * another set, or on another class of CPUs, than before. metric/steps.rs and metric/round.rs of the model have the same arithmetic and
- * the same rule of rounds for user space.
+ * Speed-up factors of threads, computed from their counts. This happens once per sampling period, and when another set counts a
+ * thread, or another class of CPUs runs it, than before. metric/steps.rs and metric/round.rs of the model have the same
+ * arithmetic and rounds for user space.
  *
- * This is done only where a scheduler in the kernel needs the factors: `on_switch_judging` is loaded there.
+ * This is done only if a scheduler in the kernel needs the factors: `on_switch_judging` is then loaded.
  */
 #pragma once
 
 /* By class of CPUs. */
 struct model models[MAX_JUDGED];
 
-/* What threads were judged by, by slot. */
+/* State of the judgement of threads, by slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -19,7 +19,7 @@ struct {
 	__type(value, struct judgement);
 } judgements SEC(".maps");
 
-/* The ratio that a feature is about, as a set has it, since the last judgement; whether there was anything to take it by. */
+/* Ratio of a feature in a set since the last judgement; returns false if the denominator did not count. */
 static __always_inline bool ratio_of(const struct feature *f, u32 set, const struct row *row, const struct judgement *j, u64 *ratio)
 {
 	u32 above = BOUNDED(f->above[BOUNDED(set, MAX_SETS)], MAX_EVENTS);
@@ -33,8 +33,8 @@ static __always_inline bool ratio_of(const struct feature *f, u32 set, const str
 }
 
 /*
- * What one feature adds: the last step that its value reaches. This and `weigh` are functions of their own for the verifier, too, which
- * would go through them anew for each call and each state otherwise.
+ * Contribution of one feature: the last step that its value reaches. This function and `weigh` are separate also for the
+ * verifier, which would otherwise go through them again for each call and each state.
  */
 __noinline s64 addition_of(u32 class, u32 feature, u64 value)
 {
@@ -51,15 +51,16 @@ __noinline s64 addition_of(u32 class, u32 feature, u64 value)
 	return add;
 }
 
-/* By more than a quarter. */
+/* True if the ratios differ by more than a quarter. */
 static __always_inline bool is_away(u64 ratio, u64 began)
 {
 	return (ratio > began ? ratio - began : began - ratio) > began / 4;
 }
 
 /*
- * Takes what a set has counted into the round of its class of CPUs. A set that cannot tell phases apart belongs to any round; one in
- * which the thread did nothing to none. Once each set has been seen, the round is whole: the factor is what its features add.
+ * Adds the counts of a set to the round of its class of CPUs. A set that does not distinguish phases belongs to any round. A
+ * set in which the thread did nothing belongs to none. Once each set has been seen, the round is complete: the factor is the
+ * sum of its features.
  */
 __noinline int weigh(u64 thread, u32 nr, u32 kind)
 {
@@ -104,7 +105,7 @@ __noinline int weigh(u64 thread, u32 nr, u32 kind)
 	return 0;
 }
 
-/* What a thread is judged by next begins here. */
+/* Starts the counts of the next judgement. */
 static __always_inline void judge_from(struct judgement *j, u32 kind, const struct row *row, u64 at_ns)
 {
 	__builtin_memcpy(j->counts, row->counts, sizeof(j->counts));
@@ -112,7 +113,7 @@ static __always_inline void judge_from(struct judgement *j, u32 kind, const stru
 	j->judged_ns = at_ns;
 }
 
-/* What is known of the thread in a slot; nothing of one that has just got it. */
+/* State of the judgement of the thread in a slot; empty for a thread that has just got it. */
 static __always_inline struct judgement *judgement_of(u32 nr, const struct slot *slot)
 {
 	struct judgement *j = bpf_map_lookup_elem(&judgements, &nr);
@@ -125,8 +126,8 @@ static __always_inline struct judgement *judgement_of(u32 nr, const struct slot 
 }
 
 /*
- * Before what a thread has just counted is added to a row: if it was judged by another one so far, what that has is weighed, if there
- * was enough of it, and it is judged by this one from when it came.
+ * Runs before new counts are added to a row. If the thread was judged by another row so far, that row is weighed, if it has
+ * enough counts. The thread is then judged by this row from its start.
  */
 static __always_inline void judge_turn(u64 thread, struct judgement *j, u32 nr, u32 kind, const struct row *row, u64 came_ns)
 {
@@ -137,7 +138,7 @@ static __always_inline void judge_turn(u64 thread, struct judgement *j, u32 nr, 
 	judge_from(j, kind, row, came_ns);
 }
 
-/* After that: what a row has is weighed, once per sampling period. */
+/* Runs after new counts are added: weighs the row once per sampling period. */
 static __always_inline void judge(u64 thread, struct judgement *j, u32 nr, u32 kind, const struct row *row, u64 now)
 {
 	if (now - j->judged_ns < control.period_ns)

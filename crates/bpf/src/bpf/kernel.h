@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the scheduler needs of the kernel's types and functions. Offsets are relocated at load time (CO-RE), so only names
- * must be right, and no vmlinux.h is needed.
+ * Types and functions of the kernel that the scheduler needs. Offsets are relocated at load time (CO-RE), so only names must be
+ * right, and no vmlinux.h is needed.
  */
 #pragma once
 
@@ -84,7 +84,7 @@ struct task_struct {
 	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));
 #define PF_KTHREAD 0x00200000
-/* The state of a thread that leaves its CPU for good. */
+/* State of a thread that leaves its CPU permanently. */
 #define TASK_DEAD 0x80
 #define DEFAULT_PRIO 120
 
@@ -138,7 +138,7 @@ struct sched_ext_ops {
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
-/* The iterator of the innermost `bpf_for_each`. */
+/* Iterator of the innermost `bpf_for_each`. */
 #define BPF_FOR_EACH_ITER (&___it)
 
 /* Newer forms of functions; two take their arguments in a structure. */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How long threads wait for a CPU: from their wake-up to running (wakeup latency), and from losing the CPU while they could have
- * gone on to running again. Each wait is measured and counted in a histogram of its thread.
+ * Run-queue latency of threads: from their wake-up to running (wakeup latency), and from preemption to running again. Each wait
+ * is measured and counted in a histogram of its thread.
  *
- * Threads are those of processes that are followed: named by user space, or descendants of such, or of user space itself. A thread
- * is known by its number and the time of its start, so one that gets the number of another is not taken for it; its row stays after
- * its end until user space has read it.
+ * Threads are those of followed processes: named by user space, or descendants of these, or of user space itself. A thread is
+ * known by its TID and start time, so a thread that reuses a TID is distinguished. Its row stays after its end until user space
+ * has read it.
  */
 #include "kernel.h"
 #include "latency.h"
@@ -15,7 +15,7 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile struct latency_settings settings;
 struct latency_control control;
 
-/* Processes that are followed. */
+/* Followed processes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct thread_waits);
 } threads SEC(".maps");
 
-/* What a row is at first: too large for the stack. */
+/* Initial row: too large for the stack. */
 static const struct thread_waits blank;
 
 static __always_inline bool is_followed(u32 tgid)
@@ -38,7 +38,7 @@ static __always_inline bool is_followed(u32 tgid)
 	return settings.everyone || bpf_map_lookup_elem(&processes, &tgid);
 }
 
-/* The row of a thread that is followed; made if there is none. */
+/* Row of a followed thread; made if there is none. */
 static __always_inline struct thread_waits *row_of(struct task_struct *p)
 {
 	struct thread_key key = { .started_ns = p->start_time, .tid = p->pid, .tgid = p->tgid };
@@ -91,7 +91,7 @@ static __always_inline void end(struct thread_waits *row)
 	reason = row->reason & 1;
 	bucket = bucket_of(waited);
 	octave = bucket / SUBS;
-	/* The verifier is to see the bound of what is used, whatever the compiler knows. */
+	/* The verifier must see the bound of the index, whatever the compiler knows. */
 	barrier_var(octave);
 	if (octave >= OCTAVES)
 		return;
@@ -106,7 +106,7 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 {
 	struct thread_waits *row = row_of(p);
 
-	/* One that waits already goes on with that. */
+	/* A thread that waits already continues that wait. */
 	if (row && !row->since_ns)
 		begin(row, WOKEN);
 	return 0;
@@ -141,7 +141,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* A number that may be another process's from now on. */
+/* Removes a PID, which another process may reuse from now on. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(on_free, struct task_struct *p)
 {

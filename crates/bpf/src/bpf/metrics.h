@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Speed-up factors that are computed in the kernel, by the addresses of threads: what counts writes them, the scheduler reads them. */
+/*
+ * Speed-up factors that are computed in the kernel, by the addresses of threads: the counting programs write them, the
+ * scheduler reads them.
+ */
 #pragma once
 
-/* A thread that finds no room has no factor. */
+/* A thread without room has no factor. */
 #define MAX_METRICS 16384
 
 struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Where threads wait: the queue of their target, or that of a CPU where their affinity does not cover the target. */
+/* Queues in which threads wait: that of their target, or that of a CPU if their affinity mask does not cover the target. */
 #pragma once
 
 /* Claims an idle CPU of a target. */
@@ -11,7 +11,7 @@ static __always_inline s32 pick_idle(u32 id)
 	return mask ? scx_bpf_pick_idle_cpu(cpus_of(mask), 0) : -1;
 }
 
-/* A thread waits in a CPU's own queue, said after that is so. */
+/* Stores that a thread waits in a CPU's own queue, after it has been queued. */
 static __always_inline void expect_own(s32 cpu)
 {
 	struct served *served = served_by(cpu);
@@ -27,7 +27,7 @@ static __always_inline bool is_online(s32 cpu)
 	return served && served->online;
 }
 
-/* A CPU of the mask that is online and that the thread may use; or an error. */
+/* Online CPU of the mask that the thread may use; or an error. */
 static __always_inline s32 usable_cpu(struct task_struct *p, const struct cpumask *mask)
 {
 	s32 cpu = bpf_cpumask_any_and_distribute(mask, p->cpus_ptr);
@@ -41,7 +41,7 @@ static __always_inline s32 usable_cpu(struct task_struct *p, const struct cpumas
 	return -EBUSY;
 }
 
-/* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
+/* Queue of a thread that may not use all CPUs of its target: that of one CPU that it may use. */
 static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct bpf_cpumask *mask)
 {
 	s32 cpu = scx_bpf_task_cpu(p), other = -EBUSY;
@@ -56,7 +56,7 @@ static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct 
 	return QUEUE_OF_CPU + BOUNDED(other >= 0 ? other : cpu, MAX_CPUS);
 }
 
-/* Where a thread is to wait. */
+/* Queue in which a thread is to wait. */
 static __always_inline u32 queue_of(struct task_struct *p, const struct thread *t)
 {
 	u32 id = target_of(t);
@@ -68,7 +68,7 @@ static __always_inline u32 queue_of(struct task_struct *p, const struct thread *
 	return queue_for_narrow(p, mask);
 }
 
-/* Threads that wait in a queue and belong elsewhere by now go there. */
+/* Moves threads that wait in a queue and have another target by now. */
 static __always_inline void sweep(u32 from)
 {
 	struct task_struct *p;
@@ -84,7 +84,7 @@ static __always_inline void sweep(u32 from)
 			continue;
 		to = queue_of(p, t);
 		if (is_queue_of_cpu(to) && !is_online(to - QUEUE_OF_CPU)) {
-			/* Its affinity leaves it no CPU that is online: the kernel, which empties this one, gives it others. */
+			/* Its affinity mask has no online CPU: the kernel, which empties this one, gives it others. */
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), 0);
 			continue;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The scheduler's maps and the small functions that look things up in them. */
+/* The scheduler's maps and small lookup functions. */
 #pragma once
 
 const volatile struct settings settings;
@@ -13,14 +13,14 @@ char exit_message[256];
 /* Never written: makes the type known to user space. */
 struct event event_record;
 
-/* A set of CPUs with a queue of its own. */
+/* Set of CPUs with a queue of its own. */
 struct target {
 	struct bpf_cpumask __kptr *mask;
-	u64 clock; /* virtual time of the queue; goes on when it becomes another target, so that no thread's is ahead of it */
-	u64 used_ns; /* when a thread came or left last */
-	u32 users; /* threads whose target it is; not kept for TARGET_ANYWHERE */
-	u32 online; /* how many of its CPUs are */
-	u32 known; /* has been defined */
+	u64 clock; /* virtual time of the queue; continues when it becomes another target, so that no thread is ahead of it */
+	u64 used_ns; /* time when a thread last came or left */
+	u32 users; /* number of threads with this target; not counted for TARGET_ANYWHERE */
+	u32 online; /* number of its online CPUs */
+	u32 known; /* true if it has been defined */
 	u32 unused;
 };
 
@@ -55,7 +55,7 @@ static __always_inline struct thread *thread_of(struct task_struct *p)
 	return bpf_task_storage_get(&threads, p, 0, 0);
 }
 
-/* The same of one that belongs to a program of the workload. */
+/* State of a thread that belongs to a program of the workload; else NULL. */
 static __always_inline struct thread *followed_thread_of(struct task_struct *p)
 {
 	struct thread *t = thread_of(p);
@@ -90,7 +90,7 @@ static __always_inline void use_target(u32 id, s32 by)
 	target->used_ns = bpf_ktime_get_ns();
 }
 
-/* From now on, this is a thread's target. Others may say so at the same time. */
+/* Sets a thread's target. Several callers may do so at the same time. */
 static __always_inline void settle(struct thread *t, u32 id)
 {
 	if (t->target == id)
@@ -99,7 +99,7 @@ static __always_inline void settle(struct thread *t, u32 id)
 	use_target(__sync_lock_test_and_set(&t->target, id), -1);
 }
 
-/* A target without a CPU that is online counts as any CPU. */
+/* Target of a thread. A target without an online CPU counts as any CPU. */
 static __always_inline u32 target_of(const struct thread *t)
 {
 	struct target *target = target_at(t->target);
@@ -120,7 +120,7 @@ static __always_inline u64 *clock_of(u32 queue)
 	return target ? &target->clock : NULL;
 }
 
-/* Time on a CPU before others get their turn. */
+/* Time slice of a thread. */
 static __always_inline u64 slice_of(const struct thread *t)
 {
 	return t->slice_ns ? t->slice_ns : settings.slice_ns;

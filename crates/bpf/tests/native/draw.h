@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Events drawn at random, and what must hold after each. */
+/* Random events, and checks after each. */
 #pragma once
 
 static struct task *any_task(void)
@@ -51,7 +51,7 @@ static void user_space(void)
 		command.weight = chance(3) ? 512 << draw(3) : 0;
 		command.slice_ns = chance(3) ? (1 + draw(8)) * MS : 0;
 		command = obeyed(command);
-		/* As the engine does after each placement. */
+		/* The engine does this after each placement. */
 		memset(&definition, 0, sizeof(definition));
 		definition.target = command.old_target;
 		if (!command.result)
@@ -72,7 +72,7 @@ static void user_space(void)
 		command.metric_q16 = draw(4 << 16);
 		obeyed(command);
 	} else if (what == 10) {
-		/* What counts threads judges one. */
+		/* The counting programs judge a thread. */
 		if (t)
 			t->factor = 1 + draw(4 << 16);
 		control.steal_above = chance(2) ? NONE : draw(3);
@@ -89,7 +89,7 @@ static void user_space(void)
 	}
 }
 
-/* No table sends threads to a target that is no more: the engine withdraws tables before it retires targets. */
+/* Withdraws tables, as the engine does before it retires targets: no table sends threads to a retired target. */
 static void withdraw_tables(void)
 {
 	for (u32 table = 0; table < 2; table++)
@@ -120,7 +120,7 @@ static void workload(void)
 	}
 }
 
-/* The scheduler's books agree with what is. */
+/* Checks that the scheduler's data agrees with the state. */
 static void check_targets(void)
 {
 	u32 users[MAX_TARGETS] = {};
@@ -157,7 +157,7 @@ static void check_targets(void)
 	}
 }
 
-/* The name of the queue in which a thread waits, and the CPUs that are online. */
+/* Name of the queue in which a thread waits, and the CPUs that are online. */
 static const char *place_of(const struct task *t)
 {
 	static char name[100];

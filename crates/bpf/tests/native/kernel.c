@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A small fake of the kernel's sched_ext, and the scheduler on it, natively: compiled with sanitizers, driven by events drawn at
- * random, one after the other.
+ * A small fake of the kernel's sched_ext, and the scheduler on it, natively: compiled with sanitizers, driven by random events,
+ * one after the other.
  *
- * What the kernel would end the scheduler for (a CPU that is not there, a thread queued twice, a thread that waits for longer than the
- * watchdog allows) ends the program with the seed and the step; so does what contradicts the scheduler's own books.
+ * Errors for which the kernel would end the scheduler end the program with the seed and the step. They are a CPU that does not
+ * exist, a thread queued twice, a thread that waits for longer than the watchdog allows. A contradiction in the scheduler's own
+ * data ends it as well.
  *
  * Usage: kernel SEED STEPS
  */
@@ -22,7 +23,7 @@
 #define TARGETS 12
 #define SLICE_NS 3000000
 #define MS 1000000ULL
-/* A runnable thread that has waited for longer is lost: the kernel's watchdog, sooner. */
+/* Wait after which a runnable thread is lost, shorter than that of the kernel's watchdog. */
 #define WATCHDOG_NS (3000 * MS)
 #ifndef DROP
 #define DROP NONE
@@ -39,17 +40,17 @@ int has_newer_functions;
 
 enum state { DEAD, ASLEEP, WAITING, RUNNING };
 
-/* A thread. */
+/* Thread. */
 struct task {
 	struct task_struct task; /* first: programs see this */
 	struct bpf_cpumask allowed;
 	struct thread *thread;
-	u64 factor; /* what counts threads has computed; 0 for nothing */
+	u64 factor; /* factor that the counting programs have computed; 0 for none */
 	enum state state;
 	s32 cpu;
-	struct queue *queue; /* where it waits; NULL where nothing took it in */
+	struct queue *queue; /* queue in which it waits; NULL if it is in none */
 	u64 vtime;
-	u64 slice; /* what is left of it */
+	u64 slice; /* remaining time */
 	u64 next_slice;
 	u64 waits_since;
 	u32 refs;
@@ -67,10 +68,10 @@ struct cpu {
 	bool online, idle, kicked;
 	struct task *current;
 	struct queue local;
-	u64 since; /* when `current` was accounted for last */
+	u64 since; /* time when `current` was last accounted for */
 };
 
-/* What is being called. */
+/* Operation that is being called. */
 enum op { NOTHING, SELECT, ENQUEUE, DISPATCH, UNLOCKED, SYSCALL, TIMER, OTHER, INIT };
 
 static struct task tasks[TASKS];
@@ -82,11 +83,11 @@ static struct task *op_task, *op_current;
 static u64 now_ns = 1000 * MS;
 static int rcu_depth, reserved, masks, references;
 static bool may_fail;
-/* Threads at most. */
+/* Limit on the number of threads. */
 static u32 crowd;
 static u64 step, seed, random_state;
 static u64 event_counts[16], calls[16];
-/* How often a thread began another slice without leaving its CPU. */
+/* Number of times that a thread began another time slice without leaving its CPU. */
 static u64 kept;
 static struct target stored_targets[MAX_TARGETS];
 static struct served stored_serving[MAX_CPUS];
@@ -144,7 +145,7 @@ static u64 online_bits(void)
 	return bits;
 }
 
-/* One of the bits; CPUS if there is none. */
+/* Random bit of the mask; CPUS if there is none. */
 static u32 any_of(u64 bits)
 {
 	u32 nth;
@@ -200,7 +201,7 @@ static void take_out(struct task *t)
 	t->queue = NULL;
 }
 
-/* Calls of programs: what the kernel holds meanwhile. */
+/* Begins a call of a program; calls are not nested. */
 static void enter(enum op what, s32 cpu, struct task *t)
 {
 	must(op == NOTHING, "calls are nested");
@@ -226,7 +227,7 @@ static void leave(void)
 		leave(); \
 	} while (0)
 
-/* The thread of a key that is its address. */
+/* Thread of a key that is its address. */
 static struct task *task_at(const void *key)
 {
 	struct task *t = *(struct task *const *)key;
@@ -443,7 +444,7 @@ s32 scx_bpf_dsq_nr_queued(u64 id)
 	return queue->nr;
 }
 
-/* The threads that were there when the iteration began. */
+/* Threads that existed when the iteration began. */
 struct snapshot {
 	struct queue *queue;
 	u32 nr, next;

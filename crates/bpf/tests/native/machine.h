@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The core of the kernel's scheduler as far as sched_ext shows: which callback follows which, and where threads are meanwhile. */
+/* Core of the kernel's scheduler as far as sched_ext shows it: the order of callbacks, and the places of threads meanwhile. */
 #pragma once
 
 static void reschedule(s32 cpu);
 
-/* What has passed since a CPU was looked at last, for the thread that runs there. */
+/* Accounts for the time since the last call, for the thread that runs on a CPU. */
 static void account(s32 cpu)
 {
 	struct cpu *c = &cpus[cpu];
@@ -23,7 +23,7 @@ static void account_all(void)
 		account(cpu);
 }
 
-/* A runnable thread gets into a queue. */
+/* Queues a runnable thread. */
 static void enqueue(struct task *t, u64 flags)
 {
 	t->state = WAITING;
@@ -34,13 +34,13 @@ static void enqueue(struct task *t, u64 flags)
 	if (!t->inserted)
 		return;
 	t->inserted = false;
-	/* What select_cpu put into a local queue goes to that of the CPU that it chose. */
+	/* Threads that select_cpu put into a local queue go to that of the CPU that it chose. */
 	put_in(t->chosen->local ? &cpus[t->cpu].local : t->chosen, t, false);
 	if (t->chosen->local && !cpus[t->cpu].current)
 		cpus[t->cpu].kicked = true;
 }
 
-/* A CPU that the thread may use and that is online; affinity that leaves it none is broken. */
+/* Finds an online CPU that the thread may use; an affinity mask without one is reset. */
 static void find_cpu(struct task *t)
 {
 	u64 usable = t->allowed.bits[0] & online_bits();
@@ -100,7 +100,7 @@ static void stop(s32 cpu, bool runnable)
 	t->state = WAITING;
 }
 
-/* A slice that dispatch gave to the thread that runs already. */
+/* Takes the time slice that dispatch gave to the running thread. */
 static bool take_slice(struct task *t)
 {
 	t->slice = t->task.scx.slice;
@@ -108,7 +108,7 @@ static bool take_slice(struct task *t)
 	return t->slice;
 }
 
-/* Chooses what runs next on a CPU. */
+/* Chooses the next thread on a CPU. */
 static void reschedule(s32 cpu)
 {
 	struct cpu *c = &cpus[cpu];
@@ -137,7 +137,7 @@ static void reschedule(s32 cpu)
 		c->idle = true;
 }
 
-/* All CPUs that were asked to look for work do so. */
+/* Lets all CPUs that were kicked look for work. */
 static void settle_down(void)
 {
 	for (u32 round = 0; round < 100; round++) {
@@ -191,7 +191,7 @@ static void set_affinity(struct task *t, u64 bits)
 		reschedule(cpu);
 }
 
-/* A thread comes into being; `parent` is NULL for those that are there when the scheduler starts. */
+/* Creates a thread; `parent` is NULL for those that exist when the scheduler starts. */
 static struct task *fork_from(struct task *parent)
 {
 	struct scx_init_task_args args = { .fork = parent };
@@ -238,7 +238,7 @@ static void end(struct task *t)
 	take_out(t);
 	CALL(OTHER, draw(CPUS), t, engine_exit_task(&t->task, &args));
 	must(!t->factor && !t->thread, "something of thread %d stays", t->task.pid);
-	/* User space may still find it by its number. */
+	/* User space may still find it by its TID. */
 	commands[0] = (struct command){ .tid = t->task.pid, .kind = COMMAND_ATTACH };
 	nr_commands = 1;
 	CALL(SYSCALL, draw(CPUS), NULL, obey_commands(NULL));
@@ -248,7 +248,9 @@ static void end(struct task *t)
 		reschedule(cpu);
 }
 
-/* The kernel calls dispatch no more on a CPU that goes offline: threads that wait elsewhere than in its local queue stay there. */
+/*
+ * Takes a CPU offline. The kernel calls dispatch no more on it: threads that wait elsewhere than in its local queue stay there.
+ */
 static void go_offline(s32 cpu)
 {
 	struct cpu *c = &cpus[cpu];
