@@ -1,6 +1,6 @@
 /*
- * A pool of threads that shares out each loop by the advice to its threads: how fast their cores are, and what they get of them.
- * Loops with equal chunks and with chunks by advice take turns; the medians of both are printed.
+ * A pool of threads that divides each loop by the advice to its threads: the speed of their cores, and their shares of them.
+ * Loops with equal chunks and with chunks by advice alternate; the medians of both are printed.
  *
  *     cc -pthread chunks.c $(pkg-config --cflags --libs countersteer) -o chunks && steer run -P hsf -- ./chunks [THREADS [LOOPS]]
  *
@@ -15,14 +15,14 @@
 #include <time.h>
 
 #define ITEMS 40000
-#define STEPS 1000 /* of an item: about a microsecond */
+#define STEPS 1000 /* per item: about a microsecond */
 
 enum { EQUAL, ADVISED, WAYS };
 
 struct worker {
     pthread_t thread;
     cs_page *page;
-    double weight; /* part of a loop that it can do in the time in which one on the slowest cores does 1 */
+    double weight; /* part of a loop that it does while a thread on the slowest cores does 1 */
     size_t first, end;
     uint64_t sum;
 };
@@ -55,7 +55,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Shares a loop out; whether advice of every thread was there to do it by. */
+/* Divides a loop. Returns true if there was advice for every thread. */
 static int share_out(int way) {
     double sum = 0, before = 0;
     int advised = 1;
@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
         double start = seconds();
         pthread_barrier_wait(&open);
         pthread_barrier_wait(&done);
-        /* Before the engine has said anything both ways are the same. */
+        /* Before the first advice both ways are equal. */
         if (way == EQUAL || by_advice)
             took[way][counts[way]++] = seconds() - start;
         advised += (size_t)by_advice;

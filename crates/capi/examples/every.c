@@ -1,5 +1,5 @@
 /*
- * What happens in between: a line each so many events of a thread, by callback.
+ * Prints a line every N events of a thread, by callback.
  *
  *     cc every.c $(pkg-config --cflags --libs countersteer) -o every && ./every [EVENTS [NUMBER [PAGES [watch]]]]
  */
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     if (!watched && cs_every_poll(every, 0, tell, "polled") < 0)
         return failed("cs_every_poll");
     int lost = cs_every_lost(every);
-    /* A watch has handed on everything when this returns. */
+    /* A watch has passed everything on when this returns. */
     cs_every_close(every);
     printf("lost %d\n", lost);
     return 0;

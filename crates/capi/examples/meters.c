@@ -1,5 +1,5 @@
 /*
- * What the machine spends while a while passes: virtual counters, one line per value.
+ * Prints the virtual counters of the machine over a time, one line per value.
  *
  *     cc meters.c $(pkg-config --cflags --libs countersteer) -o meters && ./meters [NAMES]
  */

@@ -1,5 +1,5 @@
 /*
- * What touching fresh pages costs: one thread, one region around it.
+ * Measures the cost of touching new pages: one thread, one region around it.
  *
  *     cc region.c $(pkg-config --cflags --libs countersteer) -o region && ./region [EVENTS [PAGES]]
  */

@@ -1,9 +1,10 @@
 /*
- * A program that tells what it gets done, so that an engine finds out what it gains by a fast core without any counter.
+ * A program that reports its work, so that an engine learns its gain from a fast core without any counter.
  *
  *     cc work.c $(pkg-config --cflags --libs countersteer) -o work && steer run -P hsf:sf=work -- ./work ROUNDS [UNITS MS]
  *
- * A unit is ROUNDS rounds of arithmetic; after UNITS units it sleeps for MS milliseconds, as if it waited for a disk or a request.
+ * A unit is ROUNDS rounds of arithmetic; after UNITS units it sleeps for MS milliseconds, as if it waited for a disk or a
+ * request.
  */
 #include <countersteer.h>
 #include <stdio.h>
