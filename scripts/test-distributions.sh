@@ -36,7 +36,7 @@ job() {
     trap "umount '$into/proc'" RETURN
     chroot "$into" /bin/bash -euo pipefail -c '
         cd /tmp && rm -rf job && mkdir job && cd job
-        seq 400000 >numbers
+        seq 40000 >numbers
         steer profile -o gzip.json -- gzip -9 -k -c numbers >/dev/null
         grep -q "\"instructions\"" gzip.json
         steer profile show gzip.json >shown
