@@ -1,4 +1,4 @@
-//! What stack distances and the forest cost, each by itself, in CPU time without the reading of the trace.
+//! CPU time of stack distances and of the forest, each measured alone; reading the trace is not counted.
 //!
 //! `cargo run --release -p countersteer-cache --example curves -- TRACE...`
 
@@ -36,13 +36,13 @@ fn lines(path: &str) -> Result<Vec<u64>, Box<dyn Error>> {
     Ok(lines)
 }
 
-/// CPU seconds that a curve takes for these lines.
+/// Returns the CPU seconds that a curve takes for these lines.
 fn seconds(lines: &[u64], stack: bool, forest: bool) -> Result<f64, Box<dyn Error>> {
     let mut curve = Curve::new(Side::Data, stack.then_some(1.0), forest);
     let before = cpu_ns()?;
     lines.iter().for_each(|line| curve.touch(*line));
     let after = cpu_ns()?;
-    // A result that is used, so that the work cannot be left out.
+    // `black_box` uses the result, so that the compiler cannot remove the work.
     std::hint::black_box(&curve);
     Ok((after - before) as f64 * 1e-9)
 }

@@ -1,36 +1,36 @@
-//! One set-associative cache.
+//! Set-associative cache.
 //!
-//! Input: keys of lines, and the owner of each fill. Output: hits, victims, and per owner how many lines it holds, missed, lost and took.
-//! A cache knows nothing of its neighbours: its driver looks a line up with [`Cache::touch`] and, where that misses,
-//! brings it with [`Cache::fill`].
+//! Input: keys of lines, and the owner of each fill. Output: hits, victims, and per owner the lines it holds, misses, loses and
+//! evicts.
+//! A cache does not know its neighbours. The caller looks a line up with [`Cache::touch`]; after a miss it inserts the line with
+//! [`Cache::fill`].
 //!
-//! Replacement: least recently used; the binary tree that stands for it in hardware; static re-reference interval prediction
-//! with two bits and promotion to zero on a hit (Jaleel et al., ISCA 2010, section 4); random. Way masks bound where an owner
-//! fills, not where it hits, as Intel's cache allocation does.
+//! Replacement policies: LRU; tree-PLRU; static re-reference interval prediction with two bits and promotion to zero on a hit
+//! (Jaleel et al., ISCA 2010, section 4); random. Way masks limit where an owner fills, not where it hits, as Intel CAT does.
 
-/// Bits of a line's number in a key.
+/// Bits of the line number in a key.
 pub const LINE_BITS: u32 = 44;
 const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
-/// Owners that keys tell apart.
+/// Number of owners that a key can distinguish.
 pub const OWNERS: usize = 1 << 12;
-/// Ways at most: as many as a mask has bits.
+/// Highest associativity: one way per bit of a way mask.
 pub const MOST_WAYS: u32 = 64;
-/// Low bits of a stored word: two flags, six bits of way.
+/// Low bits of a stored word: two flags and six bits for the way.
 const WORD_BITS: u32 = 8;
 const WAY_SHIFT: u32 = 2;
 const DIRTY: u64 = 1;
 const PREFETCHED: u64 = 2;
 const EMPTY: u64 = !0 << WORD_BITS;
-/// Re-reference prediction: two bits per way.
+/// Value of a two-bit re-reference prediction that means the distant future.
 const DISTANT: u64 = 3;
 const LONG: u64 = 2;
 
-/// A line of one address space: its number in the low 44 bits, its owner above.
+/// Line of one address space: line number in the low 44 bits, owner above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(u64);
 
 impl Key {
-    /// The line with this number (address / 64) of `owner`; bits beyond an address space of 50 bits are cut off.
+    /// Returns the key of the line with this number (address / 64) of `owner`. Bits beyond a 50-bit address space are cut off.
     #[must_use]
     pub const fn new(owner: u16, line: u64) -> Self {
         Self((owner as u64 & (OWNERS as u64 - 1)) << LINE_BITS | line & LINE_MASK)
@@ -46,14 +46,14 @@ impl Key {
         self.0 & LINE_MASK
     }
 
-    /// The line so many further on, of the same owner.
+    /// Returns the key `lines` lines further on, of the same owner.
     #[must_use]
     pub const fn offset(self, lines: i64) -> Self {
         Self(self.0 & !LINE_MASK | self.0.wrapping_add_signed(lines) & LINE_MASK)
     }
 }
 
-/// What a full set gives up.
+/// Replacement policy: selects the line that a full set evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     Lru,
@@ -79,7 +79,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The cache of so many bytes whose sets have `ways` lines; its last set is left out where they do not divide evenly.
+    /// Returns the geometry of a cache of `bytes` bytes with `ways` ways. A remainder that fills no whole set is dropped.
     #[must_use]
     pub fn of_bytes(bytes: f64, ways: u32) -> Self {
         let sets = (bytes / 64.0 / f64::from(ways.max(1))).floor();
@@ -103,30 +103,30 @@ pub enum CacheError {
     Geometry { sets: u32, ways: u32, most: u32 },
 }
 
-/// A line that made room.
+/// Line evicted by a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     pub key: Key,
     pub dirty: bool,
 }
 
-/// What an owner did to a cache and suffered in it.
+/// Counts of one owner's accesses and evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub hits: u64,
     pub misses: u64,
-    /// Lines that it holds.
+    /// Lines that the owner holds.
     pub lines: u64,
-    /// First hits of lines that a prefetcher brought.
+    /// First hits on lines that a prefetcher brought.
     pub prefetch_hits: u64,
 }
 
-/// What [`Cache::touch`] found.
+/// Result of [`Cache::touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Miss,
     Hit,
-    /// A hit on a clean line that the access writes: other copies become invalid.
+    /// Hit on a clean line that the access writes: copies in other caches become invalid.
     Upgrade,
 }
 
@@ -134,27 +134,27 @@ pub enum Found {
 pub struct Cache {
     geometry: Geometry,
     replacement: Replacement,
-    /// Sets are found by bits where their number is a power of two.
+    /// Mask of the set's bits if the number of sets is a power of two.
     mask: Option<u64>,
-    /// Pages lie at random places, as those of several address spaces do in physical memory.
+    /// True if pages lie at random physical addresses, as those of several address spaces do.
     scattered: bool,
-    /// By set: most recently used first under LRU, by way otherwise.
+    /// Stored words by set: in MRU order under LRU, by way otherwise.
     words: Vec<u64>,
-    /// By set: the tree, or two bits per way in two words.
+    /// Replacement state by set: the tree, or two bits per way in two words.
     state: Vec<u128>,
     random: u64,
-    /// By owner; all ways where there is none.
+    /// Way masks by owner; without an entry, all ways.
     masks: Vec<u64>,
     tallies: Vec<Tally>,
-    /// By victim, then by who took its place; kept where owners share.
+    /// Evictions by victim, then by the owner that evicted it; counted if owners share the cache.
     evictions: Vec<Vec<u64>>,
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     ///
     /// # Errors
-    /// No set, no way, or more than 64 ways.
+    /// Fails without sets, without ways, or with more than 64 ways.
     pub fn new(geometry: Geometry, replacement: Replacement) -> Result<Self, CacheError> {
         let Geometry { sets, ways } = geometry;
         if sets == 0 || ways == 0 || ways > MOST_WAYS {
@@ -187,7 +187,7 @@ impl Cache {
         })
     }
 
-    /// Finds sets by pages at random places instead of by virtual addresses.
+    /// Indexes sets by randomly placed pages instead of by virtual addresses.
     #[must_use]
     pub fn scattered(mut self) -> Self {
         self.scattered = true;
@@ -199,7 +199,7 @@ impl Cache {
         self.geometry
     }
 
-    /// Lets an owner fill these ways only; ways that there are not do not count, and a mask of none is one of all.
+    /// Restricts an owner's fills to these ways. Ways that the cache lacks are ignored; an empty mask means all ways.
     pub fn set_mask(&mut self, owner: u16, mask: u64) {
         let all = self.all_ways();
         let owner = usize::from(owner);
@@ -213,13 +213,13 @@ impl Cache {
         !0 >> (MOST_WAYS - self.geometry.ways)
     }
 
-    /// What an owner did so far.
+    /// Returns an owner's counts so far.
     #[must_use]
     pub fn tally(&self, owner: usize) -> Tally {
         self.tallies.get(owner).copied().unwrap_or_default()
     }
 
-    /// Lines of `victim` that `by` took the place of, its own included.
+    /// Returns the number of `victim`'s lines that fills of `by` evicted, including its own.
     #[must_use]
     pub fn evictions(&self, victim: usize, by: usize) -> u64 {
         self.evictions
@@ -232,7 +232,7 @@ impl Cache {
     #[inline]
     fn set(&self, key: Key) -> usize {
         let line = if self.scattered {
-            // A page's place: the high bits of a product depend on all of the page's number.
+            // The high bits of a product depend on every bit of the page number, so they give the page's place.
             let page = (key.0 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
             page << 6 | key.0 & 63
         } else {
@@ -258,7 +258,7 @@ impl Cache {
         &mut self.tallies[owner]
     }
 
-    /// Looks a line up and counts it; a write makes it dirty.
+    /// Looks a line up and counts the access. A write makes the line dirty.
     #[inline]
     pub fn touch(&mut self, key: Key, write: bool) -> Found {
         let found = self.find(key, write);
@@ -295,7 +295,7 @@ impl Cache {
         if upgrade { Found::Upgrade } else { Found::Hit }
     }
 
-    /// Notes that the line in a way was used.
+    /// Records a use of the line in a way.
     fn promote(&mut self, set: usize, way: usize) {
         match self.replacement {
             Replacement::Lru | Replacement::Random => {}
@@ -305,7 +305,7 @@ impl Cache {
                 let mut half = self.geometry.ways.next_power_of_two() as usize / 2;
                 while half > 0 {
                     let right = way & half != 0;
-                    // The bit points to the half that was not used.
+                    // The bit points to the half that was not used last.
                     *tree = *tree & !(1 << node) | u128::from(!right) << node;
                     node = 2 * node + usize::from(right);
                     half /= 2;
@@ -320,7 +320,7 @@ impl Cache {
         *state = *state & !(3 << (2 * way)) | u128::from(interval) << (2 * way);
     }
 
-    /// Brings a line that is not there; returns what made room for it.
+    /// Inserts an absent line. Returns the victim, if any.
     pub fn fill(&mut self, key: Key, dirty: bool, prefetched: bool) -> Option<Victim> {
         let owner = key.owner();
         let set = self.set(key);
@@ -348,7 +348,7 @@ impl Cache {
         self.victim(old, Some(owner))
     }
 
-    /// Accounts for the line in a word that leaves.
+    /// Counts the eviction of the line in a word.
     fn victim(&mut self, word: u64, by: Option<usize>) -> Option<Victim> {
         if word >= EMPTY {
             return None;
@@ -370,7 +370,7 @@ impl Cache {
         Some(Victim { key, dirty })
     }
 
-    /// Position in a set's row that is filled next.
+    /// Returns the position in a set's row that is filled next.
     fn place(&mut self, set: usize, allowed: u64) -> usize {
         let range = self.row(set);
         let row = &self.words[range];
@@ -391,7 +391,7 @@ impl Cache {
         }
     }
 
-    /// Follows the bits of the tree, except where a half has no way that may be filled.
+    /// Follows the bits of the tree, except into a half without an allowed way.
     fn by_tree(&self, set: usize, allowed: u64) -> usize {
         let tree = self.state[set];
         let (mut node, mut first) = (1_usize, 0_usize);
@@ -411,13 +411,13 @@ impl Cache {
         first
     }
 
-    /// The first way that is predicted to be used in the distant future; all come nearer to that until there is one.
+    /// Returns the first way predicted to be used in the distant future. Until one exists, all predictions age.
     fn by_prediction(&mut self, set: usize, allowed: u64) -> usize {
         let ways = self.geometry.ways as usize;
         let state = self.state[set];
         let predicted = |way: usize| (state >> (2 * way)) as u64 & 3;
         let candidates = (0..ways).filter(|way| allowed >> way & 1 != 0);
-        // The first of those with the largest value.
+        // Finds the first way with the largest value.
         let (way, most) = candidates.map(|way| (way, predicted(way))).fold(
             (0, None),
             |(at, most), (way, value)| match most {
@@ -445,7 +445,7 @@ impl Cache {
         rest.trailing_zeros() as usize
     }
 
-    /// Whether a line is there; nothing is counted or used.
+    /// True if the line is present. The lookup is not counted and does not change the recency.
     #[must_use]
     pub fn contains(&self, key: Key) -> bool {
         let row = &self.words[self.row(self.set(key))];
@@ -458,18 +458,18 @@ impl Cache {
         row.find(|word| **word >> WORD_BITS == key.0)
     }
 
-    /// Makes a line dirty without using it; whether it was there.
+    /// Makes a line dirty without changing the recency. Returns true if it was present.
     pub fn mark_dirty(&mut self, key: Key) -> bool {
         self.word_mut(key).map(|word| *word |= DIRTY).is_some()
     }
 
-    /// Makes a line clean without using it; whether it was dirty.
+    /// Makes a line clean without changing the recency. Returns true if it was dirty.
     pub fn clean(&mut self, key: Key) -> bool {
         let word = self.word_mut(key).filter(|word| **word & DIRTY != 0);
         word.map(|word| *word &= !DIRTY).is_some()
     }
 
-    /// Takes a line out, if it is there.
+    /// Removes a line, if present.
     pub fn remove(&mut self, key: Key) -> Option<Victim> {
         let wanted = key.0 << WORD_BITS;
         let set = self.set(key);
@@ -488,7 +488,7 @@ impl Cache {
         self.victim(word, None)
     }
 
-    /// Empties the cache; what was counted stays.
+    /// Empties the cache; the counts remain.
     pub fn clear(&mut self) {
         for at in 0..self.words.len() {
             let old = self.words[at];

@@ -1,7 +1,7 @@
-//! Miss curves of streams of accesses.
+//! Miss curves of access streams.
 //!
-//! Input: lines in order, of threads one after the other as they come. Output: misses of fully associative caches of any size
-//! ([`Stack`]) and of set-associative ones ([`Forest`]), of data or of code.
+//! Input: lines in order, with the blocks of several threads interleaved. Output: misses of fully associative caches of any size
+//! ([`Stack`]) and of set-associative caches ([`Forest`]), for data or for code.
 
 use crate::forest::Forest;
 use crate::private::Access;
@@ -9,10 +9,10 @@ use crate::space::Spaces;
 use crate::stack::Stack;
 use crate::wire::{Decoder, Head, What, WireError};
 
-/// Fewest and most sets of the forest, as powers of two: 16 KiB of 32 ways to 16 MiB of 4.
+/// Least and largest number of sets in the forest, as powers of two: from 16 KiB with 32 ways to 16 MiB with 4 ways.
 const SETS: (u32, u32) = (3, 16);
 
-/// Which accesses count.
+/// Kind of accesses that a curve counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     #[default]
@@ -22,7 +22,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Whether an access is on this side.
+    /// True if an access is of this kind.
     #[must_use]
     pub fn takes(self, access: Access) -> bool {
         match self {
@@ -33,7 +33,7 @@ impl Side {
     }
 }
 
-/// What is measured of a stream.
+/// Measurement of a stream of accesses.
 #[derive(Clone, Debug)]
 pub struct Curve {
     side: Side,
@@ -44,7 +44,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Measures stack distances at a sampling rate, if any, and set-associative caches, if asked to.
+    /// Creates a curve. It measures stack distances at `stack_rate`, if given, and set-associative caches if `forest` is set.
     #[must_use]
     pub fn new(side: Side, stack_rate: Option<f64>, forest: bool) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Curve {
         }
     }
 
-    /// Adds so many instructions.
+    /// Adds `count` instructions.
     pub fn instructions(&mut self, count: u64) {
         self.instructions += count;
     }
@@ -75,7 +75,7 @@ impl Curve {
     /// Adds a block of a trace.
     ///
     /// # Errors
-    /// Words that no encoder makes.
+    /// Fails on words that no encoder produces.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
         self.instructions(u64::from(head.instructions));
         let mark = self.spaces.mark(head, u64::BITS);
@@ -90,13 +90,13 @@ impl Curve {
         Ok(())
     }
 
-    /// Instructions so far.
+    /// Returns the instructions so far.
     #[must_use]
     pub fn executed(&self) -> u64 {
         self.instructions
     }
 
-    /// Misses per kilo-instruction of a fully associative cache; none where stack distances were not measured.
+    /// Returns the misses per kilo-instruction of a fully associative cache; `None` if stack distances are not measured.
     #[must_use]
     pub fn full_mpki(&self, lines: u64) -> Option<f64> {
         let stack = self.stack.as_ref()?;
@@ -104,21 +104,21 @@ impl Curve {
         Some(misses * 1000.0 / self.instructions.max(1) as f64)
     }
 
-    /// Misses of a cache of so many lines and ways; none where there is no such cache in the forest.
+    /// Returns the misses of a cache of `lines` lines and `ways` ways; `None` if the forest has no such cache.
     #[must_use]
     pub fn misses(&self, lines: u64, ways: u32) -> Option<u64> {
         let sets = lines / u64::from(ways.max(1));
         self.forest.as_ref()?.misses(sets, ways)
     }
 
-    /// The same per kilo-instruction.
+    /// Returns the misses per kilo-instruction of a cache, as [`Self::misses`] counts them.
     #[must_use]
     pub fn mpki(&self, lines: u64, ways: u32) -> Option<f64> {
         let misses = self.misses(lines, ways)? as f64;
         Some(misses * 1000.0 / self.instructions.max(1) as f64)
     }
 
-    /// Different lines; none where stack distances were not measured.
+    /// Returns the number of distinct lines; `None` if stack distances are not measured.
     #[must_use]
     pub fn footprint_lines(&self) -> Option<f64> {
         self.stack.as_ref().map(Stack::footprint_lines)

@@ -1,23 +1,23 @@
-//! All associativities of many set counts at once.
+//! LRU caches of all associativities for many numbers of sets, in one pass.
 //!
-//! Input: lines in order of access. Output: per number of sets, how often the line was at each depth of its set's recency
-//! order: a cache of `w` ways misses what was at depth `w` or beyond. Exact for least-recently-used caches.
+//! Input: lines in order of access. Output: for each number of sets, a histogram of the line's depth in the recency order of its
+//! set. A cache of `w` ways misses the accesses at depth `w` or beyond. The result is exact for LRU.
 //!
-//! Method: all-associativity simulation over power-of-two set counts (Hill and Smith, 1989), from the fewest sets to the most;
-//! where a line is the last used of its set, it is so in all caches of more sets, and they need no look (the forest's
-//! early stop: the line's order there is as it was).
+//! Method: all-associativity simulation over power-of-two set counts (Hill and Smith, 1989), from the fewest sets to the most. A
+//! line that is the MRU line of its set is also the MRU line in every cache with more sets. These caches are then skipped,
+//! because their order does not change.
 
-/// Ways that are distinguished.
+/// Highest associativity that is distinguished.
 pub const DEEPEST: usize = 32;
 const NONE: u64 = u64::MAX;
 
-/// Caches of one number of sets.
+/// Caches with one number of sets.
 #[derive(Clone, Debug)]
 struct Tier {
     mask: u64,
-    /// By set, most recently used first.
+    /// Lines by set, most recently used first.
     lines: Box<[[u64; DEEPEST]]>,
-    /// Accesses by depth; beyond the last, what all miss.
+    /// Accesses by depth; the last entry counts misses of every associativity.
     depths: [u64; DEEPEST + 1],
 }
 
@@ -30,7 +30,7 @@ impl Tier {
         }
     }
 
-    /// Uses a line; its depth before.
+    /// Uses a line. Returns its depth before.
     #[inline]
     fn touch(&mut self, line: u64) -> usize {
         let row = &mut self.lines[(line & self.mask) as usize];
@@ -53,7 +53,7 @@ impl Tier {
     }
 }
 
-/// Caches of 2^`least` to 2^`most` sets, of 1 to 32 ways.
+/// Caches of 2^`least` to 2^`most` sets, with 1 to 32 ways.
 #[derive(Clone, Debug)]
 pub struct Forest {
     least: u32,
@@ -62,10 +62,10 @@ pub struct Forest {
 }
 
 impl Forest {
-    /// Caches that have seen nothing.
+    /// Creates empty caches.
     ///
     /// # Panics
-    /// Where `least` exceeds `most`, or that exceeds 24.
+    /// Panics if `least` exceeds `most`, or `most` exceeds 24.
     #[must_use]
     pub fn new(least: u32, most: u32) -> Self {
         assert!(least <= most && most <= 24, "2^{least} to 2^{most} sets");
@@ -94,7 +94,7 @@ impl Forest {
         self.accesses
     }
 
-    /// Misses of the cache with so many sets and ways; none where it was not simulated.
+    /// Returns the misses of the cache with `sets` sets and `ways` ways; `None` if it is not simulated.
     #[must_use]
     pub fn misses(&self, sets: u64, ways: u32) -> Option<u64> {
         let log = sets.is_power_of_two().then(|| sets.trailing_zeros())?;
@@ -105,7 +105,7 @@ impl Forest {
             .then(|| tier.depths[ways..].iter().sum())
     }
 
-    /// Forgets counts, not lines.
+    /// Resets the counts, but keeps the lines.
     pub fn reset_counts(&mut self) {
         self.accesses = 0;
         self.tiers

@@ -1,13 +1,13 @@
-//! Caches simulated line by line, and what programs do to them.
+//! Caches simulated line by line, and memory traces of programs.
 //!
-//! - [`cache`] is one set-associative cache, [`private`] what a core has to itself, [`shared`] what lies behind cores.
-//! - [`wire`] is the stream of events that instrumented programs send ([`tracer`] makes it) and [`trace`] files hold.
-//! - [`forest`] simulates caches of many sizes and associativities at once, [`stack`] measures stack distances, [`curve`] does
-//!   both to a stream of events.
-//! - [`space`] tells the processes of a stream apart.
-//! - [`signature`] is what programs carry: misses in many caches at once.
+//! - [`cache`] is one set-associative cache, [`private`] the private caches of a core, [`shared`] the caches behind the cores.
+//! - [`wire`] is the event stream that instrumented programs send ([`tracer`] encodes it) and [`trace`] files contain.
+//! - [`forest`] simulates caches of many sizes and associativities at once. [`stack`] measures stack distances. [`curve`]
+//!   applies both to an event stream.
+//! - [`space`] distinguishes the processes of a stream.
+//! - [`signature`] is the signature of a program: its misses in caches of many sizes and associativities.
 //!
-//! Lines are 64 bytes everywhere. The same events give the same result, whatever the machine.
+//! Lines are 64 bytes everywhere. The same events give the same result on every machine.
 
 pub mod cache;
 pub mod curve;

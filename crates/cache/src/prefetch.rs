@@ -1,26 +1,26 @@
-//! Prefetchers: what a cache asks for before it is needed.
+//! Prefetchers: they request lines before an access needs them.
 //!
-//! Input: lines that missed the cache before it. Output: lines to bring. The stride prefetcher knows no program counters, which
-//! events do not carry: it follows the last lines of a few pages, as the streamers of current processors do.
+//! Input: lines that missed in the cache of the prefetcher. Output: lines to prefetch. Events carry no program counter. The
+//! stride prefetcher therefore follows the last lines of a few pages, as the streamers of current processors do.
 
 use crate::cache::Key;
 
-/// What to bring on a miss.
+/// Prefetcher to use on a miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
     #[default]
     None,
     /// The line after the missing one.
     NextLine,
-    /// So many lines ahead of a stride that was seen twice in a page.
+    /// Up to `degree` lines ahead of a stride that was seen twice in a page.
     Stride { degree: u32 },
 }
 
-/// Pages that are followed at a time.
+/// Pages that are tracked at a time.
 const PAGES: usize = 32;
-/// Lines of a page.
+/// Lines per page.
 const PAGE_LINES: u64 = 64;
-/// A stride is believed after it came so often in a row.
+/// Consecutive occurrences that confirm a stride.
 const CONFIRMED: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +50,7 @@ impl Prefetcher {
         }
     }
 
-    /// Appends what a miss of `key` makes worth bringing; never beyond its page.
+    /// Appends the lines to prefetch after a miss of `key`; never beyond its page.
     pub fn on_miss(&mut self, key: Key, bring: &mut Vec<Key>) {
         match self.what {
             Prefetch::None => {}

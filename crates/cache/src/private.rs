@@ -1,15 +1,15 @@
-//! What a core has to itself: first-level caches for instructions and data, and a second level if it has one.
+//! Private caches of a core: first-level instruction and data caches, and a second level if the core has one.
 //!
-//! Input: accesses of whatever runs on the core. Output: the level that served each, and [`Request`]s to what lies behind.
-//! The caches belong to the core, not to a program: what a program left is found again when it comes back.
+//! Input: accesses of the thread that runs on the core. Output: the level that served each access, and [`Request`]s to the
+//! caches behind. The caches belong to the core, not to a program: a program that returns finds its remaining lines.
 //!
 //! The second level is not inclusive of the first. A dirty victim marks the copy in the next level that has one, without
-//! allocating; only what no level has goes to memory. So demand misses do not depend on what is written back.
+//! allocating. Only a victim without a copy in any level goes to memory. Demand misses therefore do not depend on write-backs.
 
 use crate::cache::{Cache, Found, Key};
 use crate::prefetch::{Prefetch, Prefetcher};
 
-/// What an access is.
+/// Kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Fetch,
@@ -22,20 +22,20 @@ pub enum Access {
 pub enum Served {
     First,
     Second,
-    /// Nothing of the core: a [`Request::Demand`] says what for.
+    /// No cache of the core; a [`Request::Demand`] goes to the caches behind.
     Beyond,
 }
 
-/// What a core asks of the caches behind it, in the order in which it does.
+/// Request of a core to the caches behind it, in program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A line is needed.
+    /// A demand access needs the line.
     Demand { key: Key, write: bool },
-    /// A line may be needed.
+    /// A prefetcher predicts a use of the line.
     Prefetch(Key),
-    /// A line left the core's last level.
+    /// The core's last private level evicted the line.
     Victim { key: Key, dirty: bool },
-    /// A clean line was written: copies of other cores become invalid.
+    /// A store hit a clean line: copies in other cores become invalid.
     Upgrade(Key),
 }
 
@@ -45,7 +45,7 @@ pub struct Private {
     pub instructions: Cache,
     pub data: Cache,
     pub second: Option<Cache>,
-    /// At the second level, or at the data side of the first where there is no second.
+    /// At the second level, or at the first-level data cache if there is no second level.
     prefetcher: Prefetcher,
     bring: Vec<Key>,
 }
@@ -67,7 +67,7 @@ impl Private {
         }
     }
 
-    /// Makes an access; requests that it leads to are appended.
+    /// Makes an access and appends the requests that follow from it.
     #[inline]
     pub fn access(&mut self, access: Access, key: Key, requests: &mut Vec<Request>) -> Served {
         let write = access == Access::Store;
@@ -88,7 +88,7 @@ impl Private {
     #[inline(never)]
     fn miss(&mut self, access: Access, key: Key, requests: &mut Vec<Request>) -> Served {
         let write = access == Access::Store;
-        // The copy in the first level is the one that gets dirty.
+        // The copy in the first level becomes the dirty one.
         let in_second = self
             .second
             .as_mut()
@@ -110,7 +110,7 @@ impl Private {
         }
     }
 
-    /// Fills the second level, where there is one.
+    /// Fills the second level, if there is one.
     fn fill_last(&mut self, key: Key, prefetched: bool, requests: &mut Vec<Request>) {
         let victim = self
             .second
@@ -161,7 +161,7 @@ impl Private {
         self.bring = bring;
     }
 
-    /// Whether a line is in any of the caches.
+    /// True if any of the caches holds the line.
     #[must_use]
     pub fn holds(&self, key: Key) -> bool {
         self.data.contains(key)
@@ -172,13 +172,13 @@ impl Private {
             || self.instructions.contains(key)
     }
 
-    /// Makes a line clean in all of them; whether it was dirty.
+    /// Makes a line clean in all of the caches. Returns true if it was dirty.
     pub fn clean(&mut self, key: Key) -> bool {
         let second = self.second.as_mut().is_some_and(|second| second.clean(key));
         self.data.clean(key) || second
     }
 
-    /// Takes a line out of all of them; whether it was dirty, if it was there.
+    /// Removes a line from all of the caches. Returns true if it was dirty; `None` if it was absent.
     pub fn invalidate(&mut self, key: Key) -> Option<bool> {
         let first = [self.data.remove(key), self.instructions.remove(key)];
         let second = self.second.as_mut().and_then(|second| second.remove(key));

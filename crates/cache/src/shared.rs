@@ -1,20 +1,20 @@
-//! The caches behind cores, up to memory.
+//! Shared caches behind the cores, up to memory.
 //!
-//! Input: requests of cores, in the order in which they reach the caches. Output: the level that served each, and lines that
-//! cores must give up. Caches form a tree: each has at most one behind it, and cores before it.
+//! Input: requests of cores, in the order in which they reach the caches. Output: the level that served each request, and the
+//! lines that cores must give up. The caches form a tree: each has at most one parent behind it, and children in front of it.
 
 use crate::cache::{Cache, Found, Key};
 use crate::private::Request;
 
-/// What a cache keeps of the lines that those before it hold.
+/// Inclusion policy: relation of a cache's lines to those of the caches in front of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inclusion {
-    /// Lines are filled on their way and leave independently.
+    /// Lines are filled on their way to the core and are evicted independently.
     #[default]
     NonInclusive,
-    /// All of them: a line that leaves is taken from those before it too.
+    /// Holds every line of the caches in front of it: an evicted line is removed from them too.
     Inclusive,
-    /// None of them: only what they evict is filled, and a hit moves the line away.
+    /// Holds none of their lines: only their victims are filled, and a hit moves the line to them.
     Exclusive,
 }
 
@@ -40,16 +40,16 @@ struct Node {
     parent: Option<usize>,
 }
 
-/// A line that cores before `cache` must give up.
+/// Line that the cores in front of `cache` must give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recall {
     pub cache: usize,
     pub key: Key,
-    /// Its copy behind the cores was dirty, and was written back.
+    /// True if the copy behind the cores was dirty; it has been written back.
     pub dirty: bool,
 }
 
-/// What served a request.
+/// Component that served a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The cache with this number.
@@ -61,15 +61,15 @@ pub enum Depth {
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     nodes: Vec<Node>,
-    /// By owner.
+    /// Traffic by owner.
     traffic: Vec<Traffic>,
     written: u64,
-    /// Lines that became too many for an inclusive cache since they were last taken.
+    /// Lines evicted from inclusive caches since the caller last took the list.
     pub recalls: Vec<Recall>,
 }
 
 impl Shared {
-    /// Adds a cache; `parent` is the number of the one behind it. Returns its number.
+    /// Adds a cache behind which `parent` lies. Returns its number.
     pub fn add(&mut self, cache: Cache, inclusion: Inclusion, parent: Option<usize>) -> usize {
         let parent = parent.filter(|p| *p < self.nodes.len());
         self.nodes.push(Node {
@@ -80,13 +80,13 @@ impl Shared {
         self.nodes.len() - 1
     }
 
-    /// Caches that there are.
+    /// Returns the number of caches.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none.
+    /// True if there are no caches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -101,19 +101,19 @@ impl Shared {
         &mut self.nodes[at].cache
     }
 
-    /// The cache behind a cache.
+    /// Returns the number of the cache behind `at`; `None` if memory is behind it.
     #[must_use]
     pub fn parent(&self, at: usize) -> Option<usize> {
         self.nodes[at].parent
     }
 
-    /// What an owner's accesses moved to and from memory.
+    /// Returns the lines that an owner's accesses moved to and from memory.
     #[must_use]
     pub fn traffic(&self, owner: usize) -> Traffic {
         self.traffic.get(owner).copied().unwrap_or_default()
     }
 
-    /// Lines of all owners that were written to memory.
+    /// Returns the lines of all owners that were written to memory.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
@@ -126,7 +126,7 @@ impl Shared {
         &mut self.traffic[owner]
     }
 
-    /// Handles a request that comes from before `first`, or from a core that has nothing behind it but memory.
+    /// Serves a request from a cache in front of `first`, or from a core with only memory behind it.
     pub fn serve(&mut self, first: Option<usize>, request: Request) -> Depth {
         match request {
             Request::Demand { key, .. } => self.demand(first, key, true),
@@ -154,7 +154,8 @@ impl Shared {
             if node.inclusion == Inclusion::Exclusive {
                 let moved = node.cache.remove(key);
                 if moved.is_some_and(|v| v.dirty) {
-                    // The cache that has it now does not know that memory's copy is old; it is brought up to date on the way.
+                    // The cache that receives the line does not know that memory's copy is old. The write-back updates memory on
+                    // the way.
                     let parent = node.parent;
                     self.write_back(parent, key);
                 }
@@ -188,7 +189,7 @@ impl Shared {
         self.take_victim(parent, victim.key, dirty);
     }
 
-    /// Takes a line out of the caches before an inclusive one; whether one of them was dirty.
+    /// Removes a line from the caches in front of an inclusive one. Returns true if one of them was dirty.
     fn recall_below(&mut self, at: usize, key: Key) -> bool {
         let mut dirty = false;
         for below in 0..self.nodes.len() {
@@ -200,7 +201,7 @@ impl Shared {
         dirty
     }
 
-    /// Whether requests of `from` pass `to`.
+    /// True if requests of `from` pass through `to`.
     #[must_use]
     pub fn leads_to(&self, from: usize, to: usize) -> bool {
         from == to
@@ -209,7 +210,7 @@ impl Shared {
                 .is_some_and(|parent| self.leads_to(parent, to))
     }
 
-    /// Takes what the caches before `at` gave up.
+    /// Handles a victim of the caches in front of `at`.
     pub fn take_victim(&mut self, at: Option<usize>, key: Key, dirty: bool) {
         match at {
             Some(at) if self.nodes[at].inclusion == Inclusion::Exclusive => {
@@ -226,7 +227,7 @@ impl Shared {
         }
     }
 
-    /// Marks the copy in the nearest cache that has one; otherwise the line goes to memory.
+    /// Marks the copy in the nearest cache that has one as dirty. Without a copy, the line goes to memory.
     fn write_back(&mut self, mut at: Option<usize>, key: Key) {
         while let Some(cache) = at {
             if self.nodes[cache].cache.mark_dirty(key) {

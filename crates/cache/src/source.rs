@@ -1,41 +1,42 @@
-//! Programs whose accesses can be had: from a trace, or from the program itself while it runs.
+//! Sources of program events: a trace, or the program itself while it runs.
 //!
-//! Input: which thread of which copy of a program. Output: blocks of its events, in order, for as long as they are asked for.
+//! Input: a copy of a program and a thread of it. Output: blocks of the thread's events, in order, without end.
 
 use std::sync::Arc;
 
 use crate::wire::Head;
 
-/// A block of events, ready to be read.
+/// Decoded block of events.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub head: Head,
     pub words: Arc<[u32]>,
 }
 
-/// A program that can be executed again and again.
+/// Program that can be executed repeatedly.
 pub trait TraceSource: Send + Sync {
-    /// One more copy of it.
+    /// Creates another copy of the program.
     fn copy(&self) -> Arc<dyn ProgramCopy>;
 
-    /// Why a program could not go on, where one could not: what its streams gave since is empty.
+    /// Returns the reason if a program failed. Streams of a failed program yield empty blocks.
     fn failure(&self) -> Option<String> {
         None
     }
 }
 
-/// A copy of a program; its threads belong together.
+/// Copy of a program; its threads belong together.
 pub trait ProgramCopy: Send + Sync {
-    /// What its thread with this number, from 0, executes.
+    /// Returns the event stream of a thread, numbered from 0.
     fn stream(&self, thread: u32) -> Box<dyn Stream>;
 }
 
-/// What a thread executes.
+/// Event stream of a thread.
 pub trait Stream: Send {
-    /// The next block; after the thread's last one, the first of the next run.
+    /// Returns the next block; after the thread's last block, the first block of the next run.
     fn next_block(&mut self) -> Block;
 
-    /// Leaves out whole blocks from the next one on, of so many instructions up to half a block; of how many they were.
+    /// Skips about `instructions` instructions, in whole blocks, to the nearest block boundary. Returns the number of
+    /// instructions skipped.
     fn pass(&mut self, instructions: f64) -> f64 {
         let mut gone = 0.0;
         let mut last = 0.0;
@@ -46,7 +47,7 @@ pub trait Stream: Send {
         gone
     }
 
-    /// A piece of work begins at this share of the run; the reader is `behind` instructions into the last block. Whether that
-    /// is somewhere else, so that the rest of the block is left out.
+    /// Begins a piece of work at this share of the run; the reader is `behind` instructions into the last block. Returns true if
+    /// the stream moves elsewhere: the caller then skips the rest of its block.
     fn begin(&mut self, share: f64, behind: u32) -> bool;
 }

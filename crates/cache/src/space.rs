@@ -1,23 +1,23 @@
-//! Address spaces of a stream: equal lines of two processes are different memory.
+//! Address spaces of a stream: equal line numbers of two processes are different memory.
 //!
-//! Input: heads of blocks, in order. Output: a number for each process, from 0. Whoever simulates one process alone sees its lines as
-//! they are.
+//! Input: block heads, in order. Output: a number for each process, from 0. A simulation of a single process sees its lines
+//! unchanged.
 
 use std::collections::HashMap;
 
 use crate::wire::Head;
 
-/// Processes so far.
+/// Processes seen so far.
 #[derive(Clone, Debug, Default)]
 pub struct Spaces {
-    /// By number of a thread. A program that is executed again has other processes, but its threads' numbers again.
+    /// Processes by thread number. Another execution of a program has new processes, but the same thread numbers.
     of_threads: HashMap<u32, u32>,
     of_pids: HashMap<u32, u32>,
     found: u32,
 }
 
 impl Spaces {
-    /// The process of a block.
+    /// Returns the process of a block.
     pub fn of(&mut self, head: &Head) -> u32 {
         let known = self.of_threads.get(&head.thread);
         let known = known.or_else(|| self.of_pids.get(&head.pid)).copied();
@@ -28,8 +28,8 @@ impl Spaces {
         space
     }
 
-    /// What makes the lines of a block's process different from those of others: to be combined by exclusive or with numbers of
-    /// lines below 2^`bits`, from the top, where a program's own lines have zeros.
+    /// Returns a mark that separates the lines of the block's process from those of others. The caller combines it by exclusive
+    /// or with line numbers below 2^`bits`. The mark uses the top bits, which are zero in a program's own line numbers.
     pub fn mark(&mut self, head: &Head, bits: u32) -> u64 {
         u64::from(self.of(head)).reverse_bits() >> (u64::BITS - bits)
     }

@@ -1,14 +1,14 @@
-//! Stack distances: how many other lines were used since a line was used last.
+//! Stack distances: the number of distinct other lines used between two uses of a line.
 //!
-//! Input: lines in order of access. Output: a histogram, from which the misses of fully associative least-recently-used caches of
-//! every size follow. Exact: a tree of sums over time stamps, thrown together when the stamps run out (Bennett and Kruskal 1975,
-//! Olken 1981). Sampled: only lines whose hash falls below a threshold count, each for 1 / rate (SHARDS, Waldspurger et al.,
-//! FAST 2015); good for caches of many more lines than 1 / rate.
+//! Input: lines in order of access. Output: a histogram, which gives the misses of fully associative LRU caches of every size.
+//! Exact mode: a tree of sums over time stamps, compacted when the stamps run out (Bennett and Kruskal 1975, Olken 1981).
+//! Sampled mode: only lines with a hash below a threshold count, each with weight 1 / rate (SHARDS, Waldspurger et al., FAST
+//! 2015). Sampling suits caches of many more lines than 1 / rate.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Hashes of lines, which programs do not choose to collide.
+/// Hasher of line numbers. They are not attacker-controlled, so collisions need no protection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineHasher(u64);
 
@@ -29,7 +29,7 @@ impl Hasher for LineHasher {
 
 type Lines = HashMap<u64, u32, BuildHasherDefault<LineHasher>>;
 
-/// Buckets of a histogram: eight per doubling, exact below 16.
+/// Returns the bucket of a distance: eight buckets per doubling, exact below 16.
 #[must_use]
 pub fn bucket(distance: u64) -> usize {
     if distance < 16 {
@@ -39,7 +39,7 @@ pub fn bucket(distance: u64) -> usize {
     ((log - 2) * 8) as usize + (distance >> (log - 3) & 7) as usize
 }
 
-/// The least distance of a bucket.
+/// Returns the least distance of a bucket.
 #[must_use]
 pub fn bucket_start(bucket: usize) -> u64 {
     if bucket < 16 {
@@ -54,14 +54,14 @@ const BUCKETS: usize = 64 * 8;
 /// Stack distances of a stream of lines.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// When each line was used last.
+    /// Time stamp of each line's last use.
     last: Lines,
-    /// Sums over stamps at which a line was used last.
+    /// Tree of sums over the time stamps of last uses.
     tree: Vec<u32>,
-    /// Lines by the stamp they were used at last; `u64::MAX` where there is none.
+    /// Lines by the time stamp of their last use; `u64::MAX` for unused stamps.
     by_time: Vec<u64>,
     now: usize,
-    /// Hashes below this count.
+    /// Only lines with hashes below this threshold count.
     threshold: u64,
     rate: f64,
     histogram: Vec<u64>,
@@ -71,7 +71,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Measures every line (rate 1) or a share of them.
+    /// Creates a measurement of every line (rate 1) or of a share of them.
     #[must_use]
     pub fn new(rate: f64) -> Self {
         let rate = rate.clamp(1e-6, 1.0);
@@ -130,7 +130,7 @@ impl Stack {
         }
     }
 
-    /// Lines used last at or before a stamp.
+    /// Returns the number of lines last used at or before a time stamp.
     fn up_to(&self, at: usize) -> u64 {
         let mut node = at + 1;
         let mut sum = 0;
@@ -141,7 +141,7 @@ impl Stack {
         sum
     }
 
-    /// Gives the lines new stamps without holes, and room for as many again.
+    /// Assigns contiguous time stamps to the lines and makes room for as many again.
     #[cold]
     fn compact(&mut self) {
         let lines: Vec<u64> = self
@@ -173,13 +173,13 @@ impl Stack {
         self.accesses
     }
 
-    /// Different lines, scaled up where they were sampled.
+    /// Returns the number of distinct lines, scaled up if they were sampled.
     #[must_use]
     pub fn footprint_lines(&self) -> f64 {
         self.last.len() as f64 / self.rate
     }
 
-    /// Share of the accesses that a fully associative cache of so many lines misses.
+    /// Returns the share of accesses that a fully associative cache of `lines` lines misses.
     ///
     /// Within a bucket, which spans an eighth of a doubling, distances are taken as evenly spread.
     #[must_use]
@@ -198,7 +198,7 @@ impl Stack {
             let beyond = end.saturating_sub(lines.max(start)) as f64 / (end - start) as f64;
             misses += *count as f64 * beyond;
         }
-        // Samples that come short or in excess of the rate are taken as hits near by (SHARDS-adj).
+        // Too few or too many samples relative to the rate are corrected as hits at short distances (SHARDS-adj).
         let expected = self.accesses as f64 * self.rate;
         (misses / expected).min(1.0)
     }

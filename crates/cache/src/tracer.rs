@@ -1,16 +1,16 @@
-//! From what a thread executes to blocks of events.
+//! Encoder from a thread's instructions and accesses to blocks of events.
 //!
-//! Input: instructions, fetches and data accesses, as a plugin or an import sees them. Output: blocks with their heads.
+//! Input: instructions, fetches and data accesses, as a plugin or an import observes them. Output: blocks with their heads.
 
 use crate::private::Access;
 use crate::wire::{Encoder, Filter, Head};
 
-/// Instructions after which a block is complete.
+/// Number of instructions that completes a block.
 pub const BLOCK_INSTRUCTIONS: u32 = 1 << 17;
-/// Words after which it is, too.
+/// Number of words that completes a block.
 const BLOCK_WORDS: usize = 1 << 17;
 
-/// The block of a thread that is being made.
+/// Encoder of a thread, with its current block.
 #[derive(Clone, Debug)]
 pub struct Tracer {
     encoder: Encoder,
@@ -21,7 +21,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// For the thread with this number; `filter_sets` as in a trace's header.
+    /// Creates the encoder of a thread; `filter_sets` as in a trace's header.
     #[must_use]
     pub fn new(thread: u32, pid: u32, filter_sets: u32) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl Tracer {
         }
     }
 
-    /// So many instructions are executed next.
+    /// Adds `count` instructions, executed next.
     #[inline]
     pub fn instructions(&mut self, count: u32) {
         self.gap = self.gap.saturating_add(count);
         self.head.instructions = self.head.instructions.saturating_add(count);
     }
 
-    /// Code of these lines, the last one included, is executed.
+    /// Adds a fetch of code in the lines from `first` to `last`, inclusive.
     #[inline]
     pub fn fetch(&mut self, first: u64, last: u64) {
         for line in first..=last.min(first.saturating_add(63)) {
@@ -55,7 +55,7 @@ impl Tracer {
         }
     }
 
-    /// Data in these lines, the last one included, is accessed.
+    /// Adds an access to data in the lines from `first` to `last`, inclusive.
     #[inline]
     pub fn data(&mut self, first: u64, last: u64, store: bool) {
         if store {
@@ -85,26 +85,26 @@ impl Tracer {
         }
     }
 
-    /// The branch executed last was mispredicted.
+    /// Marks the last executed branch as mispredicted.
     pub fn mispredicted(&mut self) {
         let gap = std::mem::take(&mut self.gap);
         self.encoder.mispredicted(gap);
     }
 
-    /// Whether the block is long enough to be handed on.
+    /// True if the block is long enough to be passed on.
     #[inline]
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.head.instructions >= BLOCK_INSTRUCTIONS || self.encoder.words().len() >= BLOCK_WORDS
     }
 
-    /// Instructions of the block so far.
+    /// Returns the instructions of the current block.
     #[must_use]
     pub fn pending(&self) -> u32 {
         self.head.instructions
     }
 
-    /// Hands the block on and begins the next; filters go on as they are.
+    /// Passes the block on and begins the next; the state of the filters is kept.
     pub fn hand_on(&mut self, flags: u32, stamp: u64, to: impl FnOnce(Head, &[u32])) {
         let words = self.encoder.words();
         let head = Head {

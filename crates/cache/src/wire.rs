@@ -1,31 +1,35 @@
-//! Events of one thread as a stream of 32-bit words: what instrumented programs send, and what trace files hold.
+//! Events of one thread as a stream of 32-bit words: the format of instrumented programs and of trace files.
 //!
-//! Input: fetches, loads and stores of lines, with the instructions between them. Output: words, and the events again.
+//! Input: fetches, loads and stores of lines, with the instructions between them. Output: words, and the decoded events.
 //!
-//! A word holds, from the low end: two bits of kind (fetch, load, store, other), four bits of the instructions since the event
-//! before (15: the next word holds them), and for accesses two bits that name one of four bases and 24 bits of signed distance
-//! from it; the base moves to the line. A line that is far from all bases is preceded by a word of kind 3 that sets one to the
-//! two words that follow. Bases are zero where a block of words begins, so that blocks can be read alone.
+//! A word holds, from the low end:
+//!
+//! - two bits of kind (fetch, load, store, other);
+//! - four bits of the instructions since the previous event (15: the next word holds them);
+//! - for accesses, two bits that select one of four bases, and 24 bits of signed distance from it. The base moves to the line.
+//!
+//! A line that is far from all bases is preceded by a word of kind 3. That word sets one base to the value of the two words that
+//! follow. Bases are zero at the start of a block of words, so that each block can be decoded alone.
 
 use std::sync::Arc;
 
 use crate::private::Access;
 
-/// What happened.
+/// Kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Access(Access),
-    /// A branch went another way than predicted.
+    /// A branch was mispredicted.
     Mispredicted,
 }
 
-/// One event.
+/// Decoded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Instructions since the event before.
+    /// Instructions since the previous event.
     pub gap: u32,
     pub what: What,
-    /// The line of an access, zero otherwise.
+    /// Line of an access; zero for other events.
     pub line: u64,
 }
 
@@ -37,21 +41,21 @@ const BASE_SHIFT: u32 = KIND_BITS + GAP_BITS;
 const BASES: usize = 4;
 const DISTANCE_SHIFT: u32 = 8;
 const REACH: i64 = 1 << 23;
-/// What a word of kind [`OTHER`] says, in its bits from [`DISTANCE_SHIFT`] up.
+/// Meaning of a word of kind [`OTHER`], in its bits from [`DISTANCE_SHIFT`] up.
 const SET_BASE: u32 = 0;
 const MISPREDICTED: u32 = 1;
 
-/// Makes words of events.
+/// Encoder of events into words.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     bases: [u64; BASES],
-    /// The base that is given up next.
+    /// Base that is replaced next.
     next: usize,
     words: Vec<u32>,
 }
 
 impl Encoder {
-    /// Words so far.
+    /// Returns the words so far.
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
@@ -72,7 +76,7 @@ impl Encoder {
         }
     }
 
-    /// Adds an access, `gap` instructions after the event before.
+    /// Adds an access, `gap` instructions after the previous event.
     #[inline]
     pub fn access(&mut self, gap: u32, access: Access, line: u64) {
         let distance = |base: &u64| line.wrapping_sub(*base).cast_signed();
@@ -105,7 +109,7 @@ impl Encoder {
     }
 }
 
-/// Words that say nothing an encoder would.
+/// Error: words that no encoder produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {at} of the block: {why}")]
 pub struct WireError {
@@ -113,7 +117,7 @@ pub struct WireError {
     pub why: &'static str,
 }
 
-/// Reads the events of a block.
+/// Decoder of a block's events.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     words: &'a [u32],
@@ -121,7 +125,7 @@ pub struct Decoder<'a> {
     bases: [u64; BASES],
 }
 
-/// Where a reader is in a block, to go on later.
+/// Position of a reader in a block, to resume from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     at: usize,
@@ -134,7 +138,7 @@ impl<'a> Decoder<'a> {
         Self::resume(words, Position::default())
     }
 
-    /// Goes on in the block of the position.
+    /// Resumes in the block of the position.
     #[must_use]
     pub fn resume(words: &'a [u32], position: Position) -> Self {
         Self {
@@ -170,10 +174,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The next event; none at the end.
+    /// Returns the next event; `None` at the end.
     ///
     /// # Errors
-    /// Words that no encoder makes.
+    /// Fails on words that no encoder produces.
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event>, WireError> {
         loop {
@@ -215,16 +219,16 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Leaves out what no least-recently-used cache of at least so many sets notices: accesses to the line that was used last in
-/// its set of a cache with one way (Puzak, 1985). Stores are left out only after a store.
+/// Filter of accesses that change nothing in an LRU cache of at least `sets` sets: repeated accesses to the line last used in
+/// its set of a direct-mapped cache (Puzak, 1985). A store is left out only after a store.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// Line and whether it was stored to, by set.
+    /// Last line of each set, and true if it was stored to.
     last: Vec<(u64, bool)>,
 }
 
 impl Filter {
-    /// A filter of so many sets, a power of two; zero leaves nothing out.
+    /// Creates a filter of `sets` sets, a power of two; zero filters nothing.
     #[must_use]
     pub fn new(sets: usize) -> Self {
         Self {
@@ -239,7 +243,7 @@ impl Filter {
         }
     }
 
-    /// Whether an access is to be seen.
+    /// True if an access passes the filter.
     #[inline]
     pub fn passes(&mut self, line: u64, store: bool) -> bool {
         let sets = self.last.len();
@@ -254,34 +258,34 @@ impl Filter {
     }
 }
 
-/// What a block of events says of itself. All blocks of a thread together are its run.
+/// Head of a block of events. The blocks of a thread together are its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Number of the thread in the recording, from 1.
     pub thread: u32,
     pub pid: u32,
-    /// Words of its events.
+    /// Number of words of its events.
     pub words: u32,
-    /// Instructions from its start to its end; those after the last event included.
+    /// Instructions from its start to its end, including those after the last event.
     pub instructions: u32,
-    /// Data accesses, those that were filtered out included.
+    /// Loads, including those that the filter left out.
     pub loads: u32,
     pub stores: u32,
     /// [`ENTERS_KERNEL`] and [`ENDS`].
     pub flags: u32,
-    /// Instructions of the whole recording when the block was complete.
+    /// Instructions of the whole recording at the time when the block was complete.
     pub stamp: u64,
 }
 
-/// Sets of the filter of programs that are simulated while they run: the first-level caches of all machines have as many.
+/// Filter sets for programs that are simulated while they run: no modelled first-level cache has fewer sets.
 pub const LIVE_FILTER_SETS: u32 = 8;
-/// The thread enters the kernel where the block ends.
+/// The thread enters the kernel at the end of the block.
 pub const ENTERS_KERNEL: u32 = 1;
 /// The thread ends with the block.
 pub const ENDS: u32 = 2;
-/// Words in a block at most.
+/// Largest number of words in a block.
 pub const MOST_WORDS: u32 = 1 << 22;
-/// Words of a head as it is sent.
+/// Number of words of a head in the stream.
 pub const HEAD_WORDS: usize = 10;
 /// First word of a head (`CSBK`).
 const HEAD_MAGIC: u32 = 0x4353_424b;
@@ -303,7 +307,7 @@ impl Head {
         ]
     }
 
-    /// Reads a head; none where the words are not one.
+    /// Decodes a head; `None` if the words are not a head.
     #[must_use]
     pub fn unpack(words: &[u32; HEAD_WORDS]) -> Option<Self> {
         let [
@@ -331,7 +335,7 @@ impl Head {
     }
 }
 
-/// Words as this machine keeps them in bytes.
+/// Converts bytes to words in this machine's byte order.
 #[must_use]
 pub fn words(bytes: &[u8]) -> Arc<[u32]> {
     let words = bytes.as_chunks::<4>().0;
@@ -383,7 +387,7 @@ mod tests {
             events.push(event);
         }
         assert_eq!(decoded(encoder.words()), events);
-        // Half now, half later.
+        // The first half is decoded now, the second half later.
         let mut decoder = Decoder::new(encoder.words());
         for event in &events[..500] {
             assert_eq!(decoder.next_event(), Ok(Some(*event)));
@@ -409,7 +413,7 @@ mod tests {
     fn a_block_that_is_cut_is_an_error() {
         let mut encoder = Encoder::default();
         encoder.access(20, Access::Load, 1 << 40);
-        // Three words set a base, which is an end like any other.
+        // Three words set a base completely, so a cut after them is a valid end.
         for length in [1, 2, 4] {
             assert!(
                 Decoder::new(&encoder.words()[..length])

@@ -1,4 +1,5 @@
-//! The caches against a simulator written another way: sets are maps, recency is a time stamp, there are no keys and no flags.
+//! Comparison of the caches with a second, independent simulator: its sets are maps, its recency is a time stamp; it has no keys
+//! and no flags.
 
 #![allow(clippy::unwrap_used)] // a helper that fails has failed its test
 
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 struct Simple {
     sets: u64,
     ways: usize,
-    /// By set and line: when it was last used, whether it is dirty.
+    /// By set and line: time of the last use, and true if dirty.
     lines: BTreeMap<u64, BTreeMap<u64, (u64, bool)>>,
     clock: u64,
     hits: u64,
@@ -82,7 +83,7 @@ struct Core {
     l2: Option<Simple>,
 }
 
-/// Two cores before one cache before memory.
+/// Two cores in front of one shared cache and memory.
 struct World {
     cores: Vec<Core>,
     last: Simple,
@@ -103,7 +104,7 @@ impl World {
         if first.access(line, write) {
             return;
         }
-        // What the core does comes first, what it asks of others after it.
+        // The core's own accesses come first, its requests to others after them.
         let in_second = own.l2.as_mut().is_some_and(|l2| l2.access(line, false));
         let mut left = Vec::new();
         if let Some(l2) = own.l2.as_mut().filter(|_| !in_second) {
@@ -171,7 +172,7 @@ fn shape() -> impl Strategy<Value = Geometry> {
     (1..40_u32, 1..20_u32).prop_map(|(sets, ways)| Geometry { sets, ways })
 }
 
-/// A step: core, what, line. Lines repeat, in strides and at random.
+/// Steps of core, access and line. Lines repeat, with strides and at random.
 fn steps() -> impl Strategy<Value = Vec<(usize, Access, u64)>> {
     let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store)];
     let line = prop_oneof![

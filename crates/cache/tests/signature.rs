@@ -1,4 +1,4 @@
-//! Signatures: exact counts, bytes that come back, binaries that still run, and input that makes nothing fall.
+//! Tests of signatures: exact counts, round trips of bytes, binaries that still run, and damaged input that must not panic.
 
 #![allow(clippy::unwrap_used)] // a helper that fails has failed its test
 
@@ -131,7 +131,7 @@ fn what_cannot_be_done_is_an_error() {
     assert!(note::decode(&damaged).unwrap_err().contains("checksum"));
 }
 
-/// The least that has a section: an ELF header, names, two section headers.
+/// Smallest binary with a section: an ELF header, names, two section headers.
 fn small_elf() -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");

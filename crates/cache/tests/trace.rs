@@ -1,4 +1,4 @@
-//! Trace files: what was written is read, damage is reported, other tools' traces mean what they say.
+//! Tests of trace files: round trips, reports of damage, and the meaning of imported traces.
 
 #![allow(clippy::unwrap_used)] // a helper that fails has failed its test
 

@@ -1,8 +1,8 @@
-//! Signatures inside binaries, and build-ids.
+//! Signatures inside ELF binaries, and build-ids.
 //!
-//! A signature is an ELF note in a section of its own, `.note.countersteer`. The section is not loaded: what the program executes
-//! stays as it is, byte by byte, and so does its build-id. It is found through the section headers, which `cp` and `strip` keep,
-//! and through program headers where a linker has put such a note there.
+//! A signature is an ELF note in its own section, `.note.countersteer`. The section is not loaded: the code that executes is
+//! unchanged byte by byte, and so is the build-id. The note is found through the section headers, which `cp` and `strip` keep.
+//! Program headers are used if a linker has put such a note there.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,10 +15,10 @@ use object::{Object, ReadCache, ReadRef};
 use super::{Carried, SignatureError, note};
 
 const SECTION: &[u8] = b".note.countersteer";
-/// Sections at most; beyond, ELF numbers them otherwise.
+/// Largest number of sections; beyond it, ELF uses extended numbering.
 const MOST_SECTIONS: usize = 0xff00 - 1;
 
-/// What a binary says of itself.
+/// Build-id and signature of a binary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Binary {
     pub build_id: Option<Vec<u8>>,
@@ -31,10 +31,10 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> SignatureError {
     move |source| SignatureError::Io { path, source }
 }
 
-/// Reads a binary; what is no 64-bit ELF file is an error.
+/// Reads a 64-bit ELF file.
 ///
 /// # Errors
-/// What reading meets; no such file; a damaged signature.
+/// Fails if the file cannot be read, is no 64-bit ELF file, or has a damaged signature.
 pub fn read(path: &Path) -> Result<Binary, SignatureError> {
     let file = File::open(path).map_err(failed(path))?;
     parse(&ReadCache::new(file)).map_err(|why| SignatureError::Elf {
@@ -46,7 +46,7 @@ pub fn read(path: &Path) -> Result<Binary, SignatureError> {
 /// Reads a binary from memory.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails like [`read`].
 pub fn parse<'data>(data: impl ReadRef<'data>) -> Result<Binary, String> {
     let file = ElfFile64::<Endianness, _>::parse(data);
     let file = file.map_err(|_| "this is no 64-bit ELF file")?;
@@ -58,7 +58,7 @@ pub fn parse<'data>(data: impl ReadRef<'data>) -> Result<Binary, String> {
     Ok(Binary { build_id, carried })
 }
 
-/// The bytes of the signature's note.
+/// Returns the bytes of the signature's note.
 fn desc<'data, R: ReadRef<'data>>(
     file: &ElfFile64<'data, Endianness, R>,
     data: R,
@@ -73,7 +73,7 @@ fn desc<'data, R: ReadRef<'data>>(
         .iter()
         .filter_map(|s| s.notes(endian, data).ok().flatten());
     for mut notes in sections.chain(segments) {
-        // A note that cannot be read ends its section.
+        // An unreadable note ends its section.
         while let Ok(Some(found)) = notes.next() {
             if found.name() == note::OWNER
                 && found.n_type(endian) == elf::NoteType(note::TYPE)
@@ -86,7 +86,7 @@ fn desc<'data, R: ReadRef<'data>>(
     None
 }
 
-/// A section that is not loaded.
+/// Returns the header of a section that is not loaded.
 fn note_section(name: u32, at: u64, size: u64) -> SectionHeader64<object::LittleEndian> {
     SectionHeader64 {
         sh_name: U32::new(LE, name),
@@ -102,10 +102,10 @@ fn note_section(name: u32, at: u64, size: u64) -> SectionHeader64<object::Little
     }
 }
 
-/// The binary with the signature inside; one that is there already gives way.
+/// Returns the binary with the signature embedded; an existing signature is replaced.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// Returns the reason if the signature cannot be embedded.
 pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
     let header = FileHeader64::<object::LittleEndian>::parse(binary)
         .map_err(|_| "this is no 64-bit ELF file")?;
@@ -177,7 +177,7 @@ pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Where everything that the headers know of ends.
+/// Returns the end of all data that the headers refer to.
 fn end_of(
     header: &FileHeader64<object::LittleEndian>,
     sections: &[SectionHeader64<object::LittleEndian>],
@@ -193,7 +193,7 @@ fn end_of(
     ends.chain([table]).max().unwrap_or(0)
 }
 
-/// A note with its header.
+/// Returns a note with its header.
 fn note_of(desc: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((note::OWNER.len() as u32 + 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Makes signatures of traces.
+//! Computes signatures from traces.
 
 use countersteer_model::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
 
@@ -8,14 +8,15 @@ use crate::private::Access;
 use crate::space::Spaces;
 use crate::wire::{Decoder, Head, What, WireError};
 
-/// Instructions of a window, in which a program is taken to do one thing.
+/// Instructions of a window; a program is taken to be in one phase during a window.
 const WINDOW: u64 = 1_000_000;
-/// Windows whose misses differ by less than this factor (as a power of two, on average over the caches) are of one phase.
+/// Largest distance between windows of one phase: their misses differ by less than this power of two, on average over the
+/// caches.
 const ALIKE: f64 = 0.5;
-/// Misses per 4,096 instructions below which differences say nothing.
+/// Misses per 4,096 instructions below which differences are ignored.
 const QUIET: f64 = 4.0;
 
-/// A signature under way.
+/// Signature in progress.
 pub struct Maker {
     forest: Forest,
     spaces: Spaces,
@@ -29,7 +30,7 @@ pub struct Maker {
 impl Default for Maker {
     fn default() -> Self {
         Self {
-            // 16 KiB of 32 ways has the fewest sets, 16 MiB of 4 ways the most.
+            // The smallest set count is 16 KiB with 32 ways, the largest 16 MiB with 4 ways.
             forest: Forest::new(3, 16),
             spaces: Spaces::default(),
             instructions: 0,
@@ -41,10 +42,10 @@ impl Default for Maker {
 }
 
 impl Maker {
-    /// Adds a block of a trace whose filter has 8 sets or fewer; data alone counts.
+    /// Adds a block of a trace whose filter has at most 8 sets. Only data accesses count.
     ///
     /// # Errors
-    /// Words that no encoder makes.
+    /// Fails on words that no encoder produces.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
         let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
@@ -80,7 +81,7 @@ impl Maker {
         self.in_window = 0;
     }
 
-    /// The signature, or none where nothing was executed.
+    /// Returns the signature; `None` if no instruction was executed.
     #[must_use]
     pub fn finish(mut self, name: &str, input: &str) -> Option<Carried> {
         if self.in_window > 0 {
@@ -109,7 +110,7 @@ fn rate(count: u64, instructions: u64) -> u16 {
     rate.round().clamp(0.0, f64::from(u16::MAX)) as u16
 }
 
-/// How far two parts of a run are apart.
+/// Returns the distance between two parts of a run.
 fn distance(a: &Matrix, b: &Matrix) -> f64 {
     let log = |misses: u16| (f64::from(misses) + QUIET).log2();
     let cells = a.iter().flatten().zip(b.iter().flatten());
@@ -117,7 +118,7 @@ fn distance(a: &Matrix, b: &Matrix) -> f64 {
     sum / (SIZES * WAYS.len()) as f64
 }
 
-/// Puts parts that are alike together, coarser until they are few enough; none where all are alike.
+/// Clusters similar parts, with a growing threshold until few enough remain. Returns no phases if all parts are alike.
 pub(super) fn cluster(parts: Vec<Phase>) -> Vec<Phase> {
     let mut alike = ALIKE;
     loop {

@@ -1,8 +1,8 @@
-//! Signatures that programs carry: misses in caches of 11 sizes and 4 associativities, of the whole run and by phase.
+//! Program signatures: misses in caches of 11 sizes and 4 associativities, of the whole run and by phase.
 //!
-//! Source: HASS, section 3. Input: traces. Output: a [`Carried`] signature, as a file ([`store`]), as bytes ([`note`]), or inside
-//! a binary ([`elf`]). What is read is not trusted: it is bounded and checked, and the most that it can do is to
-//! misplace the threads of the program that carries it.
+//! Source: HASS, section 3. Input: traces. Output: a [`Carried`] signature, as a file ([`store`]), as bytes ([`note`]), or
+//! inside a binary ([`elf`]). A signature that is read is untrusted input: it is bounded and checked. At worst it misplaces the
+//! threads of the program that carries it.
 
 pub mod elf;
 mod make;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 pub use make::Maker;
 
-/// The schema name that every signature file carries.
+/// Schema name in every signature file.
 pub const SCHEMA: &str = "countersteer.signature/1";
-/// Phases at most.
+/// Largest number of phases.
 pub const MOST_PHASES: usize = 8;
-/// Bytes of a name at most.
+/// Largest length of a name, in bytes.
 const MOST_NAME: usize = 64;
-/// Inputs at most.
+/// Largest number of inputs.
 const MOST_INPUTS: usize = 256;
 
 /// Misses per 4,096 instructions, by size and associativity.
@@ -34,18 +34,18 @@ pub struct Carried {
     pub schema: String,
     /// The program's name.
     pub name: String,
-    /// What it was made of: a trace or profile each.
+    /// Sources of the signature: a trace or profile each.
     pub inputs: Vec<String>,
     /// Instructions of all inputs.
     pub instructions: u64,
-    /// The mean of the inputs; 16 KiB first, 4 ways first.
+    /// Mean over the inputs; 16 KiB first, 4 ways first.
     pub misses: Matrix,
-    /// Parts of the run that behave alike; none where all of it does.
+    /// Phases of the run; empty if the whole run behaves alike.
     #[serde(default)]
     pub phases: Vec<Phase>,
 }
 
-/// A part of the run.
+/// Phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
@@ -54,7 +54,7 @@ pub struct Phase {
     pub misses: Matrix,
 }
 
-/// Why there is no signature.
+/// Errors of reading, checking and writing signatures.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
     #[error("{path}: {source}")]
@@ -72,7 +72,7 @@ impl Carried {
     /// Parses and checks the JSON text of a signature.
     ///
     /// # Errors
-    /// Text of another schema, or impossible values.
+    /// Fails on text of another schema and on impossible values.
     pub fn parse(path: &str, text: &str) -> Result<Self, SignatureError> {
         let foreign = |why: String| {
             let path = path.to_owned();
@@ -83,10 +83,10 @@ impl Carried {
         Ok(this)
     }
 
-    /// Says what is impossible about it, if anything.
+    /// Checks the values of a signature.
     ///
     /// # Errors
-    /// What that is.
+    /// Returns a description of the first impossible value.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(format!(
@@ -109,16 +109,16 @@ impl Carried {
         Ok(())
     }
 
-    /// What policies see of it.
+    /// Returns the part of the signature that policies use.
     #[must_use]
     pub fn signature(&self) -> Signature {
         Signature::of_counts(self.misses)
     }
 
-    /// One signature of several inputs, all of the same weight; their phases are kept as shares of all.
+    /// Merges the signatures of several inputs, with equal weights. Their phases are kept as shares of the total.
     ///
     /// # Errors
-    /// None to merge, or too many.
+    /// Fails without inputs, or with too many.
     pub fn merge(name: &str, parts: &[Self]) -> Result<Self, String> {
         if parts.is_empty() {
             return Err("there is nothing to merge".into());

@@ -1,7 +1,7 @@
-//! A signature as bytes: what an ELF note holds.
+//! Binary form of a signature: the contents of an ELF note.
 //!
-//! Little-endian: magic, version, number of phases, length of the name; instructions; the name; the matrix of the whole run; each
-//! phase's share in 65,535ths and matrix; a checksum of all that.
+//! Layout, little-endian: magic, version, number of phases, length of the name; instructions; the name; the matrix of the whole
+//! run; each phase's share in 65,535ths and its matrix; a checksum over everything before it.
 
 use std::hash::Hasher;
 
@@ -9,16 +9,16 @@ use countersteer_model::signature::{SIZES, WAYS};
 
 use super::{Carried, MOST_NAME, MOST_PHASES, Matrix, Phase, SCHEMA};
 
-/// The note's owner.
+/// Owner name of the note.
 pub const OWNER: &[u8] = b"Countersteer";
-/// The note's type.
+/// Type of the note.
 pub const TYPE: u32 = 1;
 const MAGIC: [u8; 4] = *b"CSIG";
 const VERSION: u8 = 1;
 const MATRIX: usize = 2 * SIZES * WAYS.len();
 /// Bytes before the name.
 const FRONT: usize = 16;
-/// Bytes of a signature at most.
+/// Largest size of a signature, in bytes.
 pub const MOST_BYTES: usize = FRONT + MOST_NAME + MATRIX + MOST_PHASES * (2 + MATRIX) + 8;
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -27,7 +27,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// The bytes of a signature.
+/// Encodes a signature.
 #[must_use]
 pub fn encode(carried: &Carried) -> Vec<u8> {
     let mut name = carried.name.as_bytes();
@@ -53,10 +53,10 @@ fn put(bytes: &mut Vec<u8>, matrix: &Matrix) {
     bytes.extend(matrix.iter().flatten().flat_map(|cell| cell.to_le_bytes()));
 }
 
-/// Reads a signature.
+/// Decodes a signature.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// Returns a description of the defect in the bytes.
 pub fn decode(bytes: &[u8]) -> Result<Carried, String> {
     let wrong = |why: &str| Err(format!("the signature inside {why}"));
     let [m0, m1, m2, m3, version, phases, name, _, rest @ ..] = bytes else {

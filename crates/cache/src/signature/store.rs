@@ -1,7 +1,8 @@
-//! Where signatures are kept, and how the one of a binary is found.
+//! Storage of signatures, and lookup of a binary's signature.
 //!
-//! A binary that may not be changed has its signature in a side file, named by its build-id, below the data directories of the XDG
-//! base directory specification: the user's own first (`~/.local/share`), then the system's. One inside the binary goes first.
+//! The signature of a binary that must not change is in a side file, named by the build-id. Side files are below the data
+//! directories of the XDG base directory specification: the user's own first (`~/.local/share`), then the system's. A signature
+//! inside the binary has precedence.
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::{Carried, SignatureError, elf};
 
 const FOLDER: &str = "countersteer/signatures";
-/// Bytes of a side file at most.
+/// Largest size of a side file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Where a signature was found.
+/// Location of a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Inside,
@@ -24,7 +25,7 @@ fn hex(build_id: &[u8]) -> String {
     build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where the user's own data are: `~/.local/share`, or what XDG_DATA_HOME names.
+/// Returns the user's data directory: `~/.local/share`, or the value of XDG_DATA_HOME.
 #[must_use]
 pub fn own_data() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_DATA_HOME")
@@ -33,7 +34,7 @@ pub fn own_data() -> Option<PathBuf> {
     named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")))
 }
 
-/// The data directories: the user's own first, then the system's.
+/// Returns the data directories: the user's own first, then the system's.
 #[must_use]
 pub fn data_folders() -> Vec<PathBuf> {
     let system = std::env::var_os("XDG_DATA_DIRS").filter(|dirs| !dirs.is_empty());
@@ -44,7 +45,8 @@ pub fn data_folders() -> Vec<PathBuf> {
     own_data().into_iter().chain(system).collect()
 }
 
-/// When a side file was last added or replaced in any data directory, in seconds and nanoseconds; nothing where none ever was.
+/// Returns the time of the last change of side files in any data directory, in seconds and nanoseconds; `None` if there were
+/// never any.
 #[must_use]
 pub fn last_change() -> Option<(i64, i64)> {
     let folders = data_folders().into_iter();
@@ -52,7 +54,7 @@ pub fn last_change() -> Option<(i64, i64)> {
     changed.map(|at| (at.mtime(), at.mtime_nsec())).max()
 }
 
-/// The user's side file for a build-id; none where there is no home.
+/// Returns the user's side file for a build-id; `None` without a home directory.
 #[must_use]
 pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
     Some(
@@ -65,7 +67,7 @@ pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
 /// Reads a signature file.
 ///
 /// # Errors
-/// What reading meets; no signature.
+/// Fails if the file cannot be read or contains no signature.
 pub fn read(path: &Path) -> Result<Carried, SignatureError> {
     let shown = path.display().to_string();
     let failed = |source| SignatureError::Io {
@@ -80,10 +82,10 @@ pub fn read(path: &Path) -> Result<Carried, SignatureError> {
     Carried::parse(&shown, &text)
 }
 
-/// The signature that belongs to a binary, if there is one.
+/// Returns the signature of a binary; `None` if it has none.
 ///
 /// # Errors
-/// What reading meets; a file that is no binary; a damaged signature.
+/// Fails if a file cannot be read, if `path` is no ELF binary, or if the signature is damaged.
 pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError> {
     let binary = elf::read(path)?;
     if let Some(carried) = binary.carried {

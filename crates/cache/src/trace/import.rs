@@ -1,8 +1,8 @@
-//! Takes traces of other tools.
+//! Imports traces of other tools.
 //!
-//! Input: ChampSim's records of 64 bytes, what valgrind's lackey prints with `--trace-mem=yes`, or what drmemtrace's `view` prints.
-//! Output: a trace. None of them knows mispredictions or parallelism, so the trace carries no profile: it is good for miss curves
-//! and signatures.
+//! Input: ChampSim's 64-byte records, the output of valgrind's lackey with `--trace-mem=yes`, or the output of drmemtrace's
+//! `view`. Output: a trace. These formats contain no mispredictions and no parallelism. The trace therefore has no profile and
+//! serves for miss curves and signatures.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -11,7 +11,7 @@ use super::{TraceError, TraceWriter};
 use crate::tracer::Tracer;
 use crate::wire::ENDS;
 
-/// What to import.
+/// Format of an imported trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     ChampSim,
@@ -29,11 +29,11 @@ impl Format {
 
 /// Bytes of a ChampSim record: ip, two flags, six registers, two addresses written and four read.
 const CHAMPSIM: usize = 64;
-/// Longest line of text that is read; others are damage.
+/// Longest accepted line of text, in bytes; a longer one is an error.
 const MOST_LINE: u64 = 1 << 16;
-/// Bytes of one access at most.
+/// Largest size of one access, in bytes.
 const MOST_BYTES: u64 = 4096;
-/// Threads at most.
+/// Largest number of threads.
 const MOST_THREADS: usize = 1 << 16;
 
 struct Threads<'a, W: Write> {
@@ -54,7 +54,7 @@ impl<W: Write> Threads<'_, W> {
             .or_insert_with(|| Tracer::new(next, pid, sets))
     }
 
-    /// Hands on a block that is complete, before the next instruction.
+    /// Passes a complete block on, before the next instruction.
     fn instruction(&mut self, tid: u64) -> Result<(), TraceError> {
         self.instructions += 1;
         if self.tracer(tid).is_complete() {
@@ -82,7 +82,7 @@ impl<W: Write> Threads<'_, W> {
     }
 }
 
-/// First and last line of an access.
+/// Returns the first and last line of an access.
 fn lines(address: u64, bytes: u64) -> (u64, u64) {
     let last = address.saturating_add(bytes.clamp(1, MOST_BYTES) - 1);
     (address >> 6, last >> 6)
@@ -91,7 +91,7 @@ fn lines(address: u64, bytes: u64) -> (u64, u64) {
 /// Imports a trace into a writer; `path` is for messages.
 ///
 /// # Errors
-/// What reading and writing meets, and input that is not of the format.
+/// Fails if reading or writing fails, and on input of another format.
 pub fn import<W: Write>(
     path: &str,
     format: Format,
@@ -161,7 +161,7 @@ fn champsim<W: Write>(
     Ok(())
 }
 
-/// One line of text: who did what.
+/// Parsed line of text: thread and event.
 struct Line {
     tid: u64,
     what: LineWhat,
@@ -223,7 +223,7 @@ fn text<W: Write>(
     Ok(())
 }
 
-/// `I  04000d20,3`, ` L 1ffefffa08,8`; what valgrind says besides begins with `==` or `--`.
+/// Parses lackey's lines: `I  04000d20,3`, ` L 1ffefffa08,8`. Other output of valgrind begins with `==` or `--` and is skipped.
 fn lackey(line: &str) -> Result<Option<Line>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {
@@ -254,8 +254,8 @@ fn lackey(line: &str) -> Result<Option<Line>, String> {
     }))
 }
 
-/// The thread of a column of drmemtrace's view: `1310715` or `T1310715`, of newer releases `W0.T1310715` with the workload, whose
-/// threads' numbers may be those of another one.
+/// Parses the thread column of drmemtrace's view: `1310715` or `T1310715`. Newer releases write `W0.T1310715` with the workload;
+/// thread numbers of two workloads may be equal.
 fn thread_of(column: &str) -> Option<u64> {
     let Some((workload, thread)) = column.split_once('.') else {
         return column.trim_start_matches('T').parse().ok();
@@ -265,7 +265,7 @@ fn thread_of(column: &str) -> Option<u64> {
     Some(u64::from(workload) << 32 | u64::from(thread))
 }
 
-/// `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`; lines of other kinds say nothing of accesses.
+/// Parses `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`. Lines of other kinds are skipped.
 fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
     let words: Vec<&str> = line.split_whitespace().take(10).collect();
     let kind = |word: &&str| matches!(*word, "ifetch" | "read" | "write");

@@ -1,9 +1,15 @@
-//! Trace files: what a program executed and touched, thread by thread.
+//! Trace files: instructions and memory accesses of a program, by thread.
 //!
-//! Layout, little-endian: eight bytes of magic; the [`Header`] as JSON with its length before it and its checksum after it; blocks
-//! of events of one thread each ([`crate::wire`], compressed with zstd), each with its [`Head`], length and checksum; an index of
-//! the blocks and the [`Trailer`] as JSON; the place of the index. A file is written and can be read in one pass: without its end
-//! (the recorder was killed, the file comes through a pipe) it has no index, and its blocks are as good.
+//! Layout, little-endian:
+//!
+//! - eight bytes of magic;
+//! - the [`Header`] as JSON, with its length before it and its checksum after it;
+//! - blocks of events of one thread each ([`crate::wire`], compressed with zstd), each with its [`Head`], length and checksum;
+//! - an index of the blocks and the [`Trailer`] as JSON;
+//! - the offset of the index.
+//!
+//! A file is written, and can be read, in one pass. If its end is missing (the recorder was killed, or the file comes through a
+//! pipe), it has no index, but its blocks are valid.
 
 mod import;
 mod read;
@@ -18,55 +24,56 @@ pub use import::{Format, import};
 pub use read::{Blocks, TraceFile};
 pub use write::{Totals, TraceWriter};
 
-/// The schema name that every trace carries.
+/// Schema name in every trace.
 pub const SCHEMA: &str = "countersteer.trace/1";
 /// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"CSTRACE1";
 const BLOCK_MAGIC: u32 = 0x314b_4c42;
 const INDEX_MAGIC: u32 = 0x3158_4449;
 const END_MAGIC: [u8; 8] = *b"CSTREND1";
-/// Bytes of JSON in a trace at most.
+/// Largest size of the JSON parts, in bytes.
 const MOST_JSON: u32 = 64 << 20;
 /// Seed of checksums.
 const SEED: u64 = 0;
 
-/// What a trace says of itself before its events.
+/// Metadata before the events of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
     /// `countersteer.trace/1`.
     pub schema: String,
-    /// Short name: the program's file name unless given.
+    /// Short name; by default the file name of the program.
     pub name: String,
-    /// The command that makes it again, or the file it was made from.
+    /// Command that records the trace again, or the imported file.
     pub detail: String,
-    /// Accesses that least-recently-used caches of so many sets or more hit at their sets' first place are left out; 0: none.
+    /// Number of sets of the filter. Accesses are left out if they hit the MRU way in every LRU cache of this many sets or more.
+    /// 0: no filter.
     pub filter_sets: u32,
-    /// Whether instruction fetches are there.
+    /// True if the trace contains instruction fetches.
     pub fetches: bool,
 }
 
-/// What a trace says of itself after its events.
+/// Metadata after the events of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trailer {
     pub totals: Totals,
-    /// Why the recording ended before the program did.
+    /// Reason if the recording ended before the program did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
-    /// What else was measured of the same run: parallelism, branches, phases.
+    /// Other measurements of the same run: parallelism, branches, phases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Box<Recorded>>,
 }
 
-/// A block's place in a file.
+/// Position of a block in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub offset: u64,
     pub head: Head,
 }
 
-/// Why a trace cannot be read, written or imported.
+/// Errors of reading, writing and importing traces.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error("{path}: {source}")]

@@ -1,4 +1,4 @@
-//! Reads traces: in one pass from anything, or block by block from a file with an index.
+//! Trace readers: in one pass from any input, or block by block from a file with an index.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +16,7 @@ const FRONT: usize = 8 + HEAD_WORDS * 4;
 /// Bytes of an index entry.
 const ENTRY: usize = 8 + HEAD_WORDS * 4;
 
-/// What comes next in a trace that is read in one pass.
+/// Next item of a trace that is read in one pass.
 enum Next {
     Block(Head, Vec<u32>),
     End(Trailer),
@@ -47,10 +47,10 @@ fn head(bytes: &[u8], at: usize) -> Option<Head> {
 }
 
 impl<R: Read> Blocks<R> {
-    /// Begins to read; `path` is for messages.
+    /// Begins to read a trace; `path` is for messages.
     ///
     /// # Errors
-    /// What reading meets, or no trace.
+    /// Fails if reading fails, or if the input is no trace.
     pub fn new(path: &str, input: R) -> Result<Self, TraceError> {
         let header = Header {
             schema: String::new(),
@@ -96,7 +96,7 @@ impl<R: Read> Blocks<R> {
         TraceError::damaged(&self.path, self.offset, why)
     }
 
-    /// The next bytes; memory grows with what there is, not with what a length promises.
+    /// Reads the next `count` bytes. Memory grows with the available bytes, not with the stated length.
     fn take(&mut self, count: usize) -> Result<Vec<u8>, TraceError> {
         let mut bytes = Vec::new();
         let mut part = (&mut self.input).take(count as u64);
@@ -114,22 +114,22 @@ impl<R: Read> Blocks<R> {
         &self.header
     }
 
-    /// What the end of the trace says, once it was read.
+    /// Returns the trailer, once it was read.
     #[must_use]
     pub fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
     }
 
-    /// Sums over the blocks read so far.
+    /// Returns the sums over the blocks read so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The next block; none at the end, whether the trace was ended properly or not.
+    /// Returns the next block; `None` at the end, even if the trace is cut off.
     ///
     /// # Errors
-    /// What reading meets, and damage.
+    /// Fails if reading fails, or if the trace is damaged.
     pub fn next_block(&mut self) -> Result<Option<(Head, Vec<u32>)>, TraceError> {
         if self.done {
             return Ok(None);
@@ -237,7 +237,7 @@ fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<Entry>, Trailer), String
     Ok((entries, trailer))
 }
 
-/// A trace in a file, with its index in memory.
+/// Trace file with its index in memory.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -248,10 +248,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Opens a trace; one without an index is read through once.
+    /// Opens a trace. A trace without an index is read through once.
     ///
     /// # Errors
-    /// What reading meets, and damage.
+    /// Fails if reading fails, or if the trace is damaged.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let shown = path.display().to_string();
         let file = File::open(path).map_err(TraceError::io(&shown))?;
@@ -282,16 +282,16 @@ impl TraceFile {
         &self.trailer
     }
 
-    /// Blocks in the order of the file.
+    /// Returns the blocks in the order of the file.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The events of a block.
+    /// Returns the events of a block.
     ///
     /// # Errors
-    /// What reading meets, and damage.
+    /// Fails if reading fails, or if the trace is damaged.
     pub fn words(&self, entry: &Entry) -> Result<Vec<u32>, TraceError> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| TraceError::damaged(&shown, entry.offset, why);
@@ -316,7 +316,7 @@ impl TraceFile {
     }
 }
 
-/// The index at the end of a file, where there is a sound one.
+/// Returns the index at the end of a file; `None` if it is missing or damaged.
 fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
     let mut end = [0; 24];
     let end_at = length.checked_sub(24)?;
@@ -331,7 +331,7 @@ fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
     (word(&index, 0) == INDEX_MAGIC).then(|| parse_index(&index, &end[..8]).ok())?
 }
 
-/// Reads a trace through for the index that it lacks.
+/// Reads a trace through and builds the missing index.
 fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceError> {
     let mut entries = Vec::new();
     let mut cut = false;
@@ -340,7 +340,7 @@ fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceE
         match blocks.next_block() {
             Ok(Some((head, _))) => entries.push(Entry { offset, head }),
             Ok(None) => break,
-            // The process that wrote it was killed in the middle of a block.
+            // The recorder was killed in the middle of a block.
             Err(TraceError::Damaged { .. }) if !entries.is_empty() => {
                 cut = true;
                 break;

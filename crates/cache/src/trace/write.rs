@@ -1,4 +1,4 @@
-//! Writes a trace, block by block.
+//! Trace writer, block by block.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::wire::{ENDS, Head};
 
-/// zstd's level: the recorder must keep up with the program.
+/// Compression level of zstd: the recorder must keep up with the program.
 const LEVEL: i32 = 1;
 
 /// Sums over a trace.
@@ -37,7 +37,7 @@ impl Totals {
     }
 }
 
-/// A trace that is being written.
+/// Trace that is being written.
 pub struct TraceWriter<W: Write> {
     path: String,
     out: W,
@@ -51,7 +51,7 @@ impl<W: Write> TraceWriter<W> {
     /// Begins a trace; `path` is for messages.
     ///
     /// # Errors
-    /// What writing meets.
+    /// Fails if writing fails.
     pub fn new(path: &str, out: W, header: &Header) -> Result<Self, TraceError> {
         let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(TraceError::io(path))?;
         let mut this = Self {
@@ -81,7 +81,7 @@ impl<W: Write> TraceWriter<W> {
     /// Adds a block of events.
     ///
     /// # Errors
-    /// What writing meets.
+    /// Fails if writing fails.
     pub fn block(&mut self, mut head: Head, words: &[u32]) -> Result<(), TraceError> {
         if head.instructions == 0 && words.is_empty() && head.flags & ENDS == 0 {
             return Ok(());
@@ -115,7 +115,7 @@ impl<W: Write> TraceWriter<W> {
     /// Ends the trace with its index.
     ///
     /// # Errors
-    /// What writing meets.
+    /// Fails if writing fails.
     pub fn finish(mut self, mut trailer: Trailer) -> Result<W, TraceError> {
         trailer.totals = self.totals;
         let json =
