@@ -14,8 +14,8 @@
 //!   (simulator only). A program or thread without an EF counts as the mean of the known ones. If none is known, SF decides.
 //! - Hysteresis of `ef=model` and `ef=oracle`, as in `hsf`: a challenger needs a lead of `margin`, or the same order for
 //!   `patience` decisions. `ef=static` has none, since its factors do not change.
-//! - With `idle=auto` a thread with an EF below 1 stays on the slowest type although a faster core is free, as long as a core
-//!   of that type is free for it: there its EDP is lower. It never occurs on the paper's board, where every EF is above 1.
+//! - With `idle=auto` a thread with an EF below 1 stays on the slowest type as long as a core of that type is free for it, even
+//!   if a faster core is free: there its EDP is lower. It never occurs on the paper's board, where every EF is above 1.
 //! - Threads whose hints state that they spin or are blocked are ranked last.
 //!
 //! Assumes: energies of threads add up, and the rest of the machine's energy depends on the run's length alone. Loses:

@@ -6,17 +6,18 @@
 //! exhaustive static mappings that CMPSched$im (section 4) and HASS (section 5) compare with.
 //!
 //! Every balanced mapping is predicted, once per class of mappings that differ only in which of several equivalent CPUs, cores
-//! or caches they use. A mapping is balanced under two conditions: no CPU holds two threads more than another that
-//! they are allowed on; no core holds two threads while an equal core under the same caches is free. With more than ten threads, or more mappings than the budget,
-//! hill climbing by moves and swaps from several starts replaces the exhaustive search. The reason then says so.
+//! or caches they use. A mapping is balanced under two conditions: no CPU holds two threads more than another that they are
+//! allowed on; no core holds two threads while an equal core under the same caches is free. With more than ten threads, or more
+//! mappings than the budget, hill climbing by moves and swaps from several starts replaces the exhaustive search. The reason
+//! then says so.
 //!
 //! Threads are left to Linux unless the mapping is predicted to gain 2 % over that. The prediction for Linux is the better of
 //! two forecasts. The first is of the CPUs on which Linux has the threads now (not of CPUs that this policy chose). The second
 //! is the mean of eight balanced mappings drawn at random. If nothing is predicted, the reason says so.
 //!
 //! Assumes: long runs, whose mean speeds the engine's forecast predicts; only a simulator forecasts. Loses: to policies that
-//! follow phases or alternate threads on cores (fairness on unequal cores needs that), and if it would pay to leave cores idle
-//! or to load them unevenly.
+//! follow phases or alternate threads on cores, which fairness on unequal cores needs. It also loses if it would pay to leave
+//! cores idle or to load them unevenly.
 
 mod search;
 mod tree;

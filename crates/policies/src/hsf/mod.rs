@@ -14,17 +14,17 @@
 //!
 //! The papers leave some questions open; decided here:
 //!
-//! - Hysteresis: a thread on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless
-//!   its own SF has ranked it lower for `patience` consecutive decisions. Real differences thus win however small, and noise
-//!   rarely does. Each recent move of a thread doubles its margin and patience. This ends the ping-pong of a model that
-//!   disagrees with itself across core types.
+//! - Hysteresis: a thread on a faster type keeps its core slot against a challenger that is ahead by less than `margin`. It
+//!   loses the slot once its own SF has ranked it lower for `patience` consecutive decisions. Real differences thus win however
+//!   small, and noise rarely does. Each recent move of a thread doubles its margin and patience. This ends the ping-pong of a
+//!   model that disagrees with itself across core types.
 //! - Threads without SF count as average. `sf=sampled` and `sf=work`, and `sf=model` for threads on which the model abstains,
 //!   need a run on the fastest and on the slowest type. Threads without an SF are sent to the type that lacks a measurement.
 //!   Every `refresh_ms` the thread with the oldest measurement is sent again. With `phases=on`, threads that have begun another
 //!   phase since their measurement go first, and wait only a quarter of `refresh_ms`.
-//! - With `sf=history` a thread on a slow core whose phase was in no table at two samples is sent to a big core for three
-//!   decisions, in exchange for the thread that gains least there. It is then ranked again without a claim to that core slot.
-//!   Only one thread is sent at a time. The same thread waits at least 2 s, and twice as long after each visit that changed
+//! - With `sf=history` a thread on a slow core is sent to a big core for three decisions if its phase was in no table at two
+//!   samples. The thread that gains least there is exchanged for it. The visitor is then ranked again without a claim to that
+//!   core slot. Only one thread is sent at a time. The same thread waits at least 2 s, and twice as long after each visit that changed
 //!   nothing (at most 32 s). PMCSched names such a throttle, but no numbers. These moves have a reason of their own in the
 //!   record.
 //! - The formulas of applications take the SF of each thread instead of the mean of all; both are equal if threads are alike.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Stands in the place of libbpf's header: what the kernel offers to programs, as ordinary functions. They are in kernel.c and have the
- * kernel's rules: what the kernel would end the scheduler for ends the test.
+ * Replaces libbpf's header: functions that the kernel offers to programs, as ordinary functions. They are in kernel.c and have the
+ * kernel's rules: an error for which the kernel would end the scheduler ends the test.
  */
 #pragma once
 

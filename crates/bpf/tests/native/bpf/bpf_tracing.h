@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Stands in the place of libbpf's header: a program is an ordinary function. */
+/* Replaces libbpf's header: a program is an ordinary function. */
 #pragma once
 
 #define BPF_PROG(name, args...) name(args)

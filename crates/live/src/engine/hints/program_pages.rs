@@ -4,8 +4,8 @@
 //!
 //! The contents are not trusted. The file is read and written by calls, never mapped, so that no program can make an engine
 //! fault. It is written only if it is certainly a page file: an anonymous file of the program's own user, whose size is sealed.
-//! Nothing else is opened, nor is its size read. It might be a file of another user, which an engine that is root could write,
-//! or be in a file system that the program itself provides and that never answers.
+//! Nothing else is opened, nor is its size read. It might be a file of another user, which an engine that is root could write.
+//! It might also be in a file system that the program itself provides and that never answers.
 
 use std::fs::{File, OpenOptions};
 use std::io;

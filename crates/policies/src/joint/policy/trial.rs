@@ -1,4 +1,4 @@
-//! Changes that were made, and the check of what they brought.
+//! Trials: changes that were made, and the check of their results.
 //!
 //! Input: speeds and power measured before and after. Output: placements undone, and bans of the spots that lost.
 
