@@ -13,7 +13,7 @@ use countersteer::policy::{
 };
 use countersteer::topology::{GroupBy, Topology};
 
-/// What the policy reads: a formula of two events, which no table names.
+/// Metric of the policy: a formula of two events, which no table names.
 const CPI: &str = "cycles/instructions";
 
 static POLICIES: &[PolicyDef] = &[PolicyDef {
