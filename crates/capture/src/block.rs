@@ -1,14 +1,14 @@
-//! Translation blocks as the callbacks see them: everything that is known before the first execution.
+//! Translation blocks for the callbacks: everything that is known before the first execution.
 //!
-//! Stage: made once per translated block by `decode`, read at every execution.
+//! Stage: `decode` makes a block once per translation; the callbacks read it at every execution.
 
 use countersteer_model::profile::Operation;
 
-/// How a block passes on control; those that need a prediction come after [`End::Jump`].
+/// Control transfer at the end of a block. The kinds after [`End::Jump`] need a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum End {
-    /// No branch, or one that the front end does not predict (system calls).
+    /// No branch, or a branch that the front end does not predict (system calls).
     #[default]
     Fall,
     Jump,
@@ -21,31 +21,31 @@ pub enum End {
     Return,
 }
 
-/// One instruction's part in data flow. Registers are bits, as the decoder of the architecture numbers them.
+/// Data flow of one instruction. Registers are bits, numbered by the decoder of the architecture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Insn {
-    /// Registers that its memory access needs for the address.
+    /// Registers that the address of its memory access needs.
     pub address: u64,
-    /// Registers whose value it needs otherwise.
+    /// Other registers that it reads.
     pub reads: u64,
     pub writes: u64,
-    /// What it computes, if it does.
+    /// Operation that it computes; `None` for moves, branches, loads and stores.
     pub operation: Option<Operation>,
-    /// Whether it is the branch of a pair that cores execute as one.
+    /// True for the branch of a pair that cores fuse into one operation.
     pub fused: bool,
 }
 
-/// A translated block. What the callback reads comes first, in one cache line.
+/// Translated block. The fields that the callback reads come first, in one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Block {
     /// Address of the first instruction.
     pub pc: u64,
-    /// Branches, scalar floating-point and vector instructions, as [`Classes`] packs them.
+    /// Counts of branches, scalar floating-point and vector instructions, packed as [`Classes`].
     pub classes: u64,
     /// Address of the last instruction.
     pub branch: u64,
-    /// Where the last instruction jumps to, if that is known.
+    /// Target of the last instruction, if it is known.
     pub target: u64,
     /// Address after the last instruction.
     pub after: u64,
@@ -53,12 +53,12 @@ pub struct Block {
     pub ends_repeat: u64,
     pub count: u32,
     pub end: End,
-    /// Whether it starts with a repeated string instruction, which QEMU executes as one block per element.
+    /// True if the block starts with a repeated string instruction, which QEMU executes as one block per element.
     pub starts_repeat: bool,
     pub insns: Box<[Insn]>,
 }
 
-/// Three counts in one word, so that a block adds all of them at once.
+/// Three counts packed in one word, so that one addition adds all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     pub branches: u64,
@@ -66,7 +66,7 @@ pub struct Classes {
     pub simd: u64,
 }
 
-/// Bits per count: enough for a slice of the execution, after which the owner unpacks.
+/// Bits per count: enough for one slice of the execution; the owner unpacks at its end.
 const CLASS_BITS: u32 = 21;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 
@@ -75,7 +75,7 @@ impl Classes {
         self.branches | self.fp << CLASS_BITS | self.simd << (2 * CLASS_BITS)
     }
 
-    /// From one word, or from a sum of such words.
+    /// Unpacks one word, or a sum of such words.
     pub fn unpack(word: u64) -> Self {
         Self {
             branches: word & CLASS_MASK,
@@ -85,16 +85,16 @@ impl Classes {
     }
 }
 
-/// What a memory callback needs to know about its instruction, in the pointer-sized datum that QEMU hands back.
+/// Data about an instruction for its memory callback, in the pointer-sized datum that QEMU passes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Position of the instruction in its block.
     pub index: u32,
     /// Bytes of the access.
     pub bytes: u8,
-    /// Whether QEMU may perform it in pieces, from the lowest address up. How long these are depends on QEMU's version.
+    /// True if QEMU may perform it in pieces, from the lowest address up. Their size depends on QEMU's version.
     pub split: bool,
-    /// Whether it is a repeated string instruction.
+    /// True for a repeated string instruction.
     pub repeat: bool,
 }
 

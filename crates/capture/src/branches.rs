@@ -1,7 +1,7 @@
-//! The reference front end: TAGE for conditions, a return stack, and target tables for indirect jumps.
+//! Reference front end: TAGE for conditional branches, a return stack, and target tables for indirect jumps.
 //!
-//! Input: the block that ended and the address of the block that follows. Output: a count of mispredictions. Direct jumps
-//! and calls are always right.
+//! Input: the block that ended, and the address of the next block. Output: a count of mispredictions. Direct jumps and calls are
+//! always predicted correctly.
 
 use crate::block::{Block, End};
 use crate::tage::Tage;
@@ -9,7 +9,7 @@ use crate::targets::Targets;
 
 const RETURNS: usize = 32;
 
-/// The predictors of one thread.
+/// Predictors of one thread.
 pub struct Branches {
     tage: Tage,
     returns: [u64; RETURNS],
@@ -30,7 +30,7 @@ impl Branches {
         }
     }
 
-    /// Predicts and learns where `block` went: to `next`.
+    /// Predicts the control transfer from `block` and learns the outcome `next`.
     #[inline]
     pub fn resolve(&mut self, block: &Block, next: u64) {
         if block.end == End::Condition {
@@ -43,7 +43,7 @@ impl Branches {
     #[inline(always)]
     fn condition(&mut self, block: &Block, next: u64) {
         let taken = next == block.target;
-        // A signal handler may come between; that is no outcome.
+        // A signal handler may execute in between; such a transfer is no outcome of the branch.
         if taken || next == block.after {
             self.wrong += u64::from(self.tage.resolve(block.branch, taken));
         }
@@ -73,7 +73,7 @@ impl Branches {
 
     fn indirect(&mut self, pc: u64, next: u64) {
         self.wrong += u64::from(self.targets.resolve(pc, self.tage.history(), next));
-        // Which target it was tells the branches after it apart.
+        // The selected target helps to predict the branches that follow.
         let bits = next ^ next >> 7;
         self.tage.remember(bits & 1 != 0);
         self.tage.remember(bits & 2 != 0);

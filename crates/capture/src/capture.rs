@@ -1,8 +1,8 @@
-//! Captured sequences of instructions, and what their data dependencies allow.
+//! Captured instruction sequences, and the parallelism that their data dependencies allow.
 //!
-//! Input: blocks and data accesses as they happen. Output: sums of cycles, misses and rounds, added to a window's record.
-//! An instruction waits for the last writers of the registers it reads and for the last store to the eight bytes it loads;
-//! a hit waits for the miss that fetches its line.
+//! Input: blocks and data accesses in order of execution. Output: sums of cycles, misses and rounds, added to a window's record.
+//! An instruction depends on the last writers of the registers it reads, and on the last store to the eight bytes it loads. A
+//! hit depends on the miss that fetches its line.
 
 use countersteer_model::profile::REFERENCE_LOAD_CYCLES;
 
@@ -12,18 +12,18 @@ use crate::layout::{ILP_WINDOWS, MLP_LINES, record};
 use crate::memo::Memo;
 use crate::resolution::resolution;
 
-/// Instructions per capture: several of the largest window, so that its filling and draining weigh little.
+/// Instructions per capture: several times the largest window, so that filling and draining have little weight.
 pub const LENGTH: usize = 4096;
 const REGISTERS: usize = 64;
-/// Distance of a line that was never touched.
+/// Stack distance of a line that was never touched before.
 pub const COLD: u64 = u64::MAX;
 
-/// One data access of a capture.
+/// Data access of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// Position of its instruction in the capture.
     pub at: u32,
-    /// Granules of eight bytes.
+    /// Number of eight-byte granules.
     pub parts: u32,
     pub address: u64,
     /// Stack distance of its line, or [`COLD`].
@@ -31,11 +31,11 @@ pub struct Access {
     pub store: bool,
 }
 
-/// A capture under way, with the buffers of its analysis.
+/// Capture in progress, with the buffers of its analysis.
 pub struct Capture {
     insns: Vec<Insn>,
     accesses: Vec<Access>,
-    /// Whether each instruction loads.
+    /// True for each instruction that loads.
     loads: Vec<bool>,
     /// Positions of mispredicted branches.
     wrong: Vec<u32>,
@@ -74,12 +74,12 @@ impl Capture {
         self.base = 0;
     }
 
-    /// Whether the sequence is long enough.
+    /// True if the sequence is long enough.
     pub fn is_complete(&self) -> bool {
         self.insns.len() >= LENGTH
     }
 
-    /// The next block; `mispredicted` says whether its predecessor led here against the prediction.
+    /// Adds the next block. `mispredicted` is true if the branch of the previous block was mispredicted.
     pub fn block(&mut self, block: &Block, mispredicted: bool) {
         self.base = self.insns.len() as u32;
         if let Some(last) = self.base.checked_sub(1) {
@@ -90,7 +90,7 @@ impl Capture {
         self.insns.extend_from_slice(&block.insns);
     }
 
-    /// The instruction at `index` of the current block accesses `parts` granules from `address`.
+    /// Adds an access of the instruction at `index` of the current block to `parts` granules from `address` on.
     pub fn access(&mut self, index: u32, parts: u32, address: u64, distance: u64, store: bool) {
         let last = (self.insns.len() as u32).saturating_sub(1);
         self.accesses.push(Access {
@@ -123,7 +123,8 @@ impl Capture {
         self.clear();
     }
 
-    /// Adds the cycles of the sequence and of its mispredictions: unit latency, slow loads, slow operations too.
+    /// Adds the cycles of the sequence and of its mispredictions, for each latency model: unit latency, slow loads, slow loads
+    /// and operations.
     fn add_cycles(&mut self, into: &mut [u64]) {
         self.loads.clear();
         self.loads.resize(self.insns.len(), false);
@@ -156,7 +157,7 @@ impl Capture {
         }
     }
 
-    /// Adds the misses of one cache size; false when there are none, as then larger ones have none either.
+    /// Adds the misses of one cache size. Returns false if there are none: larger caches then have none either.
     fn add_rounds(&mut self, size: usize, lines: u64, into: &mut [u64]) -> bool {
         let mut misses = vec![false; self.insns.len()];
         let mut count = 0;
@@ -175,7 +176,7 @@ impl Capture {
         true
     }
 
-    /// Finds out who waits for whom.
+    /// Links each instruction to the earlier ones it depends on.
     fn link(&mut self) {
         self.waits.clear();
         self.stores.clear();
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn memory_carries_dependencies_from_store_to_load() {
-        // load r0 from X; store r0 to X: a chain through memory.
+        // load r0 from X; store r0 to X: a dependency chain through memory.
         let spilled = run(4096, |at| {
             let insn = if at % 2 == 0 {
                 Insn {
@@ -357,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_hit_on_a_line_under_way_waits_for_it() {
-        // Node: a field is read first (miss), then the pointer on the same line (hit) leads to the next node.
+        // Node: the first load misses in a field; the pointer on the same line hits and leads to the next node.
         let list = run(4096, |at| {
             let node = (at / 2) as u64 * 4096;
             match at % 2 {

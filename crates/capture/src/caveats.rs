@@ -1,6 +1,6 @@
-//! Differences between a recorded run and one without a recorder, as far as files and processes show them.
+//! Differences between a recorded run and a run without the recorder, as far as files and processes show them.
 //!
-//! Input: paths, and addresses of code. Output: answers, which the callers note on the control page.
+//! Input: paths, and addresses of code. Output: findings, which the callers note on the control page.
 
 use std::ffi::{CStr, CString};
 use std::fs::Metadata;
@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What stands before the program in QEMU's command line: the option that gives its first argument.
+/// Option in QEMU's command line that gives the program's first argument; the program follows it.
 const ZEROTH: &[u8] = b"-0";
 
-/// The program that this process runs, by QEMU's own command line.
+/// Returns the program that this process runs, from QEMU's own command line.
 pub fn own_program() -> Option<Vec<u8>> {
     let line = std::fs::read("/proc/self/cmdline").ok()?;
     let mut words = line.split(|byte| *byte == 0);
@@ -19,7 +19,7 @@ pub fn own_program() -> Option<Vec<u8>> {
     words.nth(1).map(<[u8]>::to_vec)
 }
 
-/// Whether the kernel would give a program rights that its user lacks. QEMU gets none for it.
+/// True if the file is setuid, setgid or has file capabilities that its user lacks. QEMU does not receive them.
 pub fn has_rights_of_its_own(file: &[u8]) -> bool {
     let path = Path::new(std::ffi::OsStr::from_bytes(file));
     // SAFETY: the calls have no preconditions.
@@ -42,14 +42,14 @@ fn has_capabilities(file: &[u8]) -> bool {
     unsafe { libc::getxattr(file.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// The file that an address of this process is mapped from.
+/// Returns the file that an address of this process is mapped from.
 pub fn mapped_file(address: u64) -> Option<Vec<u8>> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
     maps.split(|byte| *byte == b'\n')
         .find_map(|line| file_of(line, address))
 }
 
-/// The file of a line of `/proc/PID/maps`, if the address is in it.
+/// Returns the file of a line of `/proc/PID/maps` if the address is in its range.
 fn file_of(line: &[u8], address: u64) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(line).ok()?;
     let (range, rest) = text.split_once(' ')?;
@@ -60,13 +60,13 @@ fn file_of(line: &[u8], address: u64) -> Option<Vec<u8>> {
     inside.then(|| path.as_bytes().to_vec())
 }
 
-/// Whether a file is the dynamic linker, which asks for the processor's features in every program.
+/// True if a file is the dynamic linker, which queries the processor's features in every program.
 pub fn is_dynamic_linker(file: &[u8]) -> bool {
     let name = file.rsplit(|byte| *byte == b'/').next();
     name.is_some_and(|name| name.starts_with(b"ld-") || name.starts_with(b"ld.so"))
 }
 
-/// Whether a file is an ELF program, for whatever processor.
+/// True if a file is an ELF program, for any processor.
 pub fn is_elf(file: &CStr) -> bool {
     use std::io::Read;
     let path = Path::new(std::ffi::OsStr::from_bytes(file.to_bytes()));

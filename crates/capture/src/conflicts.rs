@@ -1,7 +1,7 @@
-//! Misses of a set-associative cache, for every number of ways at once.
+//! Misses of a set-associative cache, for all associativities at once.
 //!
-//! Input: lines touched. Output: the depth at which each was found in the LRU order of its set; a cache of so many sets and
-//! that many ways or more hits.
+//! Input: touched lines. Output: the depth of each line in the LRU order of its set. A cache with this number of sets and more
+//! ways than the depth hits.
 
 use countersteer_model::profile::{CONFLICT_SETS, CONFLICT_WAYS};
 
@@ -21,7 +21,7 @@ impl Conflicts {
         }
     }
 
-    /// Touches a line; its depth, or [`CONFLICT_WAYS`] if it was not there.
+    /// Touches a line. Returns its depth, or [`CONFLICT_WAYS`] if it was absent.
     #[inline]
     pub fn touch(&mut self, line: u64) -> usize {
         let set = &mut self.sets[line as usize % SETS];

@@ -1,8 +1,8 @@
-//! Keeps programs that the recorded one executes under instrumentation.
+//! Keeps programs that the recorded program executes under instrumentation.
 //!
-//! Input: the arguments of an `execve` or `execveat` that the program is about to make. Output: if the file can run under QEMU, the
-//! process becomes QEMU running it; otherwise nothing happens and QEMU makes the call as it is, which also yields the right
-//! error. This works for static programs as well, since it happens in QEMU's own process and needs no preloaded library.
+//! Input: the arguments of an `execve` or `execveat` that the program is about to make. Output: if the file can run under QEMU,
+//! the process becomes QEMU running it. Otherwise QEMU makes the call unchanged, which also yields the right error. This works
+//! for static programs too: it happens in QEMU's own process and needs no preloaded library.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fs::File;
@@ -14,20 +14,20 @@ use std::path::Path;
 use crate::caveats::is_elf;
 use crate::guest::Guest;
 
-/// Interpreters that run through interpreters, at most.
+/// Largest nesting of interpreters.
 const NESTING: usize = 4;
-/// Bytes of a file that say what it is.
+/// Bytes at the start of a file that identify its type.
 const HEAD: usize = 256;
 
-/// How to run a file: interpreters with their arguments, then the file.
+/// Command to run a file: interpreters with their arguments, then the file.
 struct Plan {
     program: CString,
     before: Vec<CString>,
     zeroth: CString,
 }
 
-/// Becomes QEMU, if the file is one for it. Returns only when that is not possible: with the file, where it is a program that can
-/// still run, unrecorded.
+/// Replaces the process by QEMU if the file can run under it. Returns only otherwise: the file if it is a program that runs
+/// unrecorded.
 ///
 /// # Safety
 /// The pointers are those of an `execve` call, in host addresses: two null-terminated arrays of `base`-relative strings.
@@ -61,7 +61,7 @@ pub unsafe fn exec(
     Some(path.to_bytes().to_vec())
 }
 
-/// The strings of a null-terminated array in guest memory.
+/// Returns the strings of a null-terminated array in guest memory.
 unsafe fn strings<'a>(base: usize, array: *const usize) -> Vec<&'a CStr> {
     let mut found = Vec::new();
     if array as usize == base {
@@ -102,7 +102,7 @@ fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
     Some(plan)
 }
 
-/// The interpreter of a script, with its argument if it has one.
+/// Returns the interpreter of a script, with its argument if it has one.
 fn interpreter(head: &[u8]) -> Option<(CString, Option<CString>)> {
     let line = head
         .strip_prefix(b"#!")?

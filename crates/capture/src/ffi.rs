@@ -1,27 +1,27 @@
-//! The part of QEMU's TCG plugin interface that the plugin uses, of every version from 1 on. No package ships the header
-//! (`include/qemu/qemu-plugin.h` in QEMU's source, where its versions are listed).
+//! Bindings to the part of QEMU's TCG plugin interface that the plugin uses, for every version from 1 on. No package ships the
+//! header (`include/qemu/qemu-plugin.h` in QEMU's source, which lists the versions).
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// Identifies the plugin to QEMU.
 pub type PluginId = u64;
-/// Version that QEMU up to 8.2 takes.
+/// Interface version that QEMU up to 8.2 accepts.
 pub const FIRST_VERSION: c_int = 1;
-/// Least version that QEMU from 9.0 on takes.
+/// Lowest interface version that QEMU from 9.0 on accepts.
 const SECOND_VERSION: c_int = 2;
-/// Version from which on an instruction's bytes are copied to the caller.
+/// First version that copies the bytes of an instruction to the caller.
 const COPIES_BYTES: c_int = 3;
 /// Longest instruction of any architecture that is recorded.
 const LONGEST_INSN: usize = 16;
-/// What only QEMU from version 2 of the interface on exports.
+/// Symbol that only QEMU with interface version 2 or later exports.
 const SINCE_SECOND: &CStr = c"qemu_plugin_scoreboard_new";
 
-/// Version of the QEMU that has loaded the plugin.
+/// Interface version of the QEMU that has loaded the plugin.
 static LOADED_BY: AtomicI32 = AtomicI32::new(FIRST_VERSION);
 /// The callback neither reads nor writes registers.
 pub const NO_REGISTERS: c_int = 0;
-/// The callback wants reads and writes.
+/// The callback reads and writes registers.
 pub const READ_WRITE: c_int = 3;
 
 #[repr(C)]
@@ -34,14 +34,14 @@ pub struct Insn {
     _opaque: [u8; 0],
 }
 
-/// What QEMU says about itself.
+/// Description that QEMU passes of itself.
 #[repr(C)]
 pub struct Info {
     /// Name of the emulated architecture.
     pub target_name: *const c_char,
     pub version_min: c_int,
     pub version_current: c_int,
-    /// Whether QEMU emulates a whole machine.
+    /// True if QEMU emulates a whole machine.
     pub system_emulation: bool,
 }
 
@@ -54,7 +54,7 @@ pub type CallCallback =
     extern "C" fn(PluginId, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 pub type CallReturnCallback = extern "C" fn(PluginId, c_uint, i64, i64);
 
-/// `qemu_plugin_insn_data` from version [`COPIES_BYTES`] on.
+/// Type of `qemu_plugin_insn_data` from version [`COPIES_BYTES`] on.
 type CopyInsn = unsafe extern "C" fn(*const Insn, *mut c_void, usize) -> usize;
 
 unsafe extern "C" {
@@ -86,9 +86,9 @@ unsafe extern "C" {
     pub fn qemu_plugin_insn_haddr(insn: *const Insn) -> *mut c_void;
 }
 
-/// The version that QEMU is to see in the plugin, which it compares with its own range.
+/// Returns the interface version to declare, which QEMU compares with its own range.
 pub fn declared_version() -> c_int {
-    // SAFETY: the name is a string; nothing is done with what is found.
+    // SAFETY: the name is a string; the address found is not used.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SINCE_SECOND.as_ptr()) };
     if found.is_null() {
         FIRST_VERSION
@@ -97,7 +97,7 @@ pub fn declared_version() -> c_int {
     }
 }
 
-/// Takes in what QEMU says about itself.
+/// Stores QEMU's description of itself.
 pub fn loaded_by(info: &Info) {
     LOADED_BY.store(info.version_current, Relaxed);
 }
@@ -107,8 +107,8 @@ pub fn loaded_by(info: &Info) {
 /// # Safety
 /// The instruction is valid, as it is during a call of the callback for translations.
 pub unsafe fn append_insn(insn: *const Insn, bytes: &mut Vec<u8>) {
-    // SAFETY: the caller's instruction is valid; with this version of the interface the call copies at most as many bytes as it
-    // is given, with those before it points to as many as the instruction has.
+    // SAFETY: the caller's instruction is valid. From this version on, the call copies at most the given number of bytes; in
+    // earlier versions it returns a pointer to as many bytes as the instruction has.
     unsafe {
         let size = qemu_plugin_insn_size(insn);
         if LOADED_BY.load(Relaxed) >= COPIES_BYTES {

@@ -1,10 +1,11 @@
-//! How much of a captured sequence could run at the same time.
+//! Instruction-level and memory-level parallelism of a captured sequence.
 //!
-//! Input: per instruction, the earlier ones it waits for. Output: the cycles (or rounds of misses) that the sequence takes
-//! when only those waits and an instruction window of W limit it: width is unlimited, an instruction enters the window when
-//! the one W before it has retired, and retirement is in order. With a latency of one for all this gives the parallelism of
-//! Karkhanis and Smith's ideal window; with a latency of one for long misses and zero for the rest, time counts the rounds
-//! in which misses are outstanding (the epochs of Chou, Fahs and Abraham 2004).
+//! Input: for each instruction, the earlier ones it depends on. Output: the cycles (or rounds of misses) of the sequence if only
+//! these dependencies and an instruction window of size W limit it. Width is unlimited, an instruction enters the window when
+//! the one W before it has retired, and retirement is in order.
+//!
+//! With unit latency this gives the parallelism of Karkhanis and Smith's ideal window. With latency one for long misses and zero
+//! for the rest, time counts the rounds of outstanding misses (the epochs of Chou, Fahs and Abraham 2004).
 
 use crate::layout::ILP_WINDOWS;
 
@@ -18,8 +19,8 @@ pub struct Waits {
     earlier: Vec<u32>,
 }
 
-/// One instruction's part of [`Waits::earlier`]: what its memory access waits for, first the line and then the address; and
-/// what the rest of it waits for.
+/// Bounds of one instruction in [`Waits::earlier`]: the dependencies of its memory access, first the line and then the address,
+/// and those of its operation.
 #[derive(Clone, Copy)]
 struct Bounds {
     line: u32,
@@ -34,8 +35,8 @@ impl Waits {
         self.earlier.clear();
     }
 
-    /// Adds the next instruction. Its memory access waits for `line`, who fetch the line it touches, when misses take time,
-    /// and for `address`; what it computes waits for the access and for `rest`.
+    /// Adds the next instruction. Its memory access depends on `line` (the instructions that fetch its line, if misses take
+    /// time) and on `address`. Its operation depends on the access and on `rest`.
     pub fn push(&mut self, line: &[u32], address: &[u32], rest: &[u32]) {
         let start = self.earlier.len() as u32;
         let [address, rest, end] = [line, address, rest].map(|part| {
@@ -54,23 +55,23 @@ impl Waits {
         self.bounds.len()
     }
 
-    /// What the address of an instruction's memory access waits for.
+    /// Returns the dependencies of an instruction's memory access.
     pub fn access(&self, at: usize) -> &[u32] {
         let bounds = self.bounds[at];
         &self.earlier[bounds.address as usize..bounds.rest as usize]
     }
 
-    /// What the operation waits for besides.
+    /// Returns the other dependencies of the operation.
     pub fn rest(&self, at: usize) -> &[u32] {
         let bounds = self.bounds[at];
         &self.earlier[bounds.rest as usize..bounds.end as usize]
     }
 }
 
-/// Cycles that an instruction takes.
+/// Latency of an instruction, in cycles.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Its memory access, beyond one cycle.
+    /// Cycles of its memory access beyond the first.
     pub access: u32,
     pub operation: u32,
 }
@@ -90,7 +91,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Cycles for each window when instructions take what `latency` says.
+    /// Returns the cycles for each window with the given latencies.
     pub fn cycles(&mut self, waits: &Waits, latency: impl Fn(usize) -> Latency) -> Times {
         self.run(waits.len(), |at, start, done| {
             let latency = latency(at);
@@ -105,7 +106,7 @@ impl Flow {
         })
     }
 
-    /// Rounds for each window when the accesses marked in `misses` take one and everything else takes no time.
+    /// Returns the rounds for each window if the accesses marked in `misses` take one round and everything else takes no time.
     pub fn rounds(&mut self, waits: &Waits, misses: &[bool]) -> Times {
         self.run(waits.len(), |at, start, done| {
             let bounds = waits.bounds[at];
@@ -121,7 +122,7 @@ impl Flow {
         })
     }
 
-    /// Runs `count` instructions; `finish` turns the time at which one enters the window into the time at which it is done.
+    /// Runs `count` instructions; `finish` turns the entry time of an instruction into its completion time.
     #[inline(always)]
     fn run(&mut self, count: usize, finish: impl Fn(usize, &mut Times, &[Times])) -> Times {
         self.done.clear();
@@ -137,7 +138,7 @@ impl Flow {
         retired
     }
 
-    /// When the instruction enters each window.
+    /// Returns the time at which the instruction enters each window.
     #[inline]
     fn entry(&self, at: usize) -> Times {
         let mut entry = [0; LANES];
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn dependent_misses_take_a_round_each() {
-        // A pointer chase: load, then three instructions that hang on it.
+        // A pointer chase: a load, then three instructions that depend on it.
         let chase = waits(4096, |at| {
             if at >= 4 {
                 vec![(at & !3) as u32 - 4]

@@ -1,11 +1,11 @@
-//! Architectures whose programs are recorded, and what differs between them besides the code.
+//! Recorded architectures, and their differences outside the instruction set.
 //!
 //! Input: QEMU's name of the architecture. Output: numbers of system calls and of ELF files.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The architecture of the recorded program, which need not be this process's.
+/// Architecture of the recorded program, which may differ from this process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Guest {
@@ -13,9 +13,9 @@ pub enum Guest {
     Aarch64,
 }
 
-/// Numbers of system calls that need more than the usual.
+/// Numbers of system calls that need special handling.
 pub struct Calls {
-    /// Those after which there is another process.
+    /// Calls that create a process.
     pub forks: &'static [i64],
     pub execve: i64,
     pub execveat: i64,
@@ -38,13 +38,13 @@ const AARCH64_CALLS: Calls = Calls {
     exit_group: 94,
 };
 
-/// Call that asks for io_uring, everywhere.
+/// Number of `io_uring_setup` on all architectures.
 pub const IO_URING_SETUP: i64 = 425;
 
 static OWN: AtomicU8 = AtomicU8::new(Guest::X86_64 as u8);
 
 impl Guest {
-    /// From QEMU's name of it.
+    /// Returns the architecture with QEMU's name for it.
     pub fn named(name: &CStr) -> Option<Self> {
         match name.to_bytes() {
             b"x86_64" => Some(Self::X86_64),
@@ -53,12 +53,12 @@ impl Guest {
         }
     }
 
-    /// Keeps it as that of this process.
+    /// Stores it as the architecture of this process.
     pub fn keep(self) {
         OWN.store(self as u8, Relaxed);
     }
 
-    /// That of this process.
+    /// Returns the architecture of this process.
     pub fn own() -> Self {
         if OWN.load(Relaxed) == Self::Aarch64 as u8 {
             Self::Aarch64
@@ -74,7 +74,7 @@ impl Guest {
         }
     }
 
-    /// Whether a file starts like a 64-bit little-endian ELF program for it.
+    /// True if a file starts like a 64-bit little-endian ELF program of this architecture.
     pub fn is_program(self, head: &[u8]) -> bool {
         let machine: u16 = match self {
             Self::X86_64 => 62,

@@ -1,14 +1,14 @@
 //! Instrumentation plugin for qemu-user from 7.2 on (TCG plugin API version 1 and later).
 //!
 //! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
-//! Output: raw window records in files mapped shared (`layout`), which `countersteer-profiler` turns into a profile.
+//! Output: raw window records in shared file mappings (`layout`), which `countersteer-profiler` turns into a profile.
 //!
-//! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 64
-//! lines) and the reuse time of its line. Every million instructions or so, a sequence is captured
-//! instruction by instruction and analysed for the parallelism that its data dependencies allow, the units that its operations
-//! need, and the time that its mispredicted branches take to be resolved.
+//! For each executed block, the plugin counts instructions and runs the branch predictor. For each data access, it measures the
+//! LRU stack distance (to within 64 lines) and the reuse time of its line. About once per million instructions, it captures a
+//! sequence of instructions. The analysis gives the parallelism that data dependencies allow, the execution units needed, and
+//! the resolution time of mispredicted branches.
 
-//! For traced simulation it does less: [`live`] threads only send what they execute.
+//! For traced simulation the plugin does less: [`live`] threads only send their events.
 
 #![cfg_attr(test, allow(dead_code))]
 
@@ -39,7 +39,7 @@ mod tage;
 mod targets;
 mod vcpu;
 
-// Test binaries cannot link QEMU's symbols; everything that needs them is here.
+// Test binaries cannot link QEMU's symbols, so all code that needs them is here.
 #[cfg(not(test))]
 mod exec;
 #[cfg(not(test))]

@@ -1,7 +1,7 @@
-//! What is known about every line ever touched: one word per line, in chunks of a page.
+//! Per-line data: one word for every line ever touched, in chunks of a page.
 //!
-//! Input: line numbers. Output: a mutable word per line, zero for new ones. A small direct-mapped table of recent pages
-//! keeps most look-ups off the hash map.
+//! Input: line numbers. Output: a mutable word per line, zero for new ones. A small direct-mapped table of recent pages avoids
+//! most look-ups in the hash map.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,7 +31,7 @@ impl Hasher for PageHasher {
     }
 }
 
-/// A sparse array of words, indexed by line number.
+/// Sparse array of words, indexed by line number.
 pub struct Lines {
     words: Vec<u64>,
     pages: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
@@ -47,7 +47,7 @@ impl Lines {
         }
     }
 
-    /// Where the word of `line` is, for good.
+    /// Returns the place of the word of `line`; it never changes.
     #[inline(always)]
     pub fn place(&mut self, line: u64) -> usize {
         let page = line / CHUNK as u64;
@@ -60,7 +60,7 @@ impl Lines {
         chunk as usize * CHUNK + line as usize % CHUNK
     }
 
-    /// The word at a place.
+    /// Returns the word at a place.
     #[inline(always)]
     pub fn word(&mut self, place: usize) -> &mut u64 {
         &mut self.words[place]

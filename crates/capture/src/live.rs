@@ -1,7 +1,7 @@
-//! One thread of a program that is simulated while it runs: what it executes is sent, and nothing is measured.
+//! Thread of a program that is simulated while it runs: its events are sent, and nothing is measured.
 //!
-//! Input: blocks executed, data accessed, system calls entered. Output: the thread's stream of events. Mispredictions are those
-//! of the reference predictor, as in a recording.
+//! Input: executed blocks, data accesses, system calls. Output: the thread's event stream. Mispredictions are those of the
+//! reference predictor, as in a recording.
 
 use std::io;
 use std::os::unix::net::SocketAddr;
@@ -14,20 +14,20 @@ use crate::stream::Stream;
 const SIZE_SHIFT: u32 = 4;
 const WRITE_SHIFT: u32 = 17;
 
-/// The block before the first.
+/// Block before the first.
 static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::default);
 
-/// A thread's predictor and stream.
+/// Predictor and stream of a thread.
 pub struct LiveThread {
     previous: &'static Block,
     branches: Branches,
     stream: Stream,
-    /// The program closed the stream's descriptor: the thread goes on unseen.
+    /// True if the program closed the stream's descriptor: the thread runs on without sending.
     unseen: bool,
 }
 
 impl LiveThread {
-    /// A thread that has executed nothing.
+    /// Connects a new thread to the receiver.
     pub fn connect(address: &SocketAddr, filter_sets: u32) -> io::Result<Self> {
         Ok(Self {
             previous: &NO_BLOCK,
@@ -38,25 +38,25 @@ impl LiveThread {
         })
     }
 
-    /// The thread goes on as the only one of a forked process, as another thread for the receiver. Its branch predictor knows what
-    /// its parent's does.
+    /// Reconnects after a fork: the thread is the only one of the child process, and a new thread for the receiver. It keeps the
+    /// state of the parent's branch predictor.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// Fails if the receiver is gone.
     pub fn reconnect(&mut self, address: &SocketAddr, filter_sets: u32) -> io::Result<()> {
         self.stream = Stream::connect_to(address, 0, filter_sets)?;
         self.unseen = false;
         Ok(())
     }
 
-    /// The thread executes a block.
+    /// Records the execution of a block.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// Fails if the receiver is gone.
     #[inline]
     pub fn block(&mut self, block: &'static Block) -> io::Result<()> {
         let previous = std::mem::replace(&mut self.previous, block);
-        // QEMU executes each element of a repeated string instruction as a block; it is one instruction.
+        // QEMU executes each element of a repeated string instruction as a block; it counts as one instruction.
         let again =
             block.ends_repeat != 0 && block.starts_repeat && previous.ends_repeat == block.pc;
         let wrong = self.branches.wrong;
@@ -68,7 +68,7 @@ impl LiveThread {
         self.seen(sent)
     }
 
-    /// It accesses data.
+    /// Records a data access.
     #[inline]
     pub fn memory(&mut self, info: u32, address: u64) {
         let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
@@ -76,25 +76,25 @@ impl LiveThread {
             .data(address >> 6, last, info >> WRITE_SHIFT & 1 != 0);
     }
 
-    /// It enters the kernel, for good if it `ends`.
+    /// Records that the thread enters the kernel; if it `ends`, for the last time.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// Fails if the receiver is gone.
     pub fn enter_kernel(&mut self, ends: bool) -> io::Result<()> {
         let sent = self.stream.enter_kernel(ends, 0);
         self.seen(sent)
     }
 
-    /// Sends what there is, before the process becomes another program.
+    /// Sends the pending events before the process executes another program.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// Fails if the receiver is gone.
     pub fn flush(&mut self) -> io::Result<()> {
         let sent = self.stream.send(0, 0);
         self.seen(sent)
     }
 
-    /// Closes the connection in a process that was forked off, where it belongs to another thread.
+    /// Closes the connection in a forked process, where it belongs to a thread of the parent.
     pub fn abandon(&self) {
         self.stream.abandon();
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::stream::testing::{Sent, received};
 
-    /// An instruction that is repeated, once.
+    /// Returns a repeated instruction, as one element.
     fn repeat() -> &'static Block {
         Box::leak(Box::new(Block {
             pc: 0x1000,
@@ -140,7 +140,7 @@ mod tests {
         (address, listener)
     }
 
-    /// Heads and words of what arrives.
+    /// Returns the heads and words received.
     fn blocks(listener: &UnixListener) -> Vec<Sent> {
         received(listener.accept().unwrap().0)
     }

@@ -1,10 +1,10 @@
-//! Entry points for QEMU where a program is simulated while it runs.
+//! Entry points for QEMU if a program is simulated while it runs.
 //!
-//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`LiveThread`]. Nothing is left on disk: the
-//! receiver listens at abstract addresses, and an executed program gets QEMU's own command line.
+//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`LiveThread`]. No files are left: the
+//! receiver listens at abstract socket addresses, and an executed program receives QEMU's own command line.
 //!
-//! A process is bound to its receiver by a second connection (`lifeline`): when the other end is closed, whatever the process
-//! does at the time, the kernel sends it SIGKILL.
+//! A second connection (`lifeline`) binds a process to its receiver. When the other end closes, the kernel sends the process
+//! SIGKILL, in any state.
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::io;
@@ -24,7 +24,7 @@ use crate::live::LiveThread;
 use crate::stream::out_of_the_way;
 use crate::translation::{become_qemu, end, execution, translated};
 
-/// Threads of one process at a time, at most.
+/// Largest number of threads of a process at a time.
 const THREADS: usize = 1 << 16;
 
 static LIVE: [AtomicPtr<LiveThread>; THREADS] =
@@ -38,7 +38,7 @@ struct Settings {
     wrapper: Vec<CString>,
 }
 
-/// Called when the plugin is loaded, with the receiver's address.
+/// Installs the callbacks when the plugin is loaded; `name` is the receiver's address.
 pub fn install(id: ffi::PluginId, name: &[u8]) -> c_int {
     let connected = settings(name).and_then(|settings| {
         hold(&settings.lifeline)?;
@@ -80,7 +80,7 @@ fn settings(name: &[u8]) -> io::Result<Settings> {
     })
 }
 
-/// Makes this process end with its receiver. The descriptor stays open, in whatever the process executes, too.
+/// Makes this process end with its receiver. The descriptor stays open across exec.
 fn hold(lifeline: &SocketAddr) -> io::Result<()> {
     const SET_SIGNAL: c_int = 10;
     let socket = out_of_the_way(UnixStream::connect_addr(lifeline)?);
@@ -102,15 +102,15 @@ fn hold(lifeline: &SocketAddr) -> io::Result<()> {
         events: libc::POLLIN,
         revents: 0,
     };
-    // Whether it was closed before the kernel was asked to watch it.
-    // SAFETY: one descriptor is looked at.
+    // The receiver may have closed the connection before the kernel watched it.
+    // SAFETY: one descriptor is polled.
     if unsafe { libc::poll(&raw mut now, 1, 0) } > 0 {
         end();
     }
     Ok(())
 }
 
-/// The state of the calling thread.
+/// Returns the state of the calling thread.
 #[inline]
 fn live(index: c_uint) -> Option<&'static mut LiveThread> {
     let pointer = LIVE.get(index as usize)?.load(Relaxed);
@@ -119,7 +119,7 @@ fn live(index: c_uint) -> Option<&'static mut LiveThread> {
     unsafe { pointer.as_mut() }
 }
 
-/// A receiver that is gone ends the process.
+/// Ends the process if the receiver is gone.
 #[inline]
 fn obey(sent: io::Result<()>) {
     if sent.is_err() {
@@ -164,7 +164,7 @@ extern "C" fn on_memory(index: c_uint, info: u32, address: u64, _: *mut c_void) 
 }
 
 extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
-    // SAFETY: QEMU's block and its instructions are valid during this call; the blocks live for ever.
+    // SAFETY: QEMU's block and its instructions are valid during this call; the blocks live forever.
     unsafe {
         let Some(of) = translated(tb) else { return };
         ffi::qemu_plugin_register_vcpu_tb_exec_cb(
@@ -226,8 +226,8 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
         if other == index as usize {
             continue;
         }
-        // What they point to is a copy of the parent's, and stays unused but for the sockets, which would keep streams of
-        // the parent open.
+        // The state is a copy of the parent's and stays unused. Only the sockets matter: they would keep the parent's streams
+        // open.
         let parents = slot.swap(std::ptr::null_mut(), Relaxed);
         // SAFETY: entries are null or leaked boxes, and the threads that they belong to are not in this process.
         if let Some(parents) = unsafe { parents.as_ref() } {

@@ -1,4 +1,4 @@
-//! Files mapped shared.
+//! Shared file mappings.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::slice;
 
 use crate::layout::PAGE;
 
-/// A file's words in memory.
+/// Words of a file in memory.
 pub struct Mapping {
     words: NonNull<u64>,
     len: usize,
@@ -40,7 +40,7 @@ impl Mapping {
         }
     }
 
-    /// Has the file system find room for some words, of which a later write would kill the process otherwise.
+    /// Allocates disk space for some words; without it, a later write would kill the process.
     pub fn reserve(&self, words: Range<usize>) -> io::Result<()> {
         let (from, to) = (words.start * 8 / PAGE * PAGE, self.len.min(words.end) * 8);
         // SAFETY: the pages are the mapping's own.
@@ -48,7 +48,7 @@ impl Mapping {
             let start = self.words.as_ptr().cast::<u8>().add(from);
             libc::madvise(start.cast(), to - from, libc::MADV_POPULATE_WRITE) != 0
         };
-        // Kernels before 5.14 don't know how.
+        // Kernels before 5.14 do not support this.
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EFAULT) if failed => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),

@@ -1,9 +1,9 @@
-//! A small map from addresses to the instruction that touched them last, emptied in no time between captures.
+//! Small map from addresses to the instruction that touched them last, cleared in constant time between captures.
 
 /// Slots; more than twice the accesses of a capture, so probes stay short.
 const SLOTS: usize = 1 << 14;
 
-/// A map that forgets everything when its epoch changes.
+/// Map that forgets everything when its epoch changes.
 pub struct Memo {
     slots: Box<[(u64, u32, u32)]>,
     epoch: u32,
@@ -23,7 +23,7 @@ impl Memo {
 
     fn slot(&self, key: u64) -> usize {
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize;
-        // A full table would probe for ever; after a few slots the oldest knowledge may go.
+        // A full table would probe forever; after a few slots the oldest entry may be replaced.
         for _ in 0..16 {
             let (found, _, epoch) = self.slots[at];
             if epoch != self.epoch || found == key {

@@ -1,29 +1,28 @@
-//! The lines of the current epoch: those touched since at most [`EPOCH`] distinct lines ago.
+//! Lines of the current epoch: those touched since at most [`EPOCH`] distinct lines ago.
 //!
-//! Input: lines. Output: whether a line was touched in this epoch already, in which case its distance is below [`EPOCH`] and
-//! the touch needs no more than a note of its time. Two thirds and more of all touches end here. The price: the LRU stack
-//! orders lines by their first touch in an epoch instead of their last, so a distance is off by less than [`EPOCH`].
+//! Input: lines. Output: true if a line was already touched in this epoch. Its distance is then below [`EPOCH`], and only the
+//! time of the touch is stored. At least two thirds of all touches end here. The cost: the LRU stack orders lines by their first
+//! touch in an epoch instead of their last, so a distance is off by less than [`EPOCH`].
 
 /// Distinct lines per epoch.
 const EPOCH: usize = 64;
-/// Slots, one per possible line; a line that loses its slot to another is taken for new, which is harmless.
+/// Slots, one candidate per line. A line that loses its slot to another counts as new, which is harmless.
 const SLOTS: usize = 256;
 /// A line number that no address has.
 pub const NO_LINE: u64 = u64::MAX;
 
-/// The lines of the current epoch.
+/// Lines of the current epoch.
 pub struct Near {
     lines: [u64; SLOTS],
     times: [u64; SLOTS],
     places: [usize; SLOTS],
-    /// Slots in the order in which they were taken; clearing runs down this list rather than over all slots, half of which
-    /// are free.
+    /// Slots in the order of insertion. Clearing walks this list instead of all slots, half of which are free.
     taken: [u8; EPOCH],
     count: usize,
 }
 
 impl Near {
-    /// The beginning of an epoch.
+    /// Begins an epoch.
     pub fn new() -> Self {
         Self {
             lines: [NO_LINE; SLOTS],
@@ -34,7 +33,7 @@ impl Near {
         }
     }
 
-    /// Notes the time of a touch if the line is known; false if it is not.
+    /// Stores the time of a touch. Returns false if the line is not in the epoch.
     #[inline(always)]
     pub fn touch(&mut self, line: u64, time: u64) -> bool {
         let slot = slot(line);
@@ -46,7 +45,7 @@ impl Near {
         }
     }
 
-    /// Adds a line; returns place and time of the one that loses its slot, and whether the epoch is over.
+    /// Adds a line. Returns place and time of the line that loses its slot, and true if the epoch is over.
     #[inline(always)]
     pub fn add(&mut self, line: u64, place: usize, time: u64) -> (Option<(usize, u64)>, bool) {
         let slot = slot(line);
@@ -59,10 +58,10 @@ impl Near {
         (lost, self.count == EPOCH)
     }
 
-    /// Begins a new epoch; `leave` gets place and time of each line of the old one.
+    /// Begins a new epoch; `leave` receives place and time of each line of the old one.
     #[inline(always)]
     pub fn clear(&mut self, mut leave: impl FnMut(usize, u64)) {
-        // A slot taken twice is left twice, which says the same again.
+        // A slot inserted twice is passed on twice, with the same values.
         for slot in &self.taken[..self.count] {
             let slot = *slot as usize % SLOTS;
             leave(self.places[slot], self.times[slot]);

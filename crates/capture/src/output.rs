@@ -1,7 +1,7 @@
-//! The files that the recording grows in, mapped shared.
+//! Files of a recording, mapped shared.
 //!
-//! Input: counts. Output: `control` and one `.raw` file per thread in the scratch directory (`layout`). The kernel keeps
-//! what was written to a shared mapping when the process dies, so nothing ever needs to be flushed.
+//! Input: counts. Output: `control` and one `.raw` file per thread in the scratch directory (`layout`). The kernel keeps the
+//! contents of a shared mapping when the process dies, so no flush is needed.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -18,7 +18,7 @@ pub struct ThreadFile {
     mapping: Mapping,
     live: usize,
     window_length: u64,
-    /// Windows that there is room for, as far as is known.
+    /// Number of windows that fit, as far as is known.
     most: usize,
 }
 
@@ -47,7 +47,7 @@ impl ThreadFile {
         words[header::WINDOW_LENGTH] = layout::FIRST_WINDOW;
         words[header::START] = control.instructions();
         words[header::IN_CALL] = 1;
-        // Last, so that a file with the magic word is whole.
+        // Written last, so that a file with the magic word is complete.
         words[header::MAGIC] = layout::THREAD_MAGIC;
         Ok(this)
     }
@@ -57,7 +57,7 @@ impl ThreadFile {
         self.mapping.words()[header::ORDINAL]
     }
 
-    /// The record of the current window.
+    /// Returns the record of the current window.
     #[inline]
     pub fn record(&mut self) -> &mut [u64; record::WORDS] {
         // SAFETY: `live` is the start of a whole record: the file holds MAX_WINDOWS of them after the header, and `advance`
@@ -70,7 +70,7 @@ impl ThreadFile {
         self.window_length
     }
 
-    /// Completes the current window and begins the next. Where the disk is full, windows get longer instead of more.
+    /// Completes the current window and begins the next. If the disk is full, windows get longer instead of more numerous.
     pub fn advance(&mut self) {
         let complete = self.mapping.words()[header::WINDOWS] as usize + 1;
         let next = HEADER_WORDS + complete * record::WORDS;
@@ -85,7 +85,7 @@ impl ThreadFile {
         self.live = next;
     }
 
-    /// Merges pairs of the complete windows, so that half of the file is free again. A last one without a partner goes on.
+    /// Merges pairs of complete windows, so that half of the file is free again. A last window without a partner continues.
     fn halve(&mut self, complete: usize) {
         let words = self.mapping.words();
         let records = &mut words[HEADER_WORDS..HEADER_WORDS + complete * record::WORDS];
@@ -111,13 +111,13 @@ impl ThreadFile {
         self.live = HEADER_WORDS + pairs * record::WORDS;
     }
 
-    /// Whether the thread does not count as runnable (`header::IN_CALL`); true in a new file.
+    /// Returns the flag that the thread does not count as runnable (`header::IN_CALL`); true in a new file.
     pub fn in_call(&self) -> &AtomicU64 {
         // SAFETY: the header has the word, and the mapping lives as long as self and is aligned.
         unsafe { AtomicU64::from_ptr(self.mapping.as_ptr().add(header::IN_CALL)) }
     }
 
-    /// Notes how the thread ended.
+    /// Records how the thread ended.
     pub fn end(&mut self, how: u64) {
         self.mapping.words()[header::ENDED] = how;
     }
@@ -133,7 +133,7 @@ mod tests {
             std::env::temp_dir().join(format!("steer-output-test-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let control = Control::create_for_test(&directory);
-        // So many windows have room.
+        // Only this number of windows fits.
         for most in [MAX_WINDOWS, 7, 2, 1] {
             let mut file = ThreadFile::create(&directory, &control).unwrap();
             file.most = most;

@@ -1,7 +1,7 @@
 //! Entry points for QEMU.
 //!
-//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`]. A thread's state is reached
-//! through a table indexed by QEMU's number for the thread; only that thread uses it while it runs.
+//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`]. A table indexed by QEMU's thread
+//! number holds the state of each thread; only that thread uses it while it runs.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
@@ -22,15 +22,15 @@ use crate::shared::Control;
 use crate::translation::{become_qemu, end, execution, translated};
 use crate::vcpu::{Vcpu, Verdict};
 
-/// Threads of one process at a time, at most.
+/// Largest number of threads of a process at a time.
 const THREADS: usize = 1 << 16;
 
-/// Read by QEMU to see whether it can work with the plugin, once that is loaded.
+/// Interface version; QEMU reads it after loading the plugin.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(ffi::FIRST_VERSION);
 
-/// What the dynamic linker calls before QEMU reads the version.
+/// Constructor that the dynamic linker calls before QEMU reads the version.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static DECLARE_VERSION: extern "C" fn() = declare_version;
@@ -44,7 +44,7 @@ static VCPUS: [AtomicPtr<Vcpu>; THREADS] =
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 thread_local! {
-    /// Whether the thread is about to become a program that is not recorded, which was noted. If its call returns, it failed.
+    /// True if the thread is about to become an unrecorded program, and this was noted. If its call returns, the call failed.
     static LEAVES: Cell<bool> = const { Cell::new(false) };
 }
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -53,14 +53,14 @@ struct Settings {
     directory: PathBuf,
     control: Control,
     wrapper: Vec<CString>,
-    /// Measure every distance exactly, to check the measurement against.
+    /// Measure every distance exactly, as a reference for the normal measurement.
     exact: bool,
-    /// Send events, filtered by so many sets.
+    /// Send events, through a filter of this many sets.
     stream: Option<u32>,
     program: Vec<u8>,
 }
 
-/// Called by QEMU when it loads the plugin.
+/// Installs the plugin; QEMU calls it after loading.
 ///
 /// # Safety
 /// QEMU passes its own description and `argc` strings.
@@ -154,7 +154,7 @@ fn obey(verdict: Verdict) {
     }
 }
 
-/// The state of the calling thread.
+/// Returns the state of the calling thread.
 #[inline]
 fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
     let pointer = VCPUS.get(index as usize)?.load(Relaxed);
@@ -172,7 +172,7 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
             connect(&mut vcpu, settings);
             slot.store(Box::into_raw(Box::new(vcpu)), Relaxed);
         }
-        // The thread runs on unrecorded.
+        // The thread continues unrecorded.
         Err(error) => {
             settings
                 .control
@@ -182,7 +182,7 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
     }
 }
 
-/// Connects a thread with whoever wants its events.
+/// Connects a thread with the receiver of its events.
 fn connect(vcpu: &mut Vcpu, settings: &Settings) {
     let connected = settings
         .stream
@@ -206,7 +206,7 @@ extern "C" fn on_exit(_id: ffi::PluginId, index: c_uint) {
 
 extern "C" fn on_process_end(_id: ffi::PluginId, _datum: *mut c_void) {
     for slot in &VCPUS {
-        // SAFETY: other threads may still run: only what is atomic is touched.
+        // SAFETY: other threads may still run, so only atomic fields are touched.
         if let Some(vcpu) = unsafe { slot.load(Relaxed).as_ref() } {
             vcpu.release();
         }
@@ -272,7 +272,7 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         note_features(address);
     }
     let streams = SETTINGS.get().is_some_and(|s| s.stream.is_some());
-    // SAFETY: as above; the blocks live for ever.
+    // SAFETY: as above; the blocks live forever.
     unsafe {
         ffi::qemu_plugin_register_vcpu_tb_exec_cb(
             tb,
@@ -294,8 +294,8 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
     }
 }
 
-/// Code asks for the processor's features, and does not get to know of all that are there. The dynamic linker does so in every
-/// program.
+/// Notes that code queries the processor's features: QEMU does not report all of the host's features. The dynamic linker queries
+/// them in every program and is left out.
 #[cold]
 fn note_features(address: u64) {
     let Some(settings) = SETTINGS.get().filter(|_| has_more_features()) else {
@@ -308,7 +308,7 @@ fn note_features(address: u64) {
     }
 }
 
-/// Whether this processor has features for which programs have code of their own, and which QEMU lacks.
+/// True if this processor has features that programs select code for, and that QEMU lacks.
 fn has_more_features() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx512f");
@@ -316,7 +316,7 @@ fn has_more_features() -> bool {
     false
 }
 
-/// Whether this processor has what the models' other version needs.
+/// True if this processor has the features that the models' second version needs.
 fn is_recent() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2")
@@ -328,7 +328,7 @@ fn is_recent() -> bool {
     false
 }
 
-/// The callback for an instruction: the models have a version for recent processors.
+/// Returns the callback for an instruction: the models have a version for recent processors.
 fn memory_callback(usage: &MemoryUse, streams: bool) -> ffi::MemoryCallback {
     static WIDE: LazyLock<bool> = LazyLock::new(is_recent);
     match (streams, usage.repeat || usage.split, *WIDE) {
@@ -390,7 +390,7 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
                 .control
                 .note(CaveatKind::NotRecorded, &settings.program);
             eprintln!("steer: cannot record a child process: {error}");
-            // It runs on unrecorded, and does not count as runnable. What its state points to is its parent's.
+            // The child runs on unrecorded and does not count as runnable. The state is a copy of its parent's.
             VCPUS[index as usize].store(std::ptr::null_mut(), Relaxed);
             return;
         }
@@ -407,12 +407,12 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
     obey(vcpu.leave_call());
 }
 
-/// Makes a forked process forget the threads that stayed behind.
+/// Makes a forked process forget the threads of its parent.
 fn adopt(own: c_uint) {
     PID.store(std::process::id(), Relaxed);
     for (index, slot) in VCPUS.iter().enumerate() {
         if index != own as usize && !slot.load(Relaxed).is_null() {
-            // What they point to is a copy of the parent's, and stays unused.
+            // The state is a copy of the parent's and stays unused.
             slot.store(std::ptr::null_mut(), Relaxed);
         }
     }

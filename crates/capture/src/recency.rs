@@ -1,6 +1,6 @@
 //! Exact LRU stack distances and reuse times of lines.
 //!
-//! Input: touched lines in program order. Output: per touch, the number of distinct lines touched since the last touch of
+//! Input: touched lines in program order. Output: for each touch, the number of distinct lines touched since the last touch of
 //! the same line, and the time since. Each line's word holds its position in [`Stamps`] and the time of its last touch.
 
 use crate::lines::Lines;
@@ -24,7 +24,7 @@ pub enum Touch {
     },
 }
 
-/// The LRU stack of one thread.
+/// LRU stack of one thread.
 pub struct Recency {
     stamps: Stamps,
     lines: Lines,
@@ -38,7 +38,7 @@ impl Recency {
         }
     }
 
-    /// Touches `line` at time `now`; also returns a handle of the line for [`Self::set_time`].
+    /// Touches `line` at time `now`. Also returns a handle of the line for [`Self::set_time`].
     #[inline(always)]
     pub fn touch(&mut self, line: u64, now: u64) -> (Touch, usize) {
         if self.stamps.is_full() {
@@ -61,7 +61,7 @@ impl Recency {
         (touch, place)
     }
 
-    /// Says that a line was touched again at `time`, without moving it in the stack.
+    /// Sets the time of a line's last touch, without moving the line in the stack.
     #[inline(always)]
     pub fn set_time(&mut self, place: usize, time: u64) {
         let word = self.lines.word(place);

@@ -1,10 +1,11 @@
-//! How long mispredicted branches of a captured sequence take to be resolved.
+//! Resolution times of mispredicted branches in a captured sequence.
 //!
-//! Input: the sequence's dependences and which of its branches were mispredicted. Output: cycles from each one's dispatch to
-//! its resolution, summed. Instructions are dispatched at a fixed width into a window with in-order retirement; a mispredicted
-//! branch empties the front end, and dispatch goes on when it is resolved and the front end is full again, so that a branch
-//! soon after another finds a short window (Eyerman, Smith and Eeckhout, Characterizing the branch misprediction penalty,
-//! ISPASS 2006).
+//! Input: the dependencies of the sequence, and the positions of its mispredicted branches. Output: cycles from dispatch to
+//! resolution, summed over these branches. Instructions are dispatched at a fixed width into a window with in-order retirement.
+//! A mispredicted branch empties the front end. Dispatch continues after the resolution and the refill of the front end, so a
+//! branch soon after another finds a short window.
+//!
+//! Source: Eyerman, Smith and Eeckhout, Characterizing the branch misprediction penalty, ISPASS 2006.
 
 use crate::flow::{Latency, Waits};
 
@@ -12,10 +13,10 @@ use crate::flow::{Latency, Waits};
 const WIDTH: u32 = 5;
 /// Instructions in flight.
 const WINDOW: usize = 128;
-/// Cycles to fill the front end again.
+/// Cycles to refill the front end.
 const REFILL: u32 = 15;
 
-/// Cycles of the branches at the positions `wrong` (ascending).
+/// Returns the cycles of the branches at the positions `wrong` (ascending).
 pub fn resolution(waits: &Waits, wrong: &[u32], latency: impl Fn(usize) -> Latency) -> u64 {
     let mut done: Vec<u32> = Vec::with_capacity(waits.len());
     let mut retired: Vec<u32> = Vec::with_capacity(waits.len());

@@ -1,7 +1,7 @@
-//! What all threads and processes of a recording share: the control page.
+//! Control page: state that all threads and processes of a recording share.
 //!
-//! Input and output: words of the `control` file (`layout::control`), changed with atomic operations. They are mapped, so a program
-//! that closes all descriptors or changes its root directory reaches them still.
+//! Input and output: words of the `control` file (`layout::control`), changed with atomic operations. The file is mapped, so a
+//! program that closes all descriptors or changes its root directory still reaches it.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -60,7 +60,7 @@ impl Control {
         self.word(control::THREADS).fetch_add(1, Relaxed) + 1
     }
 
-    /// Instructions of all threads so far.
+    /// Returns the instructions of all threads so far.
     pub fn instructions(&self) -> u64 {
         self.word(control::INSTRUCTIONS).load(Relaxed)
     }
@@ -70,22 +70,22 @@ impl Control {
         self.word(control::INSTRUCTIONS).fetch_add(count, Relaxed) + count
     }
 
-    /// Instructions after which everything ends.
+    /// Returns the number of instructions after which the recording ends.
     pub fn limit(&self) -> u64 {
         self.word(control::LIMIT).load(Relaxed)
     }
 
-    /// Whether everything is to end.
+    /// True if the recording is to end.
     pub fn stopped(&self) -> bool {
         self.word(control::STOP).load(Relaxed) != 0
     }
 
-    /// Tells every process of the recording to end.
+    /// Requests the end of every process of the recording.
     pub fn stop(&self) {
         self.word(control::STOP).store(1, Relaxed);
     }
 
-    /// Runnable threads of the recording.
+    /// Returns the number of runnable threads of the recording.
     pub fn active(&self) -> u64 {
         let lost = self.word(control::LOST).load(Relaxed);
         self.word(control::ACTIVE)
@@ -97,19 +97,19 @@ impl Control {
         self.word(control::ACTIVE).fetch_add(1, Relaxed);
     }
 
-    /// A thread entered the kernel or ended.
+    /// Removes a runnable thread, which entered the kernel or ended.
     pub fn deactivate(&self) {
         self.word(control::ACTIVE).fetch_sub(1, Relaxed);
     }
 
-    /// Keeps that something sets this run apart from one without a recorder; the file's name stays that of the first time.
+    /// Notes a difference between this run and a run without the recorder. The file name of the first occurrence is kept.
     pub fn note(&self, kind: CaveatKind, file: &[u8]) {
         let first = control::CAVEATS + kind as usize * control::CAVEAT_WORDS;
         if self.word(first).fetch_add(1, Relaxed) > 0 {
             return;
         }
         let names = first + 1..first + control::CAVEAT_WORDS;
-        // A name that was taken back may have been longer.
+        // A longer name may have been stored here and taken back.
         for (at, bytes) in names.zip(file.chunks(8).chain(std::iter::repeat(&[][..]))) {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -117,19 +117,19 @@ impl Control {
         }
     }
 
-    /// Takes back what was noted last: it did not come about.
+    /// Takes back the last note: its cause did not occur.
     pub fn take_back(&self, kind: CaveatKind) {
         let first = control::CAVEATS + kind as usize * control::CAVEAT_WORDS;
         self.word(first).fetch_sub(1, Relaxed);
     }
 
-    /// Sets the limit, which only the host does.
+    /// Sets the limit; outside of tests only the host does.
     #[cfg(test)]
     pub fn set_limit_for_test(&self, limit: u64) {
         self.word(control::LIMIT).store(limit, Relaxed);
     }
 
-    /// Makes a control file as the host does, and opens it.
+    /// Creates a control file as the host does, and opens it.
     #[cfg(test)]
     pub fn create_for_test(directory: &Path) -> Self {
         let mut words = [0u64; PAGE / 8];

@@ -1,9 +1,9 @@
-//! The LRU stack as a line of time: one bit per past touch that is still the last one of its line.
+//! LRU stack as a bitmap over time: one bit per past touch that is still the last touch of its line.
 //!
-//! Input: pushes and removals. Output: how many bits lie above the removed one, which is the stack distance. Counts are kept
-//! per block of 512 bits, group of 32 blocks and region of 32 groups, for those that are full; the ones being filled are
-//! counted from what they consist of. Sums run over whole blocks and groups, masked rather than cut short: a few vector
-//! instructions cost less than one mispredicted end of a loop.
+//! Input: pushes and removals. Output: the number of set bits above the removed one, which is the stack distance. Counts are
+//! kept for each full block of 512 bits, group of 32 blocks and region of 32 groups. Incomplete ones are counted from their
+//! parts. Sums run over whole blocks and groups with a mask instead of an early exit: a few vector instructions cost less than
+//! one mispredicted loop exit.
 
 /// Words of 64 bits per block.
 const WORDS: usize = 8;
@@ -14,10 +14,10 @@ const FAN: usize = 32;
 /// Bits per region, the coarsest count.
 #[cfg(test)]
 const REGION_BITS: usize = BLOCK_BITS * FAN * FAN;
-/// Least number of positions, so that compaction is rare for small programs.
+/// Smallest number of positions, so that compaction is rare for small programs.
 const LEAST: usize = 1 << 16;
 
-/// A bitmap over time with hierarchical counts.
+/// Bitmap over time with hierarchical counts.
 pub struct Stamps {
     bits: Vec<[u64; WORDS]>,
     blocks: Vec<[u16; FAN]>,
@@ -28,7 +28,7 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// No positions used, room for at least `capacity`.
+    /// Creates an empty bitmap with room for at least `capacity` positions.
     pub fn new(capacity: usize) -> Self {
         let blocks = capacity.max(LEAST).div_ceil(BLOCK_BITS);
         let groups = blocks.div_ceil(FAN);
@@ -43,7 +43,7 @@ impl Stamps {
         }
     }
 
-    /// Whether the next push needs a compaction first.
+    /// True if the next push needs a compaction first.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.top == self.capacity
@@ -63,7 +63,7 @@ impl Stamps {
         }
     }
 
-    /// Counts the block that was just filled, and the group and region if it was their last.
+    /// Stores the count of the block just filled, and of the group and region that it completes.
     #[inline(never)]
     fn seal(&mut self) {
         let block = self.top / BLOCK_BITS - 1;
@@ -80,7 +80,7 @@ impl Stamps {
         }
     }
 
-    /// Clears a position and returns how many set ones lie above it; not when full.
+    /// Clears a position and returns the number of set positions above it. Must not be called when full.
     #[inline(always)]
     pub fn remove(&mut self, at: usize) -> u64 {
         let block = at / BLOCK_BITS;
@@ -92,7 +92,7 @@ impl Stamps {
         words[word] = found & !bit;
         let mut sum = (found & !(bit | (bit - 1))).count_ones();
         for (above, bits) in words.iter().enumerate() {
-            // A mask rather than a condition, which would become a chain of jumps.
+            // A mask is used because a condition would compile to a chain of jumps.
             sum += (bits & u64::from(above > word).wrapping_neg()).count_ones();
         }
         if block == open {
@@ -102,7 +102,7 @@ impl Stamps {
         u64::from(sum) + self.remove_block(block, open)
     }
 
-    /// The part of a removal that concerns full blocks; returns what lies in those between the two.
+    /// Updates the counts of full blocks for a removal. Returns the sum over the full blocks above the position.
     #[inline(always)]
     fn remove_block(&mut self, block: usize, open: usize) -> u64 {
         let group = block / FAN;
@@ -120,7 +120,7 @@ impl Stamps {
         if group == open_group {
             return u64::from(sum);
         }
-        // The open group is missing when a push is about to begin it.
+        // The open group does not exist yet if the next push begins it.
         sum += self
             .blocks
             .get(open_group)
@@ -150,7 +150,7 @@ impl Stamps {
         u64::from(sum)
     }
 
-    /// Where every set position goes when the unset ones are squeezed out.
+    /// Returns the new number of every set position after a compaction.
     pub fn ranks(&self) -> Ranks {
         let mut below = Vec::with_capacity(self.bits.len() * WORDS);
         let mut sum = 0u32;
@@ -164,7 +164,7 @@ impl Stamps {
         }
     }
 
-    /// Squeezes the unset positions out, leaving room for thrice as many pushes as there are set ones.
+    /// Removes the unset positions, and leaves room for three times as many pushes as there are set positions.
     pub fn compact(&mut self) {
         let live = self
             .bits
@@ -179,14 +179,14 @@ impl Stamps {
     }
 }
 
-/// The renumbering of a compaction.
+/// Renumbering by a compaction.
 pub struct Ranks {
     bits: Vec<u64>,
     below: Vec<u32>,
 }
 
 impl Ranks {
-    /// The new number of a set position.
+    /// Returns the new number of a set position.
     pub fn of(&self, at: usize) -> usize {
         let word = at / 64;
         let mask = (1u64 << (at % 64)) - 1;

@@ -1,7 +1,7 @@
-//! The stream of events that a thread sends to the process that records or simulates it (`steer trace record`, traced simulation).
+//! Event stream from a thread to the process that records or simulates it (`steer trace record`, traced simulation).
 //!
-//! Input: what the thread executes. Output: blocks of events ([`countersteer_cache::wire`]) over a local socket in the scratch
-//! directory; a reader that is slower than the program makes it wait, and one that is gone ends it.
+//! Input: the thread's execution. Output: blocks of events ([`countersteer_cache::wire`]) over a local socket in the scratch
+//! directory. A slow reader blocks the program; if the reader is gone, the program ends.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,9 +14,9 @@ use countersteer_cache::wire::{ENDS, ENTERS_KERNEL};
 use crate::block::Block;
 use crate::layout::STREAM_SOCKET;
 
-/// Descriptors below this are the program's.
+/// Lowest descriptor that the plugin uses; the program uses those below.
 const FIRST_DESCRIPTOR: libc::c_int = 900;
-/// A block of fewer instructions is not sent at a system call.
+/// Instructions below which a block is not sent at a system call.
 const SHORT: u32 = 1 << 14;
 
 pub struct Stream {
@@ -40,7 +40,7 @@ impl Stream {
         })
     }
 
-    /// The thread executes a block; `again` where it goes on with a repeated string instruction.
+    /// Records the execution of a block; `again` is true if it continues a repeated string instruction.
     #[inline]
     pub fn block(
         &mut self,
@@ -70,7 +70,7 @@ impl Stream {
         self.tracer.data(first, last, store);
     }
 
-    /// The thread enters the kernel, for good if it `ends`.
+    /// Records that the thread enters the kernel; if it `ends`, for the last time.
     pub fn enter_kernel(&mut self, ends: bool, stamp: u64) -> io::Result<()> {
         let flags = ENTERS_KERNEL | if ends { ENDS } else { 0 };
         if ends || self.tracer.pending() >= SHORT {
@@ -79,13 +79,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Closes the socket without a look at anything else: what another thread had under way at a fork is not whole.
+    /// Closes the socket without touching other state, which another thread may have left incomplete at a fork.
     pub fn abandon(&self) {
         // SAFETY: the descriptor is open, and the stream is not used again.
         unsafe { libc::close(self.socket.as_raw_fd()) };
     }
 
-    /// Sends what there is.
+    /// Sends the pending events.
     pub fn send(&mut self, flags: u32, stamp: u64) -> io::Result<()> {
         let socket = &self.socket;
         let mut result = Ok(());
@@ -96,7 +96,7 @@ impl Stream {
     }
 }
 
-/// The same socket under a number that the program does not use.
+/// Moves the socket to a descriptor that the program does not use.
 pub fn out_of_the_way(socket: UnixStream) -> OwnedFd {
     // SAFETY: the descriptor is open; the result is checked below.
     let high = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
@@ -127,7 +127,7 @@ fn send_all(socket: &OwnedFd, words: &[u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what was sent.
+/// Reader of sent blocks.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::io::Read;
@@ -138,7 +138,7 @@ pub(crate) mod testing {
     /// Head and words of a block that was sent.
     pub type Sent = (Head, Vec<u32>);
 
-    /// All blocks that arrive until the other end closes.
+    /// Returns all blocks that arrive until the other end closes.
     pub fn received(mut stream: UnixStream) -> Vec<Sent> {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();

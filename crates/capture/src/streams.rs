@@ -1,12 +1,12 @@
-//! What a stream prefetcher foresees.
+//! Model of a stream prefetcher.
 //!
-//! Input: lines that left the first-level cache's reach. Output: whether each continues a stream: one tracker per page keeps
-//! the last line and the last step, and a line is foreseen when the step before led to it; a stream that runs off its page goes
-//! on in the next one.
+//! Input: lines beyond the reach of the first-level cache. Output: true for each line that continues a stream. One tracker per
+//! page keeps the last line and the last step. A line is predicted if the previous step leads to it. A stream that leaves its
+//! page continues in the next one.
 
-/// Trackers; hardware has 16 to 64, of which only those of live streams matter.
+/// Number of trackers. Hardware has 16 to 64, of which only those of active streams matter.
 const TRACKERS: usize = 64;
-/// Lines of a page.
+/// Lines per page.
 const PAGE_LINES: u64 = 64;
 const NO_PAGE: u64 = u64::MAX;
 
@@ -17,7 +17,7 @@ struct Tracker {
     step: i64,
 }
 
-/// The streams of one thread.
+/// Streams of one thread.
 pub struct Streams {
     trackers: Box<[Tracker; TRACKERS]>,
 }
@@ -34,7 +34,7 @@ impl Streams {
         }
     }
 
-    /// Notes a line; whether it continues a stream.
+    /// Records a line. Returns true if it continues a stream.
     pub fn touch(&mut self, line: u64) -> bool {
         let page = line / PAGE_LINES;
         let own = self.trackers[slot(page)];

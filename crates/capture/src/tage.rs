@@ -1,13 +1,14 @@
-//! The reference predictor for conditional branches: a small TAGE (Seznec and Michaud 2006).
+//! Reference predictor for conditional branches: a small TAGE (Seznec and Michaud 2006).
 //!
-//! Input: branch address and outcome. Output: whether the prediction was wrong. A bimodal table of 16 Ki counters and six
-//! tagged tables of 4 Ki entries with 5 to 190 outcomes of global history, which is about what Golden Cove sees (194 taken
-//! branches): 112 KiB as stored here. A table's index and tag come from a multiplication per word of its history instead of
-//! folded registers. Branches that went
-//! the same way [`BIASED`] times running are predicted to go on and stay out of tables and history, where they would only
-//! displace others (Gope and Lipasti 2014).
+//! Input: branch address and outcome. Output: true if the prediction was wrong. The predictor has a bimodal table of 16 Ki
+//! counters and six tagged tables of 4 Ki entries with 5 to 190 outcomes of global history. This is close to Golden Cove's
+//! history (194 taken branches). It takes 112 KiB as stored here. A table's index and tag come from a multiplication per word of
+//! its history instead of folded registers.
+//!
+//! Branches that went the same way [`BIASED`] times in a row are predicted to do so again. They stay out of the tables and the
+//! history, where they would only displace others (Gope and Lipasti 2014).
 
-/// Outcomes of history that each tagged table sees, shortest first.
+/// History lengths of the tagged tables, shortest first.
 const HISTORIES: [u32; TABLES] = [5, 11, 22, 45, 92, 190];
 const TABLES: usize = 6;
 /// Words of the history.
@@ -26,15 +27,15 @@ const AGING: u32 = 1 << 10;
 #[derive(Clone, Copy, Default)]
 struct Entry {
     tag: u16,
-    /// -4 to 3, taken from 0 up.
+    /// -4 to 3, stored with an offset of 4.
     counter: i8,
     /// 0 to 3.
     useful: u8,
 }
 
-/// A predictor with its history.
+/// TAGE predictor with its history.
 pub struct Tage {
-    /// Twice the outcomes in a row, plus the outcome.
+    /// Twice the number of equal outcomes in a row, plus the outcome.
     biases: Box<[u8; BIASES]>,
     bimodal: Box<[i8; BIMODAL]>,
     tagged: Box<[Entry; TABLES << TAGGED_BITS]>,
@@ -54,13 +55,13 @@ impl Tage {
         }
     }
 
-    /// The last 64 outcomes, latest in bit 0.
+    /// Returns the last 64 outcomes, latest in bit 0.
     #[inline]
     pub fn history(&self) -> u64 {
         self.history[0]
     }
 
-    /// Enters an outcome that needs no prediction, such as that of an indirect jump, into the history.
+    /// Adds an outcome that needs no prediction, such as that of an indirect jump, to the history.
     #[inline]
     pub fn remember(&mut self, outcome: bool) {
         let mut carry = u64::from(outcome);
@@ -71,7 +72,7 @@ impl Tage {
         }
     }
 
-    /// Predicts, learns, and returns whether the prediction was wrong.
+    /// Predicts and learns. Returns true if the prediction was wrong.
     #[inline]
     pub fn resolve(&mut self, pc: u64, taken: bool) -> bool {
         let run = &mut self.biases[(pc ^ pc >> 14) as usize % BIASES];
@@ -87,7 +88,7 @@ impl Tage {
         self.search(pc, taken) | (before >= 2 * BIASED)
     }
 
-    /// Predicts and learns without regard to bias.
+    /// Predicts and learns without the bias filter.
     #[inline(never)]
     fn search(&mut self, pc: u64, taken: bool) -> bool {
         let mixed = self.mixed(pc);
@@ -111,7 +112,7 @@ impl Tage {
         predicted != taken
     }
 
-    /// Address and history mixed, for each table.
+    /// Returns a hash of address and history for each table.
     #[inline(always)]
     fn mixed(&self, pc: u64) -> [u64; TABLES] {
         HISTORIES.map(|length| {
@@ -130,7 +131,7 @@ impl Tage {
         })
     }
 
-    /// Trains the providing entry and returns its prediction; weak new entries leave the word to the bimodal table.
+    /// Trains the providing entry and returns its prediction. For weak new entries, the bimodal table decides.
     #[inline(always)]
     fn train(&mut self, at: usize, base: usize, simple: bool, taken: bool) -> bool {
         let entry = &mut self.tagged[at];
@@ -148,7 +149,7 @@ impl Tage {
         if fresh { simple } else { own }
     }
 
-    /// Claims an entry in a table of longer history after a wrong prediction.
+    /// Allocates an entry in a table with longer history after a misprediction.
     #[inline(never)]
     fn allocate(&mut self, mixed: &[u64; TABLES], from: usize, taken: bool) {
         for (table, mixed) in mixed.iter().enumerate().skip(from) {
@@ -195,7 +196,7 @@ fn step(counter: i8, up: bool, least: i8, most: i8) -> i8 {
 mod tests {
     use super::*;
 
-    /// Wrong predictions of the last `count` of twice as many branches.
+    /// Returns the mispredictions among the last `count` of twice as many branches.
     fn wrong(count: usize, mut branch: impl FnMut(usize) -> (u64, bool)) -> usize {
         let mut tage = Tage::new();
         (0..2 * count)

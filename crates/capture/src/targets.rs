@@ -1,13 +1,13 @@
-//! The reference predictor for targets of indirect jumps and calls: a small ITTAGE (Seznec 2011).
+//! Reference predictor for targets of indirect jumps and calls: a small ITTAGE (Seznec 2011).
 //!
-//! Input: branch address, history of outcomes, target. Output: whether the prediction was wrong. Three tables see no, a short
-//! and a long history; the longest that knows the branch in this history predicts, and a wrong prediction claims an entry in
-//! the next longer one. Interpreters' dispatch jumps are predicted by what was dispatched before.
+//! Input: branch address, history of outcomes, target. Output: true if the prediction was wrong. Three tables use no, a short
+//! and a long history. The matching table with the longest history predicts; a misprediction allocates an entry in the next
+//! longer one. Dispatch jumps of interpreters are predicted by earlier dispatches.
 
-/// Outcomes of history that each table sees, shortest first.
+/// History lengths of the tables, shortest first.
 const HISTORIES: [u32; 3] = [0, 10, 40];
 const ENTRIES: usize = 1 << 11;
-/// Confidence of an entry that is not replaced at its first mistake.
+/// Confidence at which an entry survives its first misprediction.
 const SURE: u8 = 3;
 
 #[derive(Clone, Copy, Default)]
@@ -28,7 +28,7 @@ impl Targets {
         }
     }
 
-    /// Predicts, learns, and returns whether the prediction was wrong.
+    /// Predicts and learns. Returns true if the prediction was wrong.
     pub fn resolve(&mut self, pc: u64, history: u64, target: u64) -> bool {
         let places = HISTORIES.map(|length| {
             let seen = history & ((1 << length) - 1);

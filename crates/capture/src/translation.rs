@@ -1,6 +1,6 @@
-//! What every entry point for QEMU needs: blocks as they are translated, and becoming QEMU again where a program executes another.
+//! Common code of the entry points for QEMU: translated blocks, and the restart of QEMU if a program executes another.
 //!
-//! Input: QEMU's translations. Output: decoded blocks, kept for as long as the process lives.
+//! Input: QEMU's translations. Output: decoded blocks, kept for the lifetime of the process.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -19,30 +19,31 @@ static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<Known>>>> = OnceLock::new();
 /// Distance from guest to host addresses.
 static GUEST_BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// A block that was translated before; QEMU throws translations away now and then.
+/// Block that was translated before; QEMU discards translations from time to time.
 struct Known {
     bytes: Vec<u8>,
     block: &'static Block,
     memory: &'static [Option<MemoryUse>],
 }
 
-/// What is known of a block when it is translated.
+/// Data about a block at its translation.
 pub struct Translated {
     pub insns: Vec<*mut ffi::Insn>,
     pub block: &'static Block,
-    /// By instruction, how it accesses memory.
+    /// Memory use by instruction.
     pub memory: &'static [Option<MemoryUse>],
-    /// Address in this process of an instruction that asks for the processor's features, where the block is new and has one.
+    /// Address in this process of an instruction that queries the processor's features; `None` if the block has none or is not
+    /// new.
     pub asks_features: Option<u64>,
 }
 
-/// Ends the process at once, without another look at the program.
+/// Ends the process at once, without running any of the program's code.
 pub fn end() -> ! {
     // SAFETY: the call has no preconditions and does not return.
     unsafe { libc::_exit(0) }
 }
 
-/// A block that is being translated, with its instructions.
+/// Returns a block that is being translated, with its instructions.
 ///
 /// # Safety
 /// QEMU's block is valid, as it is during a call of its callback.
@@ -78,7 +79,7 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     })
 }
 
-/// A block as QEMU needs it.
+/// Block as QEMU describes it.
 struct Found {
     block: &'static Block,
     memory: &'static [Option<MemoryUse>],
@@ -130,22 +131,22 @@ fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Found {
     }
 }
 
-/// A guest's address in this process.
+/// Returns the address in this process of a guest address.
 fn host(guest: u64) -> usize {
     GUEST_BASE.load(Relaxed).wrapping_add(guest as usize)
 }
 
-/// What a system call executes.
+/// Program execution of a system call.
 pub struct Execution {
     path: CString,
     argv: u64,
     envp: u64,
 }
 
-/// What a system call executes, if it is one for that.
+/// Returns the execution that a system call requests; `None` for other calls.
 ///
 /// # Safety
-/// The arguments are those of the call; a program that passes bad ones would only have got an error for them.
+/// The arguments are those of the call. Invalid pointers from the program would otherwise only make the call fail.
 pub unsafe fn execution(number: i64, arguments: [u64; 5]) -> Option<Execution> {
     // SAFETY: the caller says so.
     let text = |guest: u64| unsafe { CStr::from_ptr(host(guest) as *const c_char) };
@@ -166,7 +167,7 @@ pub unsafe fn execution(number: i64, arguments: [u64; 5]) -> Option<Execution> {
     }
 }
 
-/// A path that means the same without the descriptor of a folder, or of the file itself.
+/// Returns an equivalent path that needs no descriptor of a directory or of the file itself.
 fn path_at(descriptor: c_int, path: &CStr, flags: c_int) -> Option<CString> {
     if descriptor == libc::AT_FDCWD || path.to_bytes().starts_with(b"/") {
         return Some(path.to_owned());
@@ -182,7 +183,8 @@ fn path_at(descriptor: c_int, path: &CStr, flags: c_int) -> Option<CString> {
         .filter(|_| itself)
 }
 
-/// Becomes QEMU running what the program executes, if that is possible; otherwise says which program goes on unrecorded, if one does.
+/// Replaces the process by QEMU running the executed program, if possible. Otherwise returns the program that continues
+/// unrecorded, if any.
 ///
 /// # Safety
 /// As for [`execution`].

@@ -1,8 +1,8 @@
-//! One thread of the program: everything that is counted about it.
+//! Counters and models of one thread of the program.
 //!
-//! Input: blocks executed, data accessed, system calls entered and left. Output: the thread's window records.
-//! The two hot paths, [`Vcpu::block`] and [`Vcpu::memory`], do as little as possible: a few additions, the branch
-//! predictor, and a look at the lines of the current epoch. Everything else waits for the end of a slice.
+//! Input: executed blocks, data accesses, entries to and returns from system calls. Output: the thread's window records. The two
+//! hot paths, [`Vcpu::block`] and [`Vcpu::memory`], do little: a few additions, the branch predictor, and a look-up in the lines
+//! of the current epoch. Everything else is done at the end of a slice.
 
 use std::io;
 use std::path::Path;
@@ -29,23 +29,23 @@ mod streamed;
 
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
-/// Instructions between two captures, on average, in a long run.
+/// Largest average number of instructions between two captures, used in a long run.
 const SAMPLE_MOST: u64 = 1 << 20;
-/// The same at the start of a thread, so that short ones are sampled too.
+/// Smallest such number, used at the start of a thread, so that short threads are sampled too.
 const SAMPLE_LEAST: u64 = 1 << 14;
-/// In between, a capture comes whenever the thread has become longer by one in so many.
+/// In between, a capture begins whenever the thread has grown by one part in this number.
 const SAMPLE_GROWTH: u64 = 8;
-/// The first capture of a thread begins after this many instructions.
+/// Instructions before the first capture of a thread.
 const SAMPLE_FIRST: i64 = 1 << 12;
 /// Position, in QEMU's memory information, of the size (log2) and of the read and write bits.
 const SIZE_SHIFT: u32 = 4;
 const READ_SHIFT: u32 = 16;
 const WRITE_SHIFT: u32 = 17;
 
-/// The block before the first.
+/// Block before the first.
 static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::default);
 
-/// What the caller must do.
+/// Action that the caller must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -54,11 +54,11 @@ pub enum Verdict {
     Stop,
 }
 
-/// A thread's counters and models.
+/// Counters and models of a thread.
 pub struct Vcpu {
-    /// Lines touched lately; empty while every access has to be seen.
+    /// Recently touched lines; empty while every access must be processed.
     near: Near,
-    /// Loads in the low half, stores in the high half, of this slice.
+    /// Loads of this slice in the low half, stores in the high half.
     accesses: u64,
     remaining: i64,
     classes: u64,
@@ -67,16 +67,16 @@ pub struct Vcpu {
     branches: Branches,
     /// Mispredictions up to the last captured block.
     wrong_before: u64,
-    /// Mispredictions that records hold.
+    /// Mispredictions already in records.
     wrong_settled: u64,
     recency: Recency,
     conflicts: Conflicts,
     streams: Streams,
-    /// Touches before this slice, touches beyond loads and stores in it, and those not of lines touched lately.
+    /// Touches before this slice; touches beyond loads and stores in it; and touches of lines not touched recently.
     touches: u64,
     extra: u64,
     far: u64,
-    /// Whether all of the run is measured like the captures.
+    /// True if the whole run is measured like the captures.
     exact: bool,
     slice: i64,
     executed: u64,
@@ -89,11 +89,11 @@ pub struct Vcpu {
     capture: Box<Capture>,
     file: ThreadFile,
     control: &'static Control,
-    /// Where events go, if anybody wants them.
+    /// Stream that receives the events, if any.
     stream: Option<Box<Stream>>,
 }
 
-/// A wide access of which some parts are still to come.
+/// Wide access with some parts still to come.
 #[derive(Default)]
 struct Parts {
     datum: usize,
@@ -102,7 +102,7 @@ struct Parts {
 }
 
 impl Vcpu {
-    /// A thread that has executed nothing.
+    /// Creates a thread that has executed nothing.
     pub fn new(directory: &Path, control: &'static Control, exact: bool) -> io::Result<Self> {
         let file = ThreadFile::create(directory, control)?;
         let mut this = Self {
@@ -143,7 +143,7 @@ impl Vcpu {
     pub fn block(&mut self, block: &'static Block) -> Verdict {
         let previous = std::mem::replace(&mut self.previous, block);
         if block.ends_repeat != 0 {
-            // QEMU executes each element of a repeated string instruction as a block; it is one instruction.
+            // QEMU executes each element of a repeated string instruction as a block; it counts as one instruction.
             if block.starts_repeat && previous.ends_repeat == block.pc {
                 return Verdict::Go;
             }
@@ -187,7 +187,7 @@ impl Vcpu {
         verdict
     }
 
-    /// Instructions to the next capture: random, lest they fall into step with a loop.
+    /// Returns the instructions to the next capture: random, so that captures do not synchronize with a loop.
     fn interval(&mut self) -> i64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -206,7 +206,7 @@ impl Vcpu {
         let stores = self.accesses >> 32;
         let touches = loads + stores + self.extra;
         let near = touches - self.far.min(touches);
-        // Times in the epoch are counted from the slice's start.
+        // Times within an epoch are counted from the start of the slice.
         self.end_epoch();
         let classes = Classes::unpack(self.classes);
         let runnable = self.runnable.max(self.control.active());
@@ -241,7 +241,7 @@ impl Vcpu {
         }
     }
 
-    /// Sets the length of the next slice: to the capture, the end of the window or the limit if one of these is near.
+    /// Sets the length of the next slice: up to the capture, the end of the window or the limit, if one of them is near.
     fn schedule(&mut self) {
         let window = self
             .file
@@ -272,7 +272,7 @@ impl Vcpu {
         }
     }
 
-    /// An instruction accesses data in a way that QEMU splits up.
+    /// Records a data access that QEMU may split.
     pub fn split_memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
         let usage = MemoryUse::unpack(datum);
         let bytes = 1u64 << (info >> SIZE_SHIFT & 7);
@@ -285,7 +285,7 @@ impl Vcpu {
         } else if self.parts.left > 0 && self.parts.datum == datum && self.parts.next == address {
             self.parts.left -= 1;
             self.parts.next += bytes;
-            // Only a line that the parts before did not touch is touched anew.
+            // Only a line that the earlier parts did not touch counts as a new touch.
             let before = (address - 1) >> 6;
             for line in (address >> 6)..=(address + bytes - 1) >> 6 {
                 if line != before {
@@ -327,7 +327,7 @@ impl Vcpu {
     #[inline(always)]
     fn slow_memory<const WIDE: bool>(&mut self, info: u32, address: u64, last: u64, datum: usize) {
         if WIDE {
-            // SAFETY: WIDE is chosen after checking for what `wide_memory` enables.
+            // SAFETY: WIDE is chosen only if the features that `wide_memory` enables are present.
             unsafe { self.wide_memory(info, address, last, datum) }
         } else {
             self.any_memory(info, address, last, datum);
@@ -342,13 +342,13 @@ impl Vcpu {
         self.any_memory(info, address, last, datum);
     }
 
-    /// Touches so far, the one under way included, when `accesses` is that of this slice.
+    /// Returns the touches so far, including the current one, with `accesses` of this slice.
     #[inline(always)]
     fn time(&self, accesses: u64) -> u64 {
         self.touches + self.extra + (accesses & 0xffff_ffff) + (accesses >> 32)
     }
 
-    /// Touches a line and returns its stack distance, roughly if it is near.
+    /// Touches a line and returns its stack distance, approximate if it is near.
     #[inline(always)]
     fn touch(&mut self, line: u64) -> u64 {
         if self.near.touch(line, self.accesses) {
@@ -417,7 +417,7 @@ impl Vcpu {
         });
     }
 
-    /// The thread enters the kernel.
+    /// Records that the thread enters the kernel.
     pub fn enter_call(&mut self) -> Verdict {
         let mut verdict = self.settle();
         let stamp = self.control.instructions();
@@ -429,7 +429,7 @@ impl Vcpu {
         self.sent_before(verdict)
     }
 
-    /// The thread is back from the kernel.
+    /// Records that the thread returns from the kernel.
     pub fn leave_call(&mut self) -> Verdict {
         self.activate();
         self.runnable = self.control.active();
@@ -440,23 +440,23 @@ impl Vcpu {
         }
     }
 
-    /// The thread goes on as the only one of a forked process, with records of its own.
+    /// Continues the thread after a fork as the only thread of the child, with its own records.
     ///
     /// # Errors
-    /// There is no file for them; the thread must not be used again, as the one it has is its parent's.
+    /// Fails if no file can be created. The thread must then not be used again, because its file is the parent's.
     pub fn fork(&mut self, directory: &Path) -> io::Result<()> {
-        // It is the parent's: blocks of two processes would get mixed up in it.
+        // The stream is the parent's: it would mix blocks of two processes.
         self.stream = None;
         self.file = ThreadFile::create(directory, self.control)?;
         Ok(())
     }
 
-    /// The process is about to become another program, or could not.
+    /// Records that the process is about to execute another program, or failed to.
     pub fn exec(&mut self, succeeds: bool) {
         self.file.end(if succeeds { ENDED_EXEC } else { 0 });
     }
 
-    /// The thread ends by itself; its state is dropped next.
+    /// Records that the thread exits; its state is dropped next.
     pub fn exit(&mut self) {
         let _ = self.settle();
         self.send_last(true);
@@ -464,14 +464,14 @@ impl Vcpu {
         self.file.end(ENDED_SELF);
     }
 
-    /// The thread counts as runnable from now on.
+    /// Counts the thread as runnable from now on.
     fn activate(&self) {
         if self.file.in_call().swap(0, Relaxed) != 0 {
             self.control.activate();
         }
     }
 
-    /// The thread does not count as runnable any more. It may still run while its process ends, so only what is shared may change.
+    /// Stops counting the thread as runnable. It may still run while its process ends, so only shared state may change.
     pub fn release(&self) {
         if self.file.in_call().swap(1, Relaxed) == 0 {
             self.control.deactivate();

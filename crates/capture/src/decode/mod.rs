@@ -1,7 +1,7 @@
-//! From machine code to [`Block`]s.
+//! Decoders from machine code to [`Block`]s.
 //!
-//! Stage: at translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and per instruction
-//! whether and how it touches memory. There is a decoder for each architecture whose programs are recorded.
+//! Stage: translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and the memory use of each
+//! instruction. Each recorded architecture has its own decoder.
 
 use crate::block::{Block, MemoryUse};
 use crate::guest::Guest;
@@ -10,16 +10,16 @@ mod arm64;
 mod operations;
 mod x86;
 
-/// What is known of a block's code.
+/// Decoded code of a block.
 pub struct Decoded {
     pub block: Block,
-    /// By instruction, how it accesses memory, if it does.
+    /// Memory use by instruction; `None` for instructions without an access.
     pub memory: Vec<Option<MemoryUse>>,
-    /// Address of an instruction that asks for the processor's features, if there is one.
+    /// Address of an instruction that queries the processor's features, if there is one.
     pub asks_features: Option<u64>,
 }
 
-/// Decodes the instructions of a block: the address of each, and its bytes.
+/// Decodes the instructions of a block, given the address and bytes of each.
 pub fn decode<'a>(guest: Guest, code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
     match guest {
         Guest::X86_64 => x86::decode(code),

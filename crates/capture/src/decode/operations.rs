@@ -1,14 +1,14 @@
-//! What an instruction computes: the execution unit it needs.
+//! Operations of x86 instructions: the execution unit that each needs.
 //!
-//! Stage: at translation. Input: a decoded instruction. Output: its [`Operation`], none for moves, no-operations, branches and
-//! what only loads or stores.
+//! Stage: translation. Input: a decoded instruction. Output: its [`Operation`]; `None` for moves, no-operations, branches, and
+//! plain loads and stores.
 
 use std::sync::LazyLock;
 
 use countersteer_model::profile::Operation;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-/// By mnemonic.
+/// Operations by mnemonic.
 static OPERATIONS: LazyLock<Vec<Option<Operation>>> = LazyLock::new(|| {
     let name = |mnemonic: Mnemonic| format!("{mnemonic:?}").to_ascii_lowercase();
     Mnemonic::values().map(|m| by_name(&name(m))).collect()
@@ -25,7 +25,7 @@ const FP_DIVIDE: [&str; 3] = ["div", "sqrt", "rsqrt"];
 const SHIFTS: [&str; 12] = [
     "shl", "shr", "sar", "sal", "rol", "ror", "rcl", "rcr", "shlx", "shrx", "sarx", "rorx",
 ];
-/// Integer instructions that need no unit beyond those for memory and branches.
+/// Integer instructions that need no unit besides those for memory and branches.
 const MOVES: [&str; 14] = [
     "mov", "movzx", "movsx", "movsxd", "push", "pop", "nop", "endbr64", "leave", "xchg", "movabs",
     "fnop", "pause", "movnti",
@@ -39,7 +39,7 @@ fn by_name(name: &str) -> Option<Operation> {
     let converts = plain.starts_with("cvt");
     if converts || FP_TYPES.iter().any(|t| plain.ends_with(t)) {
         let is = |stems: &[&str]| stems.iter().any(|stem| plain.starts_with(stem));
-        // Square roots and their reciprocals come before what they start like.
+        // Square roots and their reciprocals are matched first, because other prefixes match them too.
         if is(&FP_DIVIDE) && !is(&["rsqrt"]) {
             return Some(Operation::FpDivide);
         }
@@ -77,7 +77,7 @@ fn by_name(name: &str) -> Option<Operation> {
     Some(Operation::Alu)
 }
 
-/// What `insn` computes; `vector` says whether it works on vector registers.
+/// Returns the operation of `insn`; `vector` is true if it works on vector registers.
 pub fn operation(insn: &Instruction, vector: bool) -> Option<Operation> {
     if insn.flow_control() != FlowControl::Next {
         return None;
@@ -100,7 +100,7 @@ fn is_vector_move(mnemonic: Mnemonic) -> bool {
     name.starts_with("mov") && !name.starts_with("movmsk") || name.starts_with("lddqu")
 }
 
-/// Whether `compare` and the conditional branch right after it are executed as one.
+/// True if cores fuse `compare` with the conditional branch right after it.
 pub fn fuses(compare: Mnemonic) -> bool {
     matches!(
         compare,

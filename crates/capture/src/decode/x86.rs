@@ -1,8 +1,8 @@
-//! The instruction set of x86-64.
+//! Decoder of x86-64.
 //!
-//! Registers are bits: 0-15 general, 16 flags, 17 x87 and MMX, 18-25 mask registers, 26-57 vector registers.
-//! Data flow follows what cores do rather than what the manual says: stack instructions do not wait for each other's
-//! stack pointer, writing part of a register keeps the rest, and zeroing idioms wait for nothing.
+//! Registers are bits: 0-15 general, 16 flags, 17 x87 and MMX, 18-25 mask registers, 26-57 vector registers. Data flow follows
+//! the behaviour of cores, not the manual. Stack instructions do not depend on each other's stack pointer. Writing part of a
+//! register keeps the rest. Zeroing idioms depend on nothing.
 
 use std::sync::LazyLock;
 
@@ -18,12 +18,12 @@ use crate::block::{Block, Classes, End, Insn, MemoryUse};
 const FLAGS: u64 = 1 << 16;
 /// Bit of the stack pointer.
 const STACK_POINTER: u64 = 1 << 4;
-/// Bit of the accumulator, which system calls return in.
+/// Bit of the accumulator, which holds the result of a system call.
 const ACCUMULATOR: u64 = 1;
-/// Bytes that count for accesses which QEMU performs in one piece.
+/// Size in bytes assumed for accesses that QEMU performs in one piece.
 const ONE_PIECE: u8 = 8;
 
-/// Mnemonics that work on one floating-point value of a vector register.
+/// True for mnemonics that work on one floating-point value of a vector register.
 static SCALAR: LazyLock<Vec<bool>> =
     LazyLock::new(|| Mnemonic::values().map(is_scalar_name).collect());
 
@@ -66,13 +66,13 @@ struct Builder {
     classes: Classes,
     insns: Vec<Insn>,
     previous: Mnemonic,
-    /// The instruction that asks for the processor's features, if it is among those so far.
+    /// Address of an instruction that queries the processor's features, if one was seen.
     asks_features: Option<u64>,
     factory: InstructionInfoFactory,
 }
 
 impl Builder {
-    /// A block that starts at `pc`.
+    /// Begins a block at `pc`.
     fn new(pc: u64) -> Self {
         let block = Block {
             pc,
@@ -89,7 +89,7 @@ impl Builder {
         }
     }
 
-    /// Adds the next instruction; says how it uses memory, if it does.
+    /// Adds the next instruction. Returns its memory use, if any.
     fn push(&mut self, pc: u64, bytes: &[u8]) -> Option<MemoryUse> {
         let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
         let index = self.insns.len() as u32;
@@ -148,7 +148,7 @@ impl Builder {
         self.classes.simd += u64::from(vector && !scalar);
     }
 
-    /// Registers in and out, and the bytes of the memory access.
+    /// Returns the registers read and written, and the bytes of the memory access.
     fn flow(&mut self, insn: &Instruction) -> (Insn, Option<u8>) {
         let info = self.factory.info(insn);
         let bytes = info
@@ -157,7 +157,7 @@ impl Builder {
             .filter(|m| m.access() != OpAccess::NoMemAccess)
             .map(|m| m.memory_size().size())
             .max();
-        // QEMU's own idea of what touches memory counts where the decoder knows nothing.
+        // For unknown instructions, QEMU decides if they access memory.
         let bytes = if insn.is_invalid() {
             Some(ONE_PIECE)
         } else {
@@ -183,7 +183,7 @@ impl Builder {
         {
             flow.address |= bit(memory.base()) | bit(memory.index());
         }
-        // An instruction that waits for the access waits for its address.
+        // An instruction that depends on its access also depends on the address.
         flow.reads &= !flow.address;
         if insn.rflags_read() != 0 {
             flow.reads |= FLAGS;
@@ -243,7 +243,7 @@ fn end(insn: &Instruction) -> End {
         FlowControl::UnconditionalBranch => End::Jump,
         FlowControl::ConditionalBranch => End::Condition,
         FlowControl::IndirectBranch => End::IndirectJump,
-        // The decoder files system calls under calls.
+        // The decoder classifies system calls as calls.
         FlowControl::Call if insn.is_call_near() => End::Call,
         FlowControl::IndirectCall if insn.is_call_near_indirect() => End::IndirectCall,
         FlowControl::Return if insn.mnemonic() == Mnemonic::Ret => End::Return,

@@ -1,6 +1,6 @@
-//! What a thread sends while it is counted.
+//! Event stream of a thread that is also counted.
 //!
-//! Input: the same blocks and accesses. Output: its stream's events; the end of the program where their reader is gone.
+//! Input: blocks and accesses, as for counting. Output: the events of the stream; the end of the program if its reader is gone.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::block::Block;
 use crate::stream::Stream;
 
 impl Vcpu {
-    /// Sends the thread's events from now on.
+    /// Connects the thread's stream: its events are sent from now on.
     pub fn connect(&mut self, directory: &Path, filter_sets: u32) -> io::Result<()> {
         let stream = Stream::connect(directory, self.file.ordinal() as u32, filter_sets)?;
         self.stream = Some(Box::new(stream));
         Ok(())
     }
 
-    /// As [`Self::block`], and sends it.
+    /// Counts a block like [`Self::block`], and sends it.
     pub fn streamed_block(&mut self, block: &'static Block) -> Verdict {
         let again =
             block.starts_repeat && self.previous.ends_repeat == block.pc && block.ends_repeat != 0;
@@ -53,7 +53,7 @@ impl Vcpu {
         }
     }
 
-    /// A reader that is gone ends the program; one whose socket the program closed does not.
+    /// Ends the program if the reader is gone, but not if the program closed the socket.
     pub(super) fn sent(&mut self, result: io::Result<()>, verdict: Verdict) -> Verdict {
         match result {
             Ok(()) => verdict,
@@ -68,7 +68,7 @@ impl Vcpu {
         }
     }
 
-    /// Sends what there is before the process ends, if the verdict ends it.
+    /// Sends the pending events if the verdict ends the process.
     pub(super) fn sent_before(&mut self, verdict: Verdict) -> Verdict {
         if verdict == Verdict::Stop {
             self.send_last(false);
@@ -76,7 +76,7 @@ impl Vcpu {
         verdict
     }
 
-    /// The thread is about to enter the kernel, or to end.
+    /// Sends the last events before the thread enters the kernel or ends.
     pub fn send_last(&mut self, ends: bool) {
         let stamp = self.control.instructions();
         if let Some(stream) = &mut self.stream {

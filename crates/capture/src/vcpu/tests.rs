@@ -1,4 +1,4 @@
-//! Counts of a thread against programs whose counts are known.
+//! Tests of a thread's counts with programs whose counts are known.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ fn parts_of_one_access_count_once_and_touch_every_line() {
         let _ = vcpu.settle();
         assert_eq!(vcpu.file.record()[record::LOADS], 2, "{name}");
         assert_eq!(vcpu.file.record()[record::COLD], 2, "{name}");
-        // An access of one piece has no parts to come, wherever the next one begins.
+        // An unsplit access has no further parts, wherever the next access begins.
         for address in [0x1000, 0x1008] {
             vcpu.split_memory::<false>(4 << SIZE_SHIFT | 1 << READ_SHIFT, address, datum(16));
         }
@@ -135,7 +135,7 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// A thread with a receiver of its stream, which gives heads and words of all blocks in the end.
+/// Returns a thread and the receiver of its stream, which returns heads and words of all blocks at the end.
 fn streamed(name: &str) -> (Vcpu, PathBuf, JoinHandle<Vec<Sent>>) {
     let (mut vcpu, directory) = vcpu(name);
     let listener = UnixListener::bind(directory.join(crate::layout::STREAM_SOCKET)).unwrap();
@@ -144,7 +144,7 @@ fn streamed(name: &str) -> (Vcpu, PathBuf, JoinHandle<Vec<Sent>>) {
     (vcpu, directory, receiver)
 }
 
-/// Instructions of each misprediction in what was sent, from the thread's start.
+/// Returns the instruction of each misprediction in the sent events, counted from the thread's start.
 fn mispredictions(blocks: &[Sent]) -> Vec<u64> {
     let (mut begun, mut found) = (0, Vec::new());
     for (head, words) in blocks {
@@ -169,7 +169,7 @@ fn mispredictions_that_end_a_slice_are_sent_as_well() {
         insns: vec![Default::default(); 7].into(),
         ..Block::default()
     }));
-    // Each block returns to where nothing called from.
+    // Each block returns without a matching call.
     let blocks = 100_000;
     for _ in 0..blocks {
         assert_eq!(vcpu.streamed_block(call), Verdict::Go);
@@ -184,7 +184,7 @@ fn mispredictions_that_end_a_slice_are_sent_as_well() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Instructions that are sent of a thread that executes 700 and then meets the end of the recording in this way.
+/// Returns the instructions sent by a thread that executes 700 and then reaches the end of the recording through `ends`.
 fn sent_at_the_end(name: &str, ends: fn(&mut Vcpu) -> Verdict) -> u64 {
     let (mut vcpu, directory, receiver) = streamed(name);
     let block = block(7);

@@ -1,9 +1,9 @@
-//! Accesses to memory of A64.
+//! Memory accesses of A64.
 
 use super::{A, D, Decode, M, N, Word};
 use crate::block::Insn;
 
-/// An access to memory with what it reads and writes besides its address.
+/// Returns the decoding of a memory access with the registers it reads and writes besides its address.
 fn touches(bytes: u32, address: u64, reads: u64, writes: u64) -> Decode {
     Decode {
         flow: Insn {
@@ -18,14 +18,14 @@ fn touches(bytes: u32, address: u64, reads: u64, writes: u64) -> Decode {
     }
 }
 
-/// Loads and stores (C4.1.94).
+/// Decodes loads and stores (C4.1.94).
 pub fn access(w: Word) -> Decode {
     let vector = w.has(26);
     let mut of = match w.bits(29, 28) {
         0b00 if vector => structures(w),
         0b00 => exclusive(w),
         0b01 if !w.has(24) => literal(w),
-        // Tags, and what is ordered at an offset.
+        // Tags, and ordered accesses with an offset.
         0b01 => ordered(w),
         0b10 => pair(w),
         _ => single(w),
@@ -41,7 +41,7 @@ pub fn access(w: Word) -> Decode {
     of
 }
 
-/// Loads and stores of one or more whole structures, or of one element of each.
+/// Decodes loads and stores of one or more whole structures, or of one element of each.
 fn structures(w: Word) -> Decode {
     let quad = if w.has(30) { 16 } else { 8 };
     let (registers, bytes, keeps) = if w.has(24) {
@@ -78,7 +78,7 @@ fn structures(w: Word) -> Decode {
     of
 }
 
-/// Exclusive, ordered and comparing accesses.
+/// Decodes exclusive, ordered and comparing accesses.
 fn exclusive(w: Word) -> Decode {
     let (t, second, status) = (w.general(D), w.general(A), w.general(M));
     let size = 1 << w.bits(31, 30);
@@ -111,7 +111,7 @@ fn exclusive(w: Word) -> Decode {
 fn literal(w: Word) -> Decode {
     let vector = w.has(26);
     match (w.bits(31, 30), vector) {
-        // A prefetch.
+        // Prefetch.
         (0b11, false) => Decode::default(),
         (0b10, false) => touches(4, 0, 0, w.general(D)),
         (size, _) => touches(4 << size, 0, 0, w.register(D, vector)),
@@ -146,25 +146,25 @@ fn pair(w: Word) -> Decode {
     of
 }
 
-/// Accesses of one register.
+/// Decodes accesses of one register.
 fn single(w: Word) -> Decode {
     let vector = w.has(26);
     let (t, n) = (w.register(D, vector), w.general(N));
     let size = w.bits(31, 30);
     let bytes = if vector && w.has(23) { 16 } else { 1 << size };
     if !w.has(24) && w.has(21) && w.bits(11, 10) == 0b00 {
-        // Reads, changes and writes memory at once.
+        // Atomic read-modify-write.
         return touches(bytes, n, w.general(M), w.general(D));
     }
     let checks = !w.has(24) && w.has(21) && w.has(10);
     if !vector && size == 0b11 && w.bits(23, 22) == 0b10 && !checks {
-        // A prefetch.
+        // Prefetch.
         return Decode::default();
     }
     let (indexed, writes_back) = match (w.has(24), w.has(21), w.bits(11, 10)) {
         (true, ..) => (0, false),
         (false, true, 0b10) => (w.general(M), false),
-        // Loads that check the pointer.
+        // Loads with pointer authentication.
         (false, true, _) => (0, w.has(11)),
         (false, false, mode) => (0, mode & 1 != 0),
     };

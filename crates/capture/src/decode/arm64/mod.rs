@@ -1,8 +1,8 @@
-//! A64, the instruction set of 64-bit Arm, by the tables of its encodings in the Arm Architecture Reference Manual (DDI 0487,
-//! chapter C4): what matters of an instruction is its group, its registers and a few bits.
+//! A64, the instruction set of 64-bit Arm, by the encoding tables of the Arm Architecture Reference Manual (DDI 0487, chapter
+//! C4). Only the group, the registers and a few bits of an instruction are decoded.
 //!
-//! Registers are bits: 0-30 general, 31 flags, 32-63 vectors. The stack pointer is none: like stack instructions of x86, what
-//! uses it does not wait for it. SVE and SME are not decoded; QEMU is asked for a processor without them.
+//! Registers are bits: 0-30 general, 31 flags, 32-63 vectors. The stack pointer has no bit: as with stack instructions of x86,
+//! its users do not depend on each other through it. SVE and SME are not decoded; QEMU is configured without them.
 
 use countersteer_model::profile::Operation;
 
@@ -13,10 +13,10 @@ use super::Decoded;
 use crate::block::{Block, Classes, End, Insn, MemoryUse};
 
 const FLAGS: u64 = 1 << 31;
-/// The register that calls leave the address to return to in.
+/// Link register: it receives the return address of a call.
 const LINK: u64 = 1 << 30;
 
-/// What an instruction is.
+/// Decoded properties of an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Decode {
     flow: Insn,
@@ -24,12 +24,12 @@ struct Decode {
     target: u64,
     /// Bytes of its memory access.
     bytes: Option<u8>,
-    /// QEMU may access them in pieces.
+    /// True if QEMU may split the access.
     split: bool,
-    /// Scalar floating point, or vectors.
+    /// True for scalar floating point and vectors.
     fp: bool,
     simd: bool,
-    /// It only sets the flags, by comparing.
+    /// True if the instruction only compares, that is, only sets the flags.
     compares: bool,
 }
 
@@ -38,7 +38,7 @@ struct Decode {
 struct Word(u32);
 
 impl Word {
-    /// Bits from the lower to the higher one, both included, as the manual numbers them.
+    /// Returns the bits from `high` down to `low`, both included, numbered as in the manual.
     const fn bits(self, high: u32, low: u32) -> u32 {
         self.0 >> low & ((1 << (high - low + 1)) - 1)
     }
@@ -47,14 +47,15 @@ impl Word {
         self.0 >> bit & 1 != 0
     }
 
-    /// A signed field, in words of four bytes.
+    /// Returns a signed field, in units of four-byte words.
     fn offset(self, high: u32, low: u32) -> u64 {
         let width = high - low + 1;
         let value = (self.bits(high, low) << (32 - width)).cast_signed() >> (32 - width);
         (i64::from(value) * 4).cast_unsigned()
     }
 
-    /// The general register whose number starts at a bit; none for the zero register and the stack pointer.
+    /// Returns the bit of the general register whose number starts at bit `low`; zero for the zero register and the stack
+    /// pointer.
     const fn general(self, low: u32) -> u64 {
         let number = self.bits(low + 4, low);
         if number < 31 { 1 << number } else { 0 }
@@ -148,7 +149,7 @@ fn moves(reads: u64, writes: u64) -> Decode {
     of
 }
 
-/// Data processing with an immediate (C4.1.92).
+/// Decodes data processing with an immediate (C4.1.92).
 fn immediate(w: Word) -> Decode {
     let (d, n) = (w.general(D), w.general(N));
     match w.bits(25, 23) {
@@ -180,7 +181,7 @@ fn immediate(w: Word) -> Decode {
     }
 }
 
-/// An addition or logical operation, which may set the flags, or do nothing else.
+/// Decodes an addition or logical operation that may set the flags, or only sets the flags.
 fn with_flags(w: Word, sets: bool, reads: u64, writes: u64) -> Decode {
     let mut of = computes(Operation::Alu, reads, writes);
     if sets {
@@ -190,7 +191,7 @@ fn with_flags(w: Word, sets: bool, reads: u64, writes: u64) -> Decode {
     of
 }
 
-/// Branches, exceptions and system instructions (C4.1.93).
+/// Decodes branches, exceptions and system instructions (C4.1.93).
 fn branch(pc: u64, w: Word) -> Decode {
     let jump = |end, target, reads| Decode {
         flow: Insn {
@@ -219,7 +220,7 @@ fn branch(pc: u64, w: Word) -> Decode {
         0b0101010 if w.bits(3, 1) == 0b111 => jump(End::Jump, to(w.offset(23, 5)), 0),
         0b0101010 => jump(End::Condition, to(w.offset(23, 5)), FLAGS),
         0b1101011 => {
-            // Of those that check the pointer, the bit above says so.
+            // Branches with pointer authentication have the bit above set.
             let end = match w.bits(22, 21) {
                 0b00 => End::IndirectJump,
                 0b01 => End::IndirectCall,
@@ -231,16 +232,16 @@ fn branch(pc: u64, w: Word) -> Decode {
             }
             of
         }
-        // A system call returns in the first register.
+        // A system call returns its result in the first register.
         0b1101010 if w.bits(31, 24) == 0b1101_0100 => moves(0, 1),
-        // Reads and writes of system registers, and what is done by their numbers.
+        // Reads and writes of system registers, and other system instructions.
         0b1101010 if w.has(21) => moves(0, w.general(D)),
         0b1101010 => moves(w.general(D), 0),
         _ => Decode::default(),
     }
 }
 
-/// Data processing of registers (C4.1.95).
+/// Decodes data processing of registers (C4.1.95).
 fn registers(w: Word) -> Decode {
     let (d, n, m) = (w.general(D), w.general(N), w.general(M));
     if !w.has(28) {

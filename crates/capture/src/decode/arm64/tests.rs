@@ -1,4 +1,4 @@
-//! Words are what GNU as makes of the instruction that stands beside them.
+//! Decoder tests. The words are GNU as's encodings of the instructions beside them.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -6,12 +6,12 @@ use Operation::{Alu, Divide, FpAdd, FpDivide, FpMultiply, Multiply, Shift, Simd}
 
 use super::*;
 
-/// General registers as bits.
+/// Returns general registers as bits.
 fn x<const COUNT: usize>(numbers: [u32; COUNT]) -> u64 {
     numbers.iter().fold(0, |all, at| all | 1 << at)
 }
 
-/// Vector registers as bits.
+/// Returns vector registers as bits.
 fn v<const COUNT: usize>(numbers: [u32; COUNT]) -> u64 {
     x(numbers) << 32
 }

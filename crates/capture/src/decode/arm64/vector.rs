@@ -1,10 +1,10 @@
-//! Floating point and vectors of A64.
+//! Floating point and vector instructions of A64.
 
 use countersteer_model::profile::Operation;
 
 use super::{A, D, Decode, FLAGS, M, N, Word, computes, moves};
 
-/// Scalar floating point, vectors and cryptography (C4.1.96).
+/// Decodes scalar floating point, vectors and cryptography (C4.1.96).
 pub fn operation(w: Word) -> Decode {
     if w.has(28) && !w.has(30) {
         let mut of = scalar(w);
@@ -12,7 +12,7 @@ pub fn operation(w: Word) -> Decode {
         return of;
     }
     let mut of = vector(w);
-    // Vector instructions on one element are scalar, as are those that work on one of a register.
+    // Vector instructions on a single element count as scalar.
     let one = w.has(28) && w.has(30);
     let counts = matches!(
         of.flow.operation,
@@ -30,7 +30,7 @@ fn scalar(w: Word) -> Decode {
         return computes(FpMultiply, n | m | w.vector(A), d);
     }
     if !w.has(21) || w.bits(15, 10) == 0 {
-        // Between general and vector registers.
+        // Moves and conversions between general and vector registers.
         return match w.bits(18, 16) {
             0b111 => moves(w.general(N), d),
             0b110 if w.bits(20, 19) != 0b11 => moves(n, w.general(D)),
@@ -46,7 +46,7 @@ fn scalar(w: Word) -> Decode {
             0b0001 => computes(FpDivide, n | m, d),
             _ => computes(FpAdd, n | m, d),
         },
-        // An immediate.
+        // Immediate moves.
         _ if w.has(12) => moves(0, d),
         _ if w.has(13) => {
             let second = if w.has(3) { 0 } else { m };
@@ -65,7 +65,7 @@ fn scalar(w: Word) -> Decode {
 fn vector(w: Word) -> Decode {
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
     let simd = |reads, writes| computes(Operation::Simd, reads, writes);
-    // SHA-512, SHA-3 and SM, which work on up to four registers.
+    // SHA-512, SHA-3 and SM instructions, on up to four registers.
     if w.bits(31, 24) == 0b1100_1110 {
         return simd(d | n | m | w.vector(A), d);
     }
@@ -81,9 +81,9 @@ fn vector(w: Word) -> Decode {
         return copy_or_permute(w);
     }
     match w.bits(11, 10) {
-        // Of three registers of one width.
+        // Three registers of one width.
         0b01 | 0b11 => same(w),
-        // Of three of different widths; those that accumulate read what they write.
+        // Three registers of different widths; accumulating instructions also read their destination.
         0b00 => {
             let high = w.has(30) && matches!(w.bits(15, 12), 0b0100 | 0b0110);
             let adds = matches!(w.bits(15, 12), 0b0101 | 0b1000..=0b1011);
@@ -93,7 +93,7 @@ fn vector(w: Word) -> Decode {
     }
 }
 
-/// Vector operations on three registers of one width.
+/// Decodes vector operations on three registers of one width.
 fn same(w: Word) -> Decode {
     use Operation::{FpAdd, FpDivide, FpMultiply, Simd};
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
@@ -109,7 +109,7 @@ fn same(w: Word) -> Decode {
         0b11111 => (FpMultiply, false),
         0b11101 if !other => (FpMultiply, true),
         0b11000.. => (FpAdd, false),
-        // Selections by bits, differences and products that are added up.
+        // Bit selections, and accumulated differences and products.
         0b00011 => (Simd, other && w.bits(23, 22) != 0),
         0b01111 | 0b10010 => (Simd, true),
         _ => (Simd, false),
@@ -117,11 +117,11 @@ fn same(w: Word) -> Decode {
     computes(operation, n | m | if accumulates { d } else { 0 }, d)
 }
 
-/// Vector operations on one register.
+/// Decodes vector operations on one register.
 fn of_two(w: Word) -> Decode {
     use Operation::{FpAdd, FpDivide, FpMultiply, Simd};
     let (d, n) = (w.vector(D), w.vector(N));
-    // Cryptography works on what is in the target.
+    // Cryptographic instructions also read their destination.
     let hashes = w.bits(21, 17) == 0b10100;
     if hashes {
         return computes(Simd, d | n, d);
@@ -139,7 +139,7 @@ fn of_two(w: Word) -> Decode {
     computes(operation, n | if narrows_high { d } else { 0 }, d)
 }
 
-/// Vector operations with one element of the second register.
+/// Decodes vector operations with one element of the second register.
 fn element(w: Word) -> Decode {
     use Operation::{FpMultiply, Simd};
     let reads = w.vector(N) | w.vector(M);
@@ -155,7 +155,7 @@ fn element(w: Word) -> Decode {
 fn immediate_or_shift(w: Word) -> Decode {
     let (d, n) = (w.vector(D), w.vector(N));
     if w.bits(22, 19) == 0 {
-        // Those that set or clear bits of what is there.
+        // Instructions that set or clear bits of their destination.
         let changes = w.has(12) && w.bits(15, 14) != 0b11;
         return if changes {
             computes(Operation::Simd, d, d)
@@ -191,7 +191,7 @@ fn copy_or_permute(w: Word) -> Decode {
             _ => simd(n, d),
         };
     }
-    // Products added to what is there, and table look-ups that leave it.
+    // Accumulated products, and table look-ups that keep other elements of the destination.
     let adds = w.has(15) && w.has(10);
     let table = !w.has(29) && w.bits(15, 15) == 0 && w.bits(11, 10) == 0;
     if table {
