@@ -24,6 +24,7 @@ mod sim_args;
 mod steering;
 mod top;
 mod values;
+mod verdicts;
 mod virtuals;
 mod waits;
 

@@ -143,27 +143,20 @@ fn streams(output: &Path) -> Result<(File, File), LaunchError> {
     Ok((input, written))
 }
 
-/// Whether a command's program is there; found out before anything else, since a misspelt name is the user's first concern.
+/// Returns the file of a command's program. Commands look for it first, since a misspelt name is the user's first concern.
 ///
 /// # Errors
 /// It is not.
-pub fn find_program(command: &[String]) -> Result<(), LaunchError> {
+pub fn find_program(command: &[String]) -> Result<PathBuf, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
-    if is_there(&program) {
-        Ok(())
+    let found = if program.contains('/') {
+        Some(PathBuf::from(&program)).filter(|path| path.exists())
     } else {
-        Err(LaunchError::NotFound { program })
-    }
-}
-
-fn is_there(program: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
-    if program.contains('/') {
-        Path::new(program).exists()
-    } else {
-        in_path()
-    }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(&program));
+        paths.find(|path| path.is_file())
+    };
+    found.ok_or(LaunchError::NotFound { program })
 }
 
 fn mask(cpus: &CpuSet) -> Mask {

@@ -7,6 +7,7 @@ use super::Cli;
 /// By command and command of a command, as they are typed after `steer`.
 pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("try", ["try -- ./a", "try --live -- ./a --fast -- ./b"]),
+    ("auto", ["auto -- ./program", "auto list"]),
     (
         "profile",
         ["profile -o xz.json -- xz -c file", "profile show xz.json"],

@@ -1,5 +1,6 @@
 //! Subcommands: one file each, one row in [`Command`].
 
+pub mod auto;
 pub mod blame;
 pub mod compare;
 mod counters;
@@ -51,6 +52,8 @@ pub struct Cli {
 enum Command {
     /// Say which policy programs should run under on this machine
     Try(try_::Args),
+    /// Run a program under the policy that suits it here, found out once and remembered
+    Auto(auto::Args),
     /// Record what a program does, or show a profile
     Profile(profile::Args),
     /// Record what a program executes and touches; import and show traces
@@ -128,6 +131,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Try(args) => try_::run(&args),
+        Command::Auto(args) => auto::run(&args),
         Command::Profile(args) => profile::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Mrc(args) => done(mrc::run(&args)),

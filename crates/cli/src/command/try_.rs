@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_lab::error::{Kind, failure};
-use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan, probe};
+use countersteer_lab::{
+    Finished, Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan, probe,
+};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 use countersteer_profiler::this_program;
 use countersteer_report::html::{Axis, ReportInput};
-use countersteer_report::judge::{Ranking, Verdict, judge};
+use countersteer_report::judge::{Facts, Ranking, Verdict, judge};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
@@ -72,19 +74,106 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt::listen()?;
     let commands = split(&args.commands)?;
-    let machine = match &args.machine {
-        Some(name) => library::loaded(name)?,
-        None => here()?,
-    };
+    let machine = machine(args.machine.as_deref())?;
     let policies = policies(args, &machine);
     if policies.len() == 1 {
         return nothing_to_do(args, &machine);
     }
     let scratch = Temporary::folder("try")?;
-    let recorded = record(args, &commands, scratch.path())?;
-    let workload = Arc::new(workload(scratch.path(), &recorded)?);
+    let tried = attempt(args, &commands, machine, policies, scratch.path())?;
+    if let Some(path) = &args.report {
+        let machine = &tried.machine.machine.name;
+        let input = ReportInput {
+            title: format!("{} programs on {machine}", tried.recorded.len()),
+            runs: &tried.runs,
+            records: (tried.finished.iter())
+                .filter_map(|f| f.record.as_ref())
+                .collect(),
+            axis: Axis::default(),
+            facts: tried.facts.clone(),
+        };
+        output::report(path, &input)?;
+    }
+    let Tried {
+        rankings,
+        recorded,
+        machine,
+        ..
+    } = &tried;
+    tell(args, &commands, rankings, recorded, machine)?;
+    let promises = |r: &&Ranking| {
+        !matches!(
+            r.verdict,
+            Verdict::LeaveToLinux | Verdict::TooShort | Verdict::NoBaseline
+        )
+    };
+    let promising = rankings.first().filter(promises);
+    match promising.and_then(Ranking::best).filter(|_| args.live) {
+        Some(best) => confirm(&best.policy, &commands),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Returns the ranking of the shelf for one program on a machine; `None` where no policy has anything to do.
+///
+/// # Errors
+/// The program cannot be recorded, or fails.
+pub fn ranking(
+    command: &[String],
+    machine: &Arc<LoadedMachine>,
+    duration: Nanos,
+    seeds: u64,
+) -> anyhow::Result<Option<Ranking>> {
+    interrupt::listen()?;
+    let args = Args {
+        machine: None,
+        policies: Vec::new(),
+        duration,
+        seeds,
+        ignore_failure: false,
+        live: false,
+        report: None,
+        json: false,
+        commands: Vec::new(),
+    };
+    let policies = policies(&args, machine);
+    if policies.len() == 1 {
+        return Ok(None);
+    }
+    let scratch = Temporary::folder("try")?;
+    let commands = [command.to_vec()];
+    let tried = attempt(
+        &args,
+        &commands,
+        Arc::clone(machine),
+        policies,
+        scratch.path(),
+    )?;
+    Ok(tried.rankings.into_iter().next())
+}
+
+/// Programs that were recorded and simulated.
+struct Tried {
+    machine: Arc<LoadedMachine>,
+    recorded: Vec<Recorded>,
+    finished: Vec<Finished>,
+    runs: Vec<CompareRun>,
+    facts: Facts,
+    rankings: Vec<Ranking>,
+}
+
+/// Records the programs and simulates them together under all policies.
+fn attempt(
+    args: &Args,
+    commands: &[Vec<String>],
+    machine: Arc<LoadedMachine>,
+    policies: Vec<String>,
+    scratch: &Path,
+) -> anyhow::Result<Tried> {
+    let recorded = record(args, commands, scratch)?;
+    let workload = Arc::new(workload(scratch, &recorded)?);
     let sweep = Sweep {
-        machines: vec![machine],
+        machines: vec![Arc::clone(&machine)],
         workloads: vec![workload],
         policies,
         seeds: args.seeds,
@@ -97,36 +186,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let finished = experiment::run_all(&experiments, &|| bar.inc(1));
     bar.finish_and_clear();
     let finished = finished?;
-    let runs: Vec<CompareRun> = experiments
-        .iter()
-        .zip(&finished)
-        .map(|(e, f)| e.scored(f))
-        .collect();
+    let scored = experiments.iter().zip(&finished);
+    let runs: Vec<CompareRun> = scored.map(|(e, f)| e.scored(f)).collect();
     let facts = probe::facts(&sweep, &runs)?;
     let rankings = judge(&runs, &facts);
-    if let Some(path) = &args.report {
-        let machine = &sweep.machines[0].machine.name;
-        let input = ReportInput {
-            title: format!("{} programs on {machine}", recorded.len()),
-            runs: &runs,
-            records: finished.iter().filter_map(|f| f.record.as_ref()).collect(),
-            axis: Axis::default(),
-            facts,
-        };
-        output::report(path, &input)?;
-    }
-    tell(args, &commands, &rankings, &recorded, &sweep.machines[0])?;
-    let promises = |r: &&Ranking| {
-        !matches!(
-            r.verdict,
-            Verdict::LeaveToLinux | Verdict::TooShort | Verdict::NoBaseline
-        )
-    };
-    let promising = rankings.first().filter(promises);
-    match promising.and_then(Ranking::best).filter(|_| args.live) {
-        Some(best) => confirm(&best.policy, &commands),
-        None => Ok(ExitCode::SUCCESS),
-    }
+    Ok(Tried {
+        machine,
+        recorded,
+        finished,
+        runs,
+        facts,
+        rankings,
+    })
+}
+
+/// A machine by name or file, or this one, with its models.
+///
+/// # Errors
+/// There is no such machine, or this one cannot be read.
+pub fn machine(name: Option<&str>) -> anyhow::Result<Arc<LoadedMachine>> {
+    name.map_or_else(here, library::loaded)
 }
 
 /// This machine, with its models.

@@ -1,0 +1,353 @@
+//! `steer auto`: judge a program on this machine, remember the verdict, and run the program accordingly.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use countersteer_lab::LoadedMachine;
+use countersteer_lab::error::{Kind, failure};
+use countersteer_model::evidence::Verdict as Turns;
+use countersteer_model::policy::Policy;
+use countersteer_model::trial::{Gain, TrialPlan};
+use countersteer_model::units::Nanos;
+use countersteer_report::judge::{Ranking, Verdict};
+use countersteer_report::table;
+
+use super::{print, print_json, try_};
+use crate::args::HereArgs;
+use crate::error;
+use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
+use crate::steering::engine::EngineName;
+use crate::steering::here::Here;
+use crate::steering::job::{self, Done, Job};
+use crate::steering::programs;
+use crate::steering::supervisor::Control;
+use crate::values::time;
+use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
+
+/// Run a program under the policy that suits it here, found out once and remembered
+///
+/// A program that was never judged is recorded for its first seconds, and simulated on this machine under every policy that has something
+/// to do; that takes some 20 s. It is started twice then: what it writes, it writes twice. Where a policy is worth it, the program runs under it, with turns for Linux: a policy that loses them is
+/// given up and Linux is remembered. In all other cases the program runs as if it were started without `steer`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[group(skip)]
+pub struct Args {
+    #[command(subcommand)]
+    kept: Option<Kept>,
+    /// Judge it again, whatever is remembered
+    #[arg(long)]
+    again: bool,
+    /// Say what would be done, and do not run the program but to record it
+    #[arg(long)]
+    dry_run: bool,
+    /// Record it for so long at most
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
+    duration: Nanos,
+    /// Length of the policy's turns
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
+    turn: Nanos,
+    /// Length of Linux's turns
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
+    linux_turn: Nanos,
+    #[command(flatten)]
+    here: HereArgs,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Kept {
+    /// List the verdicts that are remembered
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget the verdicts on a program, or all
+    Forget {
+        /// Forget all
+        #[arg(long, conflicts_with = "program")]
+        all: bool,
+        /// Path of the program, or the end of it
+        #[arg(required_unless_present = "all")]
+        program: Option<String>,
+    },
+    /// Write the verdicts to a file
+    Export {
+        /// The file
+        file: PathBuf,
+    },
+    /// Add the verdicts of a file
+    Import {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Part of a turn that is left out at its beginning.
+const SETTLE: f64 = 0.2;
+const CONFIDENCE: f64 = 0.95;
+/// Gains up to this, either way, are as good as none.
+const MARGIN: f64 = 0.01;
+const SEEDS: u64 = 3;
+const LINUX: &str = "linux";
+
+/// Runs the command; passes on the program's own exit code.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(kept) = &args.kept {
+        return keep(kept).map(|()| ExitCode::SUCCESS);
+    }
+    let machine = try_::machine(args.here.machine.as_deref())?;
+    let mut verdicts = Verdicts::load()?;
+    let (executable, identity) = identity(&args.command)?;
+    let machine_sha256 = sha256(&machine.text.text);
+    let known = verdicts.find(&identity, &machine_sha256).cloned();
+    let verdict = match known.filter(|_| !args.again) {
+        Some(known) => {
+            eprintln!("steer: as remembered: {}", known.why);
+            known
+        }
+        None => {
+            let found = judge(args, &machine)?;
+            eprintln!("steer: {}", found.why);
+            let verdict = Remembered {
+                program: executable.display().to_string(),
+                identity,
+                machine: machine.machine.name.clone(),
+                machine_sha256,
+                policy: found.policy,
+                why: found.why,
+                measured: None,
+            };
+            if found.holds {
+                verdicts.remember(verdict.clone());
+                verdicts.save()?;
+            }
+            verdict
+        }
+    };
+    if args.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (done, overall) = conduct(args, &verdict.policy)?;
+    if let Some(after) = overall.and_then(|gain| learned(&verdict, &gain)) {
+        verdicts.remember(after);
+        verdicts.save()?;
+    }
+    Ok(ExitCode::from(done.exit_code))
+}
+
+/// A policy for a program and why.
+struct Found {
+    policy: String,
+    why: String,
+    /// It is about the program, and will hold the next time.
+    holds: bool,
+}
+
+impl Found {
+    fn linux(why: String, holds: bool) -> Self {
+        let policy = LINUX.to_owned();
+        Self { policy, why, holds }
+    }
+}
+
+/// Records and simulates the program. A program that cannot be judged is left to Linux, and nothing is remembered.
+fn judge(args: &Args, machine: &Arc<LoadedMachine>) -> anyhow::Result<Found> {
+    let ranking = match try_::ranking(&args.command, machine, args.duration, SEEDS) {
+        Ok(Some(ranking)) => ranking,
+        Ok(None) => {
+            let why = "left to Linux: no policy has anything to do on this machine";
+            return Ok(Found::linux(why.into(), true));
+        }
+        Err(why) => {
+            let why = format!("left to Linux, not judged: {why:#}");
+            return Ok(Found::linux(why, false));
+        }
+    };
+    Ok(found(&ranking))
+}
+
+fn found(ranking: &Ranking) -> Found {
+    let best = ranking.best().filter(|_| ranking.verdict == Verdict::Use);
+    match best {
+        Some(best) => Found {
+            policy: best.policy.clone(),
+            why: ranking.sentence(),
+            holds: true,
+        },
+        None => Found::linux(ranking.sentence(), true),
+    }
+}
+
+/// Runs the program under the policy, which takes turns with Linux; under `linux` there are no turns.
+fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
+    job::restore()?;
+    let here = args.here.look()?;
+    let policy = here.policy(spec)?;
+    let control = Control::default();
+    let ab_trial = (spec != LINUX).then(|| AbTrial::new(plan(args)));
+    let policy = match &ab_trial {
+        Some(trial) => Box::new(both(trial, policy, &here, &control)?),
+        None => policy,
+    };
+    let job = Job {
+        spec,
+        // Under the scheduler in the kernel the turns of Linux would not be its own.
+        engine: EngineName::Affinity,
+        steal_above: None,
+        period: Nanos::from_millis(100),
+        until: Nanos::NEVER,
+        dry: false,
+        seed: args.here.seed,
+        record: None,
+        tell: None,
+        ab_trial: ab_trial.clone(),
+        sides: ab_trial.as_ref().map(|_| [spec, LINUX]),
+        latency: false,
+        forgetful: false,
+        socket: format!("auto-{}.sock", std::process::id()),
+        metrics: None,
+        control,
+        exit: error::exit,
+    };
+    let done = job::conduct(job, policy, &here, programs::of_command(&args.command)?)?;
+    let gain = ab_trial.map(|trial| trial.trial().overall());
+    Ok((done, gain))
+}
+
+fn plan(args: &Args) -> TrialPlan {
+    TrialPlan {
+        policy: args.turn,
+        baseline: args.linux_turn,
+        settle: SETTLE,
+        confidence: CONFIDENCE,
+        margin: MARGIN,
+    }
+}
+
+fn both(
+    trial: &AbTrial,
+    policy: Box<dyn Policy>,
+    here: &Here,
+    control: &Control,
+) -> anyhow::Result<AlternatingPolicies> {
+    let linux = countersteer_policies::parse(LINUX, &here.topology)?;
+    Ok(AlternatingPolicies::new(
+        trial,
+        policy,
+        linux,
+        Some(MARGIN),
+        control,
+    ))
+}
+
+/// The verdict after a run with turns: a policy that certainly does not gain is remembered as `linux`.
+fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
+    if gain.pairs == 0 {
+        return None;
+    }
+    let measured = Measured {
+        gain: gain.gain,
+        interval: gain.interval,
+        pairs: gain.pairs,
+    };
+    let percent = 100.0 * gain.gain;
+    let mut after = Remembered {
+        measured: Some(measured),
+        ..before.clone()
+    };
+    if matches!(gain.verdict, Some(Turns::Slower | Turns::Equivalent)) {
+        after.policy = LINUX.into();
+        after.why = format!(
+            "left to Linux: in {} pairs of turns {} made {percent:+.1} %",
+            gain.pairs, before.policy
+        );
+    }
+    Some(after)
+}
+
+fn keep(kept: &Kept) -> anyhow::Result<()> {
+    let mut verdicts = Verdicts::load()?;
+    match kept {
+        Kept::List { json: true } => print_json(&verdicts.all),
+        Kept::List { json: false } => {
+            let rows = verdicts.all.iter().map(|v| {
+                let measured = v.measured.as_ref();
+                let gain =
+                    measured.map_or_else(|| "-".into(), |m| format!("{:+.1} %", 100.0 * m.gain));
+                vec![
+                    v.program.clone(),
+                    v.machine.clone(),
+                    v.policy.clone(),
+                    gain,
+                    v.why.clone(),
+                ]
+            });
+            let head = ["program", "machine", "policy", "measured", "why"];
+            print(&table::plain(&head, rows))
+        }
+        Kept::Forget { all, program } => {
+            let before = verdicts.all.len();
+            let ends = |v: &Remembered| {
+                let of = |name: &String| Path::new(&v.program).ends_with(name);
+                *all || program.as_ref().is_some_and(of)
+            };
+            verdicts.all.retain(|v| !ends(v));
+            let forgotten = before - verdicts.all.len();
+            if forgotten == 0 && !all {
+                let why = "there is no verdict on that program; `steer auto list` shows them";
+                return Err(failure(Kind::Missing, why));
+            }
+            verdicts.save()?;
+            print(&format!("forgotten: {forgotten}"))
+        }
+        Kept::Export { file } => verdicts.export(file),
+        Kept::Import { file } => {
+            let count = verdicts.import(file)?;
+            verdicts.save()?;
+            print(&format!("imported: {count}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_loses_its_turns_is_remembered_as_linux() {
+        let before = Remembered {
+            program: "/bin/a".into(),
+            identity: "build-id:01".into(),
+            machine: "m".into(),
+            machine_sha256: "02".into(),
+            policy: "hsf".into(),
+            why: "Use hsf".into(),
+            measured: None,
+        };
+        let gain = |pairs, gain, verdict| Gain {
+            program: "all".into(),
+            pairs,
+            gain,
+            interval: None,
+            verdict,
+        };
+        assert_eq!(learned(&before, &gain(0, 0.0, None)), None);
+        let open = learned(&before, &gain(2, -0.02, None)).unwrap();
+        assert_eq!(
+            (open.policy.as_str(), open.measured.unwrap().pairs),
+            ("hsf", 2)
+        );
+        let lost = learned(&before, &gain(8, -0.02, Some(Turns::Slower))).unwrap();
+        assert_eq!(lost.policy, "linux");
+        assert!(
+            lost.why.contains("8 pairs of turns hsf made -2.0 %"),
+            "{}",
+            lost.why
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Verdicts of `steer auto`, kept from one run to the next in a JSON file below the user's state folder.
+//!
+//! Input: the identity of a program and of a machine. Output: the policy that the program runs best under, and why. A file that is
+//! damaged, or from another version of this program, is renamed and never trusted.
+
+use std::fs::File;
+use std::io::{Read, copy};
+use std::path::{Path, PathBuf};
+
+use countersteer_cache::signature::elf;
+use countersteer_lab::error::{Kind, failure};
+use countersteer_report::write_atomically;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const SCHEMA: &str = "countersteer.verdicts/1";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Largest file of verdicts that is read, in bytes.
+const MOST_BYTES: u64 = 16 << 20;
+/// Programs whose first file argument decides what they do, by the beginning of their names.
+const INTERPRETERS: [&str; 9] = [
+    "python", "perl", "ruby", "node", "sh", "bash", "dash", "java", "lua",
+];
+
+/// A judged program on a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remembered {
+    /// Path of its executable when it was judged.
+    pub program: String,
+    /// Build-id or SHA-256 of the executable, and SHA-256 of the script that an interpreter runs.
+    pub identity: String,
+    pub machine: String,
+    /// SHA-256 of the machine's description.
+    pub machine_sha256: String,
+    /// Policy with its parameters; `linux` where none is worth it.
+    pub policy: String,
+    /// Reason in a sentence.
+    pub why: String,
+    /// Result of the turns with Linux in the runs since; absent before the first pair of turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// Gain that was measured in turns with Linux.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Relative gain: 0.05 is 5 %.
+    pub gain: f64,
+    /// Interval of the gain with 95 % confidence; absent while pairs are few.
+    pub interval: Option<(f64, f64)>,
+    /// Pairs of turns.
+    pub pairs: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    schema: String,
+    version: String,
+    verdicts: Vec<Remembered>,
+}
+
+/// All verdicts of a user.
+pub struct Verdicts {
+    path: PathBuf,
+    pub all: Vec<Remembered>,
+}
+
+impl Verdicts {
+    /// Reads the user's verdicts. A file that cannot be trusted is renamed, and a message says so.
+    pub fn load() -> anyhow::Result<Self> {
+        let path = state_folder()?.join("verdicts.json");
+        let all = match parse(&path) {
+            Ok(all) => all,
+            Err(why) => {
+                let aside = path.with_extension("json.set-aside");
+                std::fs::rename(&path, &aside)?;
+                eprintln!(
+                    "steer: {} is not trusted ({why}); it is now {}, and programs are judged again",
+                    path.display(),
+                    aside.display()
+                );
+                Vec::new()
+            }
+        };
+        Ok(Self { path, all })
+    }
+
+    /// Writes them.
+    pub fn save(&self) -> anyhow::Result<()> {
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        Ok(write_atomically(&self.path, text(&self.all)?.as_bytes())?)
+    }
+
+    /// Returns the verdict on a program on a machine.
+    pub fn find(&self, identity: &str, machine_sha256: &str) -> Option<&Remembered> {
+        let same = |v: &&Remembered| v.identity == identity && v.machine_sha256 == machine_sha256;
+        self.all.iter().find(same)
+    }
+
+    /// Adds a verdict in the place of an older one on the same program and machine.
+    pub fn remember(&mut self, verdict: Remembered) {
+        let same = |v: &Remembered| {
+            v.identity == verdict.identity && v.machine_sha256 == verdict.machine_sha256
+        };
+        self.all.retain(|v| !same(v));
+        self.all.push(verdict);
+    }
+
+    /// Writes them to a file of the user's choice.
+    pub fn export(&self, path: &Path) -> anyhow::Result<()> {
+        Ok(write_atomically(path, text(&self.all)?.as_bytes())?)
+    }
+
+    /// Adds the verdicts of a file; returns their number.
+    pub fn import(&mut self, path: &Path) -> anyhow::Result<usize> {
+        if !path.is_file() {
+            let why = format!("there is no file {}", path.display());
+            return Err(failure(Kind::Missing, why));
+        }
+        let refused = |why| {
+            let why = format!("{}: {why}; nothing was imported", path.display());
+            failure(Kind::BadInput, why)
+        };
+        let new = parse(path).map_err(refused)?;
+        let count = new.len();
+        new.into_iter().for_each(|verdict| self.remember(verdict));
+        Ok(count)
+    }
+}
+
+/// Parses a file of verdicts; a file that does not exist holds none.
+fn parse(path: &Path) -> Result<Vec<Remembered>, String> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    if !path.is_file() {
+        return Err("it is no regular file".into());
+    }
+    let mut text = String::new();
+    let mut file = File::open(path)
+        .map_err(|e| e.to_string())?
+        .take(MOST_BYTES);
+    file.read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let kept: Kept = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    if kept.schema != SCHEMA || kept.version != VERSION {
+        let of = format!("{} of version {}", kept.schema, kept.version);
+        return Err(format!("it is {of}, and this is {SCHEMA} of {VERSION}"));
+    }
+    Ok(kept.verdicts)
+}
+
+fn text(verdicts: &[Remembered]) -> serde_json::Result<String> {
+    let kept = Kept {
+        schema: SCHEMA.into(),
+        version: VERSION.into(),
+        verdicts: verdicts.to_vec(),
+    };
+    Ok(serde_json::to_string_pretty(&kept)? + "\n")
+}
+
+/// Folder of the user's own state, as the XDG base directories have it.
+fn state_folder() -> anyhow::Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || variable("HOME").map(|home| Path::new(&home).join(".local/state"));
+    let folder = state.or_else(home).ok_or_else(|| {
+        let why = "neither XDG_STATE_HOME nor HOME is set: there is nowhere to keep verdicts";
+        failure(Kind::Usage, why)
+    })?;
+    Ok(folder.join("countersteer"))
+}
+
+/// Returns a program's executable and its identity.
+pub fn identity(command: &[String]) -> anyhow::Result<(PathBuf, String)> {
+    let executable = countersteer_sysfs::launch::find_program(command)?;
+    let mut identity = fingerprint(&executable)?;
+    let name = executable.file_name().unwrap_or_default().to_string_lossy();
+    if INTERPRETERS.iter().any(|known| name.starts_with(known)) {
+        let script = command[1..].iter().find(|word| Path::new(word).is_file());
+        if let Some(script) = script {
+            identity = format!("{identity}+{}", fingerprint(Path::new(script))?);
+        }
+    }
+    Ok((executable, identity))
+}
+
+/// Build-id of a file that has one, else the SHA-256 of its bytes.
+fn fingerprint(path: &Path) -> anyhow::Result<String> {
+    let build_id = elf::read(path).ok().and_then(|b| b.build_id);
+    if let Some(id) = build_id {
+        let hex: Vec<String> = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        return Ok(format!("build-id:{}", hex.concat()));
+    }
+    let mut sum = Sha256::new();
+    copy(&mut File::open(path)?, &mut sum)?;
+    Ok(format!("sha256:{:x}", sum.finalize()))
+}
+
+/// SHA-256 of a machine's description.
+pub fn sha256(text: &str) -> String {
+    format!("{:x}", Sha256::digest(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(policy: &str) -> Remembered {
+        Remembered {
+            program: "/bin/a".into(),
+            identity: "build-id:01".into(),
+            machine: "m".into(),
+            machine_sha256: "02".into(),
+            policy: policy.into(),
+            why: "it gains".into(),
+            measured: None,
+        }
+    }
+
+    #[test]
+    fn a_program_has_one_verdict_per_machine() {
+        let mut verdicts = Verdicts {
+            path: PathBuf::new(),
+            all: Vec::new(),
+        };
+        verdicts.remember(verdict("hsf"));
+        verdicts.remember(verdict("linux"));
+        let elsewhere = Remembered {
+            machine_sha256: "03".into(),
+            ..verdict("joint")
+        };
+        verdicts.remember(elsewhere);
+        assert_eq!(verdicts.all.len(), 2);
+        let policy = |machine| {
+            verdicts
+                .find("build-id:01", machine)
+                .unwrap()
+                .policy
+                .clone()
+        };
+        assert_eq!(
+            (policy("02"), policy("03")),
+            ("linux".into(), "joint".into())
+        );
+        assert_eq!(verdicts.find("build-id:02", "02"), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_damaged_or_old_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("verdicts.json");
+        assert_eq!(parse(&path), Ok(Vec::new()));
+        let good = text(&[verdict("hsf")]).unwrap();
+        std::fs::write(&path, &good).unwrap();
+        assert_eq!(parse(&path), Ok(vec![verdict("hsf")]));
+        for bad in [
+            &good[..good.len() / 2],
+            "",
+            "\0\0",
+            &good.replace(VERSION, "0.0.0"),
+            &good.replace("\"why\"", "\"reason\""),
+        ] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(parse(&path).is_err(), "{bad}");
+        }
+        assert!(parse(dir.path()).unwrap_err().contains("regular"));
+    }
+
+    #[test]
+    fn scripts_of_one_interpreter_are_different_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path.display().to_string()
+        };
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            identity(&words).unwrap().1
+        };
+        let (one, two) = (script("one"), script("two"));
+        assert_ne!(of(&["sh", &one]), of(&["sh", &two]));
+        assert_eq!(of(&["sh", "-e", &one]), of(&["sh", &one]));
+        // What other programs read is their input.
+        assert_eq!(of(&["cat", &one]), of(&["cat", &two]));
+    }
+}
