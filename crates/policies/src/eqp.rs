@@ -1,7 +1,7 @@
 //! `eqp`: equal progress for every thread.
 //!
-//! Idea: a thread's slowdown follows from its CPU time on either core type and its present SF: `(T_big + T_small) / (T_big +
-//! T_small / SF)`. The threads with the largest slowdown run on the big cores.
+//! Idea: a thread's slowdown follows from its CPU time on either core type and its present SF:
+//! `(T_big + T_small) / (T_big + T_small / SF)`. The threads with the largest slowdown run on the big cores.
 //!
 //! Source: "EQP" in PMCTrack, section 4.1.1 (Van Craeynest et al., PACT 2013), with SF sampled on both types.
 //!

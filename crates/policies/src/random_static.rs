@@ -1,7 +1,7 @@
 //! `default`: every thread is bound to a random core when it starts, and stays there.
 //!
-//! Idea: the expected result of a scheduler that knows nothing about core types. Over seeds its completion time tends to `sum
-//! over types of (cores of the type / cores) * time on that type`.
+//! Idea: the expected result of a scheduler that knows nothing about core types. Over seeds its completion time tends to
+//! `sum over types of (cores of the type / cores) * time on that type`.
 //!
 //! Source: the baseline "default" of HASS, section 5. Decided here: cores are dealt without repetition until all are taken, so
 //! that no core holds two threads more than another.

@@ -1,7 +1,7 @@
 //! Journals whose engines do not exist any more.
 //!
-//! Input: a folder of journals. Output: the journals to undo, locked, so that a cleanup process, the next run and `steer
-//! restore` never undo the same one together.
+//! Input: a folder of journals. Output: the journals to undo, locked, so that a cleanup process, the next run and
+//! `steer restore` never undo the same one together.
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,8 @@
 //! Estimates of a thread's behaviour from its counters.
 //!
 //! Input: per interval, time per instruction, misses and occupancy, with the place where the thread ran. Output: a [`Subject`],
-//! the input of predictions. Time per instruction has a core part and a part that waits for caches and memory: `time =
-//! base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from the
+//! the input of predictions. Time per instruction has a core part and a part that waits for caches and memory:
+//! `time = base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from the
 //! dependence of time on waiting on one kind of core (ridge regression around a typical value).
 //!
 //! Bases of different kinds of core rise and fall together when the thread's phase changes. Each is a level of the thread times
@@ -31,7 +31,7 @@ const KNOWN: f64 = 5.0;
 const TRUST: f64 = 0.4;
 /// Lower bound on the part of a thread's energy that is proportional to its instructions.
 const LEAST_NJ: f64 = 0.1;
-/// Limit on that distance if counters predict nothing: factors are at most 7.
+/// Value of [`TRUST`] if counters predict nothing: factors are at most 7.
 const NO_FACTOR: f64 = 1.95;
 /// Factor on the sums of the regression per interval.
 const KEPT: f64 = 0.98;
