@@ -2,8 +2,8 @@
 //!
 //! Input: per interval, time per instruction, misses and occupancy, with the place where the thread ran. Output: a [`Subject`],
 //! the input of predictions. Time per instruction has a core part and a part that waits for caches and memory:
-//! `time = base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from the
-//! dependence of time on waiting on one kind of core (ridge regression around a typical value).
+//! `time = base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from
+//! the dependence of time on waiting on one kind of core (ridge regression around a typical value).
 //!
 //! Bases of different kinds of core rise and fall together when the thread's phase changes. Each is a level of the thread times
 //! a ratio of the kind; ratios are learnt just after moves. A kind without measurements takes its ratio from the speed-up
