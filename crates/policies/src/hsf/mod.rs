@@ -24,9 +24,9 @@
 //!   phase since their measurement go first, and wait only a quarter of `refresh_ms`.
 //! - With `sf=history` a thread on a slow core is sent to a big core for three decisions if its phase was in no table at two
 //!   samples. The thread that gains least there is exchanged for it. The visitor is then ranked again without a claim to that
-//!   core slot. Only one thread is sent at a time. The same thread waits at least 2 s, and twice as long after each visit that changed
-//!   nothing (at most 32 s). PMCSched names such a throttle, but no numbers. These moves have a reason of their own in the
-//!   record.
+//!   core slot. Only one thread is sent at a time. The same thread waits at least 2 s, and twice as long after each visit that
+//!   changed nothing (at most 32 s). PMCSched names such a throttle, but no numbers. These moves have a reason of their own in
+//!   the record.
 //! - The formulas of applications take the SF of each thread instead of the mean of all; both are equal if threads are alike.
 //!   Threads whose SF is within `margin` of the mean alternate on the big cores that they got, every `turn_ms`. This makes no
 //!   difference to the application's value.

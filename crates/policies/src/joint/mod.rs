@@ -1,7 +1,8 @@
 //! `joint`: unequal cores and shared caches at once.
 //!
 //! Idea: counters predict the whole value of a placement. Predictions cover the speed of each thread on each kind of core, and
-//! its misses in the cache space that co-runners leave. They also cover memory's load and SMT siblings. Exchanges of threads that gain more than they cost are made, the best first, until none is left.
+//! its misses in the cache space that co-runners leave. They also cover memory's load and SMT siblings. Exchanges of threads
+//! that gain more than they cost are made, the best first, until none is left.
 //!
 //! Sources: the parts are published, their union is this project's. Speed-up factors: PMCTrack, section 4.1. Miss curves from
 //! occupancy and misses: PMCTrack, section 4.3.1, after West et al. (SIGOPS OSR 2010). Shares of caches: Xiang et al. (HOTL,
