@@ -1,4 +1,4 @@
-//! Profiles one program: the smallest user of this crate.
+//! Profiles one program: a minimal user of this crate.
 //!
 //! `cargo run --release -p countersteer-profiler --example profile -- gzip -c FILE > /dev/null` writes `profile.json`.
 

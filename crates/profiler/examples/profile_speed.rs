@@ -1,8 +1,8 @@
-//! Measures how fast programs are recorded, side by side with cachegrind, and how far the miss curve is off.
+//! Measures the recording speed of programs, in comparison with cachegrind, and the error of the miss curve.
 //!
 //! `cargo build --release -p countersteer-capture && cargo run --release -p countersteer-profiler --example profile_speed`
-//! prints a Markdown table. Speeds are million instructions per CPU-second, the median of `ROUNDS` (an environment variable;
-//! 3 unless set) rounds in which each tool runs each program once. Errors compare with exact stack distances.
+//! prints a Markdown table. Speeds are million instructions per CPU-second: the median of `ROUNDS` rounds (an environment
+//! variable; default 3). Each tool runs each program once per round. Errors are relative to exact stack distances.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -66,7 +66,7 @@ fn run(rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
     Ok(table)
 }
 
-/// Four programs of different character, single-threaded.
+/// Returns four single-threaded programs of different character.
 fn commands() -> Result<Vec<Vec<String>>, Box<dyn std::error::Error>> {
     let python = Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
@@ -102,7 +102,7 @@ fn shown(command: &[String]) -> String {
     format!("{name} {}", rest.join(" "))
 }
 
-/// Text with a vocabulary: compressible, sortable, the same every time.
+/// Returns text from a vocabulary: compressible, sortable, and identical in every run.
 fn text(bytes: usize) -> String {
     let mut state = 1u64;
     let mut random = move || {
@@ -113,7 +113,7 @@ fn text(bytes: usize) -> String {
     };
     let mut text = String::new();
     while text.len() < bytes {
-        // Squaring a uniform number makes some words frequent.
+        // The square of a uniform number makes some words frequent.
         let (rank, end) = (random() % 5000, random() % 10 == 0);
         let mut word = rank * rank / 5000 * 7919 + 26;
         while word > 0 {
@@ -125,7 +125,7 @@ fn text(bytes: usize) -> String {
     text
 }
 
-/// Standard output goes where nobody reads it; both tools write to a file, so both pay for it.
+/// Standard output is discarded; both tools write to a file, so both have this cost.
 fn profile(
     command: &[String],
     directory: &Path,
@@ -184,7 +184,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Largest and mean absolute difference of the miss ratio over the sizes.
+/// Returns the largest and the mean absolute difference of the miss ratio over the sizes.
 fn error(quick: &Recorded, exact: &Recorded) -> (f64, f64) {
     let differences: Vec<f64> = SIZES_KIB
         .iter()
@@ -196,7 +196,7 @@ fn error(quick: &Recorded, exact: &Recorded) -> (f64, f64) {
     )
 }
 
-/// Share of all touches that miss a fully associative cache of so many lines.
+/// Returns the share of all touches that miss a fully associative cache of `lines` lines.
 fn ratio(profile: &Recorded, lines: u64) -> f64 {
     let (mut misses, mut all) = (0.0, 0.0);
     for segment in &profile.timeline {

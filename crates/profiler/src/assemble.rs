@@ -1,8 +1,8 @@
-//! From windows to a profile: behaviours and timeline.
+//! Behaviours and timeline of a profile, computed from the windows.
 //!
-//! Input: the threads' windows. Output: behaviours, segments and thread shape of a [`Recorded`]. Windows of all threads are
-//! put in the order in which they ended and clustered by what they do; a behaviour's figures are those of all its windows
-//! together. Figures are rounded to four digits, which keeps files small and equal where measurements are.
+//! Input: the threads' windows. Output: behaviours, segments and thread shape of a [`Recorded`]. The windows of all threads are
+//! sorted by their end and clustered by behaviour. The metrics of a behaviour are computed from all its windows together. They
+//! are rounded to four digits, which keeps files small, and equal for equal measurements.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ use super::layout::{
 use super::pipeline;
 use super::raw::ThreadLog;
 
-/// Most windows that are clustered; beyond, neighbours are merged.
+/// Largest number of windows for clustering; beyond it, neighbours are merged.
 const MOST_WINDOWS: u64 = 2000;
-/// Most segments of a timeline.
+/// Largest number of segments in a timeline.
 const MOST_SEGMENTS: usize = 200;
 /// A segment shorter than this share of the run joins a neighbour.
 const LEAST_SHARE: u64 = 500;
 /// Long misses in the samples below which their overlap is taken from the next smaller cache.
 const ENOUGH_MISSES: u64 = 16;
-/// Cache sizes whose misses tell windows apart, in lines.
+/// Cache sizes whose misses are clustering features, in lines.
 const FEATURE_LINES: [u64; 5] = [128, 512, 1 << 12, 1 << 15, 1 << 18];
 
-/// The parts of a profile that come from the windows.
+/// Parts of a profile that come from the windows.
 #[derive(Debug)]
 pub struct Assembled {
     /// Behaviours in order of appearance.
@@ -40,7 +40,7 @@ pub struct Assembled {
     pub instructions: u64,
 }
 
-/// Assembles the windows; none if nothing was executed.
+/// Assembles the windows; `None` if nothing was executed.
 pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
     let windows = in_order(threads);
     let whole = sum(windows.iter())?;
@@ -78,7 +78,7 @@ fn shape(threads: &[ThreadLog], whole: &[u64]) -> ThreadShape {
     let serial_by = serial_by(threads);
     let count = serial_by.len().max(1);
     let levels = &whole[record::RUNNABLE..record::RUNNABLE + RUNNABLE_LEVELS];
-    // While n threads run, n instructions pass in the time of one.
+    // While n threads run, n instructions execute in the time of one.
     let times = levels
         .iter()
         .zip(1..)
@@ -98,7 +98,7 @@ fn shape(threads: &[ThreadLog], whole: &[u64]) -> ThreadShape {
     }
 }
 
-/// Rounded shares without the zeros at the end.
+/// Returns rounded shares without the zeros at the end.
 fn trimmed(shares: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut shares: Vec<f64> = shares.map(|share| round(share.min(1.0))).collect();
     let some = shares.iter().rposition(|share| *share > 0.0);
@@ -106,8 +106,8 @@ fn trimmed(shares: impl Iterator<Item = f64>) -> Vec<f64> {
     shares
 }
 
-/// Serial instructions by thread, in order of creation. A process that becomes another program is one thread, though it has two
-/// files.
+/// Returns the serial instructions by thread, in order of creation. A process that executes another program counts as one thread
+/// with two files.
 fn serial_by(threads: &[ThreadLog]) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     let mut becoming: BTreeMap<u64, u64> = BTreeMap::new();
@@ -122,7 +122,7 @@ fn serial_by(threads: &[ThreadLog]) -> Vec<u64> {
     sums
 }
 
-/// All windows by the time they ended, neighbours merged until few enough are left.
+/// Returns all windows in the order of their ends; neighbours are merged until few enough remain.
 fn in_order(threads: &[ThreadLog]) -> Vec<Vec<u64>> {
     let mut all: Vec<(u64, u64, &Vec<u64>)> = Vec::new();
     for thread in threads {
@@ -155,7 +155,7 @@ fn sum<'a>(mut records: impl Iterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>> 
     Some(total)
 }
 
-/// Consecutive windows of one label.
+/// Consecutive windows with one label.
 #[derive(Clone, Debug)]
 struct Run {
     label: usize,
@@ -194,7 +194,7 @@ fn runs(windows: &[Vec<u64>], labels: &[usize]) -> Vec<Run> {
     runs
 }
 
-/// Appends a run, as part of the last one if that behaves the same.
+/// Appends a run; a run with the label of the last one is merged into it.
 fn join(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut().filter(|last| last.label == run.label) {
         Some(last) => {
@@ -231,7 +231,7 @@ fn absorb(runs: &[Run], at: usize) -> Vec<Run> {
     joined
 }
 
-/// Features: logarithms of rates, and shares scaled to weigh about as much.
+/// Returns the features: logarithms of rates, and shares scaled to a similar weight.
 fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
     let features = |w: &[u64]| {
         let instructions = w[record::INSTRUCTIONS] as f64;
@@ -245,7 +245,7 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
             [record::LOADS, record::STORES, record::FP, record::SIMD]
                 .map(|f| 4.0 * w[f] as f64 / instructions),
         );
-        // Windows without a sample look like the average one.
+        // Windows without a sample are given the values of the average window.
         let sampled = if w[record::SAMPLED] > 0 { w } else { whole };
         at.extend([2, 4].map(|lane| ipc(sampled, lane).unwrap_or(1.0).ln()));
         at
@@ -324,7 +324,7 @@ fn locality(own: &[u64], whole: &[u64]) -> Locality {
         REUSE_BUCKETS,
     );
     if near_sample(sampled) == 0 {
-        // Too short a run for a sample: repeats of the same line are the best guess.
+        // The run is too short for a sample; repeated accesses to the same line are the best estimate.
         stack.add(0, round(own[record::NEAR] as f64 * per_ki));
         reuse.add(1, round(own[record::NEAR] as f64 * per_ki));
     }
@@ -338,7 +338,7 @@ fn locality(own: &[u64], whole: &[u64]) -> Locality {
 
 fn ilp(sampled: &[u64]) -> Vec<IlpPoint> {
     let point = |(lane, window): (usize, &usize)| {
-        // A run that ended before its first sample: no dependencies are known, so none of the parallelism is either.
+        // Without a sample, no dependencies are known, so no parallelism is assumed.
         IlpPoint {
             window: *window as u32,
             ipc: round(ipc(sampled, lane).unwrap_or(1.0)),
@@ -352,7 +352,7 @@ fn mlp(own: &[u64], whole: &[u64]) -> Vec<MlpPoint> {
     for (lane, window) in ILP_WINDOWS.iter().enumerate() {
         let mut overlap = 1.0;
         for (size, lines) in MLP_LINES.iter().enumerate() {
-            // Few misses say little: the whole run knows better, or else the next smaller cache.
+            // Few misses give no reliable overlap: the whole run is used, or else the next smaller cache.
             let known = [own, whole]
                 .into_iter()
                 .find(|r| r[record::MLP_MISSES + size] >= ENOUGH_MISSES);
@@ -463,7 +463,7 @@ mod tests {
         let all = assemble(&[before_exec, thread(2, windows), second]).unwrap();
         assert_eq!(all.shape.threads, 2);
         assert_eq!(all.shape.serial_share, 0.3333);
-        // A million alone, then a million each at once: as long.
+        // One million instructions alone, then one million on each of two threads at once: equal times.
         assert_eq!(all.shape.runnable, [0.5, 0.5]);
         assert_eq!(all.shape.serial_by, [1.0]);
     }

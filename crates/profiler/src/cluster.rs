@@ -1,17 +1,17 @@
-//! Groups windows that behave alike.
+//! Clustering of windows by behaviour.
 //!
-//! Input: one weighted feature vector per window. Output: a label per window. Weighted k-means from deterministic starting
-//! points, for growing k; the smallest k whose Bayesian information criterion comes close to the best wins (Sherwood et al.
-//! 2002). No random numbers: the same windows give the same labels.
+//! Input: one weighted feature vector per window. Output: a label per window. Method: weighted k-means from deterministic
+//! starting points, for growing k. The smallest k with a Bayesian information criterion close to the best is chosen (Sherwood et
+//! al. 2002). No random numbers are used: the same windows give the same labels.
 
 const MOST: usize = 10;
 const ROUNDS: usize = 50;
-/// Share of the way from the worst to the best criterion that suffices.
+/// Sufficient share of the way from the worst to the best criterion.
 const CLOSE: f64 = 0.9;
-/// Mean squared distance below which windows are the same but for noise.
+/// Mean squared distance below which windows differ only by noise.
 const NOISE: f64 = 2e-3;
 
-/// A window's features and its weight.
+/// Features and weight of a window.
 #[derive(Clone, Debug)]
 pub struct Point {
     pub at: Vec<f64>,
@@ -59,7 +59,7 @@ fn nearest(at: &[f64], centres: &[Vec<f64>]) -> (usize, f64) {
     best
 }
 
-/// Mean squared distance of the points from their centre.
+/// Returns the mean squared distance of the points from their centre.
 fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
     let centres = centres(points, labels, k);
     let total: f64 = points.iter().map(|p| p.weight).sum();
@@ -71,7 +71,7 @@ fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
         / total
 }
 
-/// Log-likelihood of spherical clusters, less the price of their parameters.
+/// Returns the log-likelihood of spherical clusters, minus the penalty for their parameters.
 fn criterion(points: &[Point], spread: f64, k: usize) -> f64 {
     let count = points.len() as f64;
     let dimensions = points.first().map_or(1, |p| p.at.len()) as f64;
@@ -93,7 +93,7 @@ fn k_means(points: &[Point], k: usize) -> Vec<usize> {
     labels
 }
 
-/// The mean's nearest point, then again and again the point that is worst served.
+/// Returns the starting points: the mean's nearest point, then repeatedly the point with the largest weighted distance.
 fn start(points: &[Point], k: usize) -> Vec<Vec<f64>> {
     let mean = centres(points, &vec![0; points.len()], 1);
     let mut chosen = Vec::new();
@@ -124,7 +124,7 @@ fn centres(points: &[Point], labels: &[usize], k: usize) -> Vec<Vec<f64>> {
             .for_each(|(s, x)| *s += point.weight * x);
     }
     for (sum, weight) in sums.iter_mut().zip(&weights) {
-        // A cluster that lost all its points is nowhere near anything.
+        // A cluster without points gets a centre far from everything.
         sum.iter_mut().for_each(|s| {
             *s = if *weight > 0.0 {
                 *s / weight

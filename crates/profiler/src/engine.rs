@@ -1,8 +1,8 @@
-//! Finds what programs run under: QEMU's user emulation, and the plugin that it loads.
+//! Recorder engines: QEMU's user emulation, and the plugin that it loads.
 //!
-//! Input: the environment, the folders of this program and of the user's cache, PATH. Output: files that are there, or a
-//! [`ProfileError`] that says where they come from. `scripts/recorder-engine.sh` builds QEMU; distributions' own often take no
-//! plugins, which is found out by asking for their help.
+//! Input: the environment, the folders of this program and of the user's cache, PATH. Output: existing files, or a
+//! [`ProfileError`] that says how to get them. `scripts/recorder-engine.sh` builds QEMU. Many distributions' builds do not
+//! support plugins; QEMU's help output shows it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
 /// Environment variable that names the plugin.
 const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
 const PLUGIN: &str = "libcountersteer_capture.so";
-/// Folder of engines that were built here, below the user's cache.
+/// Folder of engines that were built on this machine, below the user's cache.
 const BUILT: &str = "countersteer/recorder";
 
-/// Where an engine comes from, in order of preference.
+/// Origin of an engine, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Environment,
-    /// It came with this program.
+    /// Part of this program's package.
     Package,
-    /// It was built on this machine.
+    /// Built on this machine.
     Cache,
-    /// The distribution's.
+    /// Installed by the distribution.
     Path,
 }
 
 impl Origin {
-    /// For people.
+    /// Returns a description for messages.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -45,14 +45,14 @@ impl Origin {
     }
 }
 
-/// A QEMU for user programs.
+/// User emulation of QEMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
     pub file: PathBuf,
     pub origin: Origin,
 }
 
-/// All engines of this machine for programs of an architecture, the one that is used first.
+/// Returns all engines of this machine for programs of an architecture, in order of preference.
 #[must_use]
 pub fn engines(architecture: Architecture) -> Vec<Engine> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -65,7 +65,7 @@ pub fn engines(architecture: Architecture) -> Vec<Engine> {
     )
 }
 
-/// The engine that is used for programs of an architecture.
+/// Returns the engine that is used for programs of an architecture.
 pub fn engine(architecture: Architecture) -> Result<Engine, ProfileError> {
     let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
     if let Some(file) = named.filter(|file| !file.is_file()) {
@@ -97,7 +97,7 @@ fn found(
         .chain(system.map(with(Origin::Path)));
     let mut found: Vec<Engine> = Vec::new();
     for engine in all.filter(|engine| engine.file.is_file()) {
-        // Folders of PATH may be links to each other.
+        // Folders in PATH may be links to each other.
         let same =
             |other: &Engine| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
         let usable = engine.origin != Origin::Path || takes_plugins(&engine.file);
@@ -108,7 +108,7 @@ fn found(
     found
 }
 
-/// Whether a QEMU knows the option that loads plugins.
+/// True if a QEMU supports the option that loads plugins.
 fn takes_plugins(qemu: &Path) -> bool {
     let help = Command::new(qemu)
         .arg("-h")
@@ -121,19 +121,19 @@ fn takes_plugins(qemu: &Path) -> bool {
     })
 }
 
-/// Folders of what belongs to this program.
+/// Returns the folders of this program's files.
 fn own_folders() -> Vec<PathBuf> {
     let own = this_program::folder().into_iter();
     own.flat_map(|own| [own.clone(), own.join("../lib/countersteer")])
         .collect()
 }
 
-/// Finds the plugin: named in the environment, next to the running program, or where packages put it.
+/// Finds the plugin: named in the environment, next to the running program, or in the folder that packages use.
 pub fn plugin() -> Result<PathBuf, ProfileError> {
     let candidates: Vec<PathBuf> = if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
         vec![named.into()]
     } else {
-        // Examples and tests lie one folder below the build's results.
+        // Examples and tests are one folder below the build's output folder.
         let above = this_program::folder().map(|own| own.join(".."));
         let folders = own_folders().into_iter().chain(above);
         folders.map(|folder| folder.join(PLUGIN)).collect()

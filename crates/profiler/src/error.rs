@@ -1,19 +1,19 @@
-//! What can go wrong when a program is recorded, and the remedies.
+//! Errors of recording a program, with remedies.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no profile.
+/// Reason for a missing profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
     EmptyCommand,
-    /// There is no engine to record under.
+    /// No suitable engine was found.
     #[error(
         "no qemu-{architecture} that takes plugins was found; `scripts/recorder-engine.sh {architecture}` of the source builds it, packages made by `make deb` and `make wheel` bring that of their own architecture, Debian 12's `qemu-user` has it; or name it in COUNTERSTEER_QEMU"
     )]
     NoQemu { architecture: &'static str },
-    /// What a variable of the environment names is not there.
+    /// The file named by an environment variable does not exist.
     #[error("{variable} names {file}, which is no file; correct or unset it")]
     NotThere {
         variable: &'static str,
@@ -26,10 +26,10 @@ pub enum ProfileError {
     /// The program does not exist.
     #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
     NotFound {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         program: String,
     },
-    /// The program may not be executed.
+    /// The program is not executable.
     #[error("{path} is not executable; `chmod +x {path}` makes it so")]
     NotExecutable { path: String },
     /// The file is neither an ELF program nor a script.
@@ -37,7 +37,7 @@ pub enum ProfileError {
         "{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`"
     )]
     NotAProgram { path: String },
-    /// The program is for another machine.
+    /// The program is built for another machine.
     #[error(
         "{path} is a program for {machine}; programs for x86-64 and AArch64 are recorded, so build it for one of these"
     )]
@@ -52,7 +52,7 @@ pub enum ProfileError {
         "{qemu} did not load the plugin {plugin}; its message above says why: use the one that `scripts/recorder-engine.sh` builds, or leave COUNTERSTEER_QEMU unset"
     )]
     PluginRefused { qemu: PathBuf, plugin: PathBuf },
-    /// Plugin and profiler are of different builds.
+    /// Plugin and profiler are from different builds.
     #[error(
         "the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`"
     )]
@@ -65,19 +65,19 @@ pub enum ProfileError {
     #[error("{path}: {reason}; record the program again")]
     Raw {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// The program ended before it executed anything.
+    /// The program ended before it executed an instruction.
     #[error("no instruction of {program} was recorded; QEMU's message above says why")]
     Nothing {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         program: String,
     },
-    /// A signal came before the program executed anything.
+    /// A signal arrived before the program executed an instruction.
     #[error("interrupted by {} before {program} executed anything: there is no profile", crate::launch::signal_name(*.signal))]
     Interrupted {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         program: String,
         signal: i32,
     },

@@ -1,10 +1,10 @@
-//! Figures that several parts of a behaviour are made of.
+//! Metrics that several parts of a behaviour share.
 
 use countersteer_model::profile::LogHistogram;
 
 use super::layout::{STACK_BUCKETS, record};
 
-/// Touches whose distance is at least `lines`, first ones included.
+/// Returns the touches with a stack distance of at least `lines`, including first touches.
 pub(super) fn beyond(record: &[u64], lines: u64) -> u64 {
     let from = LogHistogram::bucket(lines);
     record[record::STACK + from..record::STACK + STACK_BUCKETS]
@@ -13,7 +13,7 @@ pub(super) fn beyond(record: &[u64], lines: u64) -> u64 {
         + record[record::COLD]
 }
 
-/// Four digits: files stay small, and equal where measurements are.
+/// Rounds to four digits: files stay small, and equal for equal measurements.
 pub(super) fn round(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -1,8 +1,8 @@
 //! Runs the program under QEMU and waits for it.
 //!
-//! Input: the command, the scratch directory. Output: how the program ended. Standard streams are the caller's. The program
-//! gets a small fixed environment and no address randomisation, so that running it again does the same again. SIGINT,
-//! SIGTERM and SIGHUP end the program, not the caller, which still has a profile to write.
+//! Input: the command, the scratch directory. Output: the exit status of the program. Standard streams are the caller's. For
+//! repeatable runs, the program gets a small fixed environment and no address randomisation. SIGINT, SIGTERM and SIGHUP end the
+//! program, not the caller, which then writes a profile.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -24,15 +24,15 @@ use super::raw::{self, ControlState};
 use super::{ProfileError, ProfileOptions};
 use crate::this_program;
 
-/// Longest sleep between two looks at the program.
+/// Longest sleep between two checks of the program.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Time between two reports of progress.
 const REPORT: Duration = Duration::from_millis(100);
-/// How long processes have to notice that the limit was reached.
+/// Time in which processes must react to the limit.
 const GRACE: Duration = Duration::from_millis(1500);
-/// Variables that the program gets from the caller's environment.
+/// Environment variables that are copied from the caller.
 const PASSED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
-/// Variables that the program gets with these values.
+/// Environment variables with fixed values.
 const FIXED: [(&str, &str); 2] = [("LANG", "C"), ("PYTHONHASHSEED", "0")];
 
 pub struct Setup {
@@ -45,12 +45,12 @@ pub struct Setup {
 
 pub struct Outcome {
     pub status: ExitStatus,
-    /// A signal that the caller got meanwhile.
+    /// Signal that the caller received during the run.
     pub interrupted: Option<i32>,
     pub control: ControlState,
 }
 
-/// Runs the program to its end.
+/// Runs the program until it ends.
 pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, ProfileError> {
     let wrapper = recording_wrapper(setup, options);
     let file = setup.directory.join(COMMAND_FILE);
@@ -80,7 +80,7 @@ pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, Profil
     })
 }
 
-/// QEMU with its options, up to the program, where it is recorded.
+/// Returns QEMU's command with its options, up to the program, for a recording.
 fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
     let exact = if options.exact { ",exact=on" } else { "" };
     let stream = options
@@ -98,12 +98,12 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
     )
 }
 
-/// A comma ends a plugin's file name unless doubled.
+/// Doubles commas in a path: a single comma would end the file name of a plugin.
 pub fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// QEMU with its options, up to the program.
+/// Returns QEMU's command with its options, up to the program.
 pub fn wrapper(
     qemu: &Path,
     plugin: &Path,
@@ -118,14 +118,14 @@ pub fn wrapper(
     words.extend(["-cpu", cpu, "-seed", "1"].map(Into::into));
     words.extend(["-plugin".into(), plugin.into()]);
     if let Some(sysroot) = &options.sysroot {
-        // Programs that are executed may be in another folder by then.
+        // Programs may be executed from another working directory.
         let absolute = sysroot.canonicalize().unwrap_or_else(|_| sysroot.clone());
         words.extend(["-L".into(), absolute.into()]);
     }
     words
 }
 
-/// A program with its arguments, under QEMU.
+/// Returns the command of a program with its arguments, under QEMU.
 pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions) -> Command {
     let mut command = Command::new(&wrapper[0]);
     command
@@ -152,8 +152,8 @@ pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions
     command
 }
 
-/// Starts the program without address randomisation. The setting belongs to the calling thread and its children; where it
-/// may not be changed (some containers), QEMU's own layout still makes addresses repeatable in practice.
+/// Starts the program without address randomisation. The setting applies to the calling thread and its children. Some containers
+/// forbid it; QEMU's own layout still makes addresses repeatable in practice.
 pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     let before = personality::get().ok();
     if let Some(before) = before {
@@ -184,7 +184,7 @@ fn wait(
             return Ok((status, interrupted));
         }
         for origin in signals.pending() {
-            // From a terminal the whole foreground group got it; from `kill` only this process did.
+            // A terminal signals the whole foreground group, but `kill` signals only this process.
             if origin.process.is_some() || interrupted.is_some() {
                 pass_on(child, origin.signal, interrupted.is_some());
             }
@@ -208,7 +208,7 @@ fn wait(
     }
 }
 
-/// Passes a signal on; the second time there is no arguing.
+/// Passes a signal on; the second time, SIGKILL is sent.
 fn pass_on(child: &Child, signal: i32, again: bool) {
     let signal = if again {
         Ok(Signal::SIGKILL)
@@ -220,13 +220,13 @@ fn pass_on(child: &Child, signal: i32, again: bool) {
     }
 }
 
-/// Kills the processes of the recording that slept through its end.
+/// Kills the remaining processes of the recording, which slept through its end.
 fn kill_rest(setup: &Setup) {
     let Ok(threads) = raw::read_threads(&setup.directory) else {
         return;
     };
     for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
-        // The number may long belong to another process. Nothing else here needs a reader of /proc.
+        // The PID may have been reused by another process. No other code of this crate needs a reader of /proc.
         let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));
         if executable.is_ok_and(|e| setup.qemu.canonicalize().is_ok_and(|q| q == e)) {
             let _ = kill(Pid::from_raw(thread.pid as i32), Signal::SIGKILL);
@@ -234,7 +234,7 @@ fn kill_rest(setup: &Setup) {
     }
 }
 
-/// The signal that ended a process, in words.
+/// Returns the signal that ended a process, and its description.
 pub fn killed_by(status: ExitStatus) -> Option<(i32, String)> {
     let number = status.signal()?;
     Some((number, signal_name(number)))

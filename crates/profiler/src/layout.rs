@@ -1,14 +1,14 @@
 //! Layout of the raw files that the instrumentation plugin writes while the program runs.
 //!
-//! Stage: capture -> profiler. The plugin compiles this very file (by path), so both sides always agree; a version word catches
-//! a plugin of another build. Everything is a native-endian `u64` word in a file that the plugin maps shared: whatever was
-//! counted survives the death of the program, however sudden.
+//! Stage: capture -> profiler. The plugin compiles this same file (by path), so both sides always agree. A version word detects
+//! a plugin of another build. Everything is a native-endian `u64` word in a file that the plugin maps shared, so the counts
+//! survive any end of the program.
 //!
 //! - `control`: one page, one per recording, written by every process of the tree.
 //! - `NNNNNN.raw`: one per thread: a header page, then [`MAX_WINDOWS`] records of [`record::WORDS`] words.
 //! - `command`: NUL-terminated arguments that run a program under this recording; the plugin puts them before an exec.
 
-/// Version of everything in this file; the size of a record is part of it, as that changes most easily.
+/// Version of the layout. It includes the size of a record, which changes most often.
 pub const VERSION: u64 = 3 << 32 | record::WORDS as u64;
 /// First word of the control file (`CSTRCTRL`).
 pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
@@ -16,7 +16,7 @@ pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
 pub const THREAD_MAGIC: u64 = 0x4353_5452_5448_5244;
 /// Bytes of the control file, and of the header of a thread's file.
 pub const PAGE: usize = 4096;
-/// Windows in a thread's file; when they run out, pairs are merged and windows become twice as long.
+/// Windows in a thread's file. If they run out, pairs are merged and windows become twice as long.
 pub const MAX_WINDOWS: usize = 1024;
 /// Instructions of a window before any doubling.
 pub const FIRST_WINDOW: u64 = 1_000_000;
@@ -24,26 +24,26 @@ pub const FIRST_WINDOW: u64 = 1_000_000;
 pub const CONTROL_FILE: &str = "control";
 /// Name of the file with the command that wraps an exec.
 pub const COMMAND_FILE: &str = "command";
-/// Name of the socket to which threads send what they execute, where that is asked for.
+/// Name of the socket to which threads send their events, if requested.
 pub const STREAM_SOCKET: &str = "stream";
-/// What follows the name of a live program's socket in that of the socket whose end ends its processes.
+/// Suffix of the lifeline socket of a live program. The end of its connection ends the program's processes.
 pub const LIFELINE_SUFFIX: &str = "-life";
-/// Ending of a thread's file.
+/// File name extension of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 
-/// Numbers of runnable threads that are distinguished.
+/// Largest number of runnable threads that is distinguished.
 pub const RUNNABLE_LEVELS: usize = 16;
 /// Instruction windows for which parallelism is measured.
 pub const ILP_WINDOWS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 /// Cache sizes, in lines, whose misses count as long.
 pub const MLP_LINES: [u64; 7] = [1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 20];
-/// Buckets of the stack distances: all that fall below 2^28 lines.
+/// Buckets of the stack distances: all below 2^28 lines.
 pub const STACK_BUCKETS: usize = 208;
-/// Stack distances below this are resolved in the parallelism samples only.
+/// Stack distance below which distances are resolved in the parallelism samples only.
 pub const NEAR_LINES: u64 = 128;
 /// Buckets of the distances below [`NEAR_LINES`].
 pub const NEAR_BUCKETS: usize = 40;
-/// Buckets of the reuse times: all that fall below 2^36 accesses.
+/// Buckets of the reuse times: all below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 
 /// Words of the control file.
@@ -52,26 +52,26 @@ pub mod control {
     pub const MAGIC: usize = 0;
     /// [`super::VERSION`] of the profiler.
     pub const VERSION: usize = 1;
-    /// Instructions after which everything ends.
+    /// Number of instructions after which the recording ends.
     pub const LIMIT: usize = 2;
     /// Instructions executed so far by all threads; the clock of the recording.
     pub const INSTRUCTIONS: usize = 3;
-    /// Not zero once the limit was reached.
+    /// Nonzero once the limit was reached.
     pub const STOP: usize = 4;
-    /// Threads' files created so far.
+    /// Number of thread files created so far.
     pub const THREADS: usize = 5;
-    /// Threads that are neither in a system call nor gone; those of [`LOST`] included.
+    /// Threads that are neither in a system call nor ended, including those of [`LOST`].
     pub const ACTIVE: usize = 6;
-    /// Times the plugin was loaded.
+    /// Number of times that the plugin was loaded.
     pub const LOADED: usize = 7;
-    /// The plugin's version, where it refused to work with the profiler's.
+    /// Version of a plugin that refused to work with the profiler's.
     pub const REFUSED_VERSION: usize = 8;
-    /// The process that is loading the plugin, or recording; the last one to have started.
+    /// PID of the last process that loaded the plugin or is recording.
     pub const LAST_PID: usize = 9;
-    /// Threads that were killed while they computed, as far as the profiler knows; only it writes this word.
+    /// Number of threads known to have been killed while they executed; only the profiler writes this word.
     pub const LOST: usize = 10;
-    /// What was noticed of each kind of caveat, in the order of `CaveatKind::ALL`: [`CAVEAT_WORDS`] words each. The first says how
-    /// often, the others hold the file's name at the first time, with zeros behind it.
+    /// Notes of each kind of caveat, in the order of `CaveatKind::ALL`: [`CAVEAT_WORDS`] words each. The first word is the
+    /// number of occurrences. The others hold the file name of the first occurrence, padded with zeros.
     pub const CAVEATS: usize = 16;
     pub const CAVEAT_WORDS: usize = 64;
 }
@@ -84,20 +84,20 @@ pub mod header {
     pub const VERSION: usize = 1;
     /// Order of creation within the recording, from 1.
     pub const ORDINAL: usize = 2;
-    /// Process that the thread belongs to.
+    /// PID of the thread's process.
     pub const PID: usize = 3;
-    /// Complete windows; the record after them is the unfinished one.
+    /// Number of complete windows; the record after them is the unfinished one.
     pub const WINDOWS: usize = 4;
     /// Instructions of a complete window.
     pub const WINDOW_LENGTH: usize = 5;
     /// The recording's instruction count when the thread started.
     pub const START: usize = 6;
-    /// How the thread ended: 0 not at all or killed, 1 by itself, 2 it became another program.
+    /// Ending of the thread: 0 still running or killed, 1 by itself, 2 its process executed another program.
     pub const ENDED: usize = 7;
-    /// Not zero while the thread does not count in [`super::control::ACTIVE`]: in a system call, before its first instruction and
+    /// Nonzero while the thread does not count in [`super::control::ACTIVE`]: in a system call, before its first instruction and
     /// after its last.
     pub const IN_CALL: usize = 8;
-    /// Words in use.
+    /// Number of words in use.
     pub const WORDS: usize = 9;
 }
 
@@ -106,7 +106,7 @@ pub const ENDED_SELF: u64 = 1;
 /// Value of [`header::ENDED`] for a process that executed another program, which has a file of its own.
 pub const ENDED_EXEC: u64 = 2;
 
-/// Words of a window's record; everything but [`record::STAMP`] is a sum.
+/// Words of a window's record; every word except [`record::STAMP`] is a sum.
 pub mod record {
     use countersteer_model::profile::{CONFLICT_WAYS, Operation};
 
@@ -125,13 +125,13 @@ pub mod record {
     pub const MISPREDICTED: usize = 7;
     /// First touches of a line.
     pub const COLD: usize = 8;
-    /// Instructions during which 1, 2, ... threads were runnable, this one included; the last word for that many or more.
+    /// Instructions during which 1, 2, ... threads were runnable, including this one; the last word counts that many or more.
     pub const RUNNABLE: usize = 9;
     /// Instructions in the parallelism samples.
     pub const SAMPLED: usize = RUNNABLE + RUNNABLE_LEVELS;
     /// Cycles that the samples take, one word per entry of [`ILP_WINDOWS`].
     pub const ILP_CYCLES: usize = SAMPLED + 1;
-    /// The same with slow loads, and with slow loads and operations.
+    /// Cycles with slow loads, then cycles with slow loads and operations; indexed like [`ILP_CYCLES`].
     pub const LOAD_CYCLES: usize = ILP_CYCLES + ILP_WINDOWS.len();
     pub const OPERATION_CYCLES: usize = LOAD_CYCLES + ILP_WINDOWS.len();
     /// Operations in the samples, one word per [`Operation`].
@@ -139,12 +139,14 @@ pub mod record {
     /// Pairs of compare and branch, and taken branches, in the samples.
     pub const FUSED: usize = OPERATIONS + Operation::ALL.len();
     pub const TAKEN: usize = FUSED + 1;
-    /// Mispredictions in the samples, and the cycles they took to be resolved: unit latency, slow loads, slow operations too.
+    /// Mispredictions in the samples, and their resolution cycles: with unit latency, with slow loads, with slow loads and
+    /// operations.
     pub const RESOLVED: usize = TAKEN + 1;
     pub const RESOLUTION: usize = RESOLVED + 1;
     /// Touches beyond each of [`MLP_LINES`] that continue a stream.
     pub const STREAMED: usize = RESOLUTION + 3;
-    /// Touches that caches with 64 sets and 1, 2, ... ways miss but one more way would hit; beyond the last, all that miss.
+    /// Touches that caches with 64 sets and 1, 2, ... ways miss, but hit with one more way. The last word counts those that all
+    /// miss.
     pub const CONFLICTS: usize = STREAMED + MLP_LINES.len();
     /// Long misses in the samples, one word per entry of [`MLP_LINES`].
     pub const MLP_MISSES: usize = CONFLICTS + CONFLICT_WAYS;
@@ -156,9 +158,9 @@ pub mod record {
     pub const STACK: usize = NEAR + 1;
     /// Touches by reuse time bucket, for distances from [`super::NEAR_LINES`] up.
     pub const REUSE: usize = STACK + STACK_BUCKETS;
-    /// Nearer touches by stack distance bucket, in the samples.
+    /// Touches at smaller distances, by stack distance bucket, in the samples.
     pub const NEAR_STACK: usize = REUSE + REUSE_BUCKETS;
-    /// Nearer touches by reuse time bucket, in the samples.
+    /// Touches at smaller distances, by reuse time bucket, in the samples.
     pub const NEAR_REUSE: usize = NEAR_STACK + NEAR_BUCKETS;
     pub const WORDS: usize = NEAR_REUSE + REUSE_BUCKETS;
 }
@@ -166,7 +168,7 @@ pub mod record {
 /// Bytes of a thread's file.
 pub const THREAD_BYTES: usize = PAGE + MAX_WINDOWS * record::WORDS * 8;
 
-/// Adds record `from` to record `into`, which it follows.
+/// Adds record `from` to the preceding record `into`.
 pub fn add_record(into: &mut [u64], from: &[u64]) {
     for (sum, part) in into.iter_mut().zip(from).skip(record::STAMP + 1) {
         *sum += part;

@@ -1,14 +1,14 @@
 //! Profiles of programs, measured by instrumentation (`steer profile`).
 //!
-//! Stage: before everything else. Input: a command. Output: a [`Recorded`] profile, machine-independent, and how the command
-//! ended. The program runs under qemu-user with the plugin of `crates/capture`, which counts and models while it runs and
-//! leaves raw windows in a scratch directory (`layout`, `raw`); here they are clustered and summed up (`cluster`,
+//! Stage: before all others. Input: a command. Output: a machine-independent [`Recorded`] profile, and the ending of the
+//! command. The program runs under qemu-user with the plugin of `crates/capture`. The plugin counts and models while the program
+//! runs, and writes raw windows to a scratch directory (`layout`, `raw`). This crate clusters and sums them up (`cluster`,
 //! `assemble`).
 //!
-//! What is followed: all threads, forked processes, and programs they execute, static or dynamic, as long as these are
-//! ELF files for x86-64, or for AArch64 where the first is, or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded), and
-//! programs with rights of their own (they run without these); the profile's caveats say so where it happened.
-//! Accesses of the kernel on the program's behalf are invisible.
+//! Recorded: all threads, forked processes, and programs that they execute, static or dynamic. These must be scripts or ELF
+//! files for x86-64, or for AArch64 if the first program is. Not recorded: 32-bit programs and programs for other machines,
+//! which run natively. Setuid programs are recorded, but run without their privileges. The profile's caveats list such cases.
+//! Memory accesses of the kernel on the program's behalf are invisible.
 
 mod assemble;
 mod cluster;
@@ -39,43 +39,43 @@ pub use error::ProfileError;
 pub use program::Architecture;
 pub use stream::Sink;
 
-/// The format of recorded profiles that this module makes.
+/// Schema name of recorded profiles.
 const SCHEMA: &str = "countersteer.profile/1";
-/// How the measurement is made, for [`Source::method`].
+/// Description of the measurement, for [`Source::method`].
 const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU stack distances per thread to within 64 lines, \
 below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 6 x 4 Ki tagged entries, histories 5-190, biased branches \
 filtered, 3 x 2 Ki indirect targets, 32 returns; ilp, mlp and pipeline: 4,096 instructions of every million or so, register \
 and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
 
-/// What to profile and how.
+/// Program to profile, and options.
 pub struct ProfileOptions {
-    /// Name of the profile; the program's file name if not given.
+    /// Name of the profile; default: the program's file name.
     pub name: Option<String>,
-    /// Ends the program after so many instructions of all threads together.
+    /// Number of instructions of all threads together after which the program is ended.
     pub max_instructions: Option<u64>,
     pub command: Vec<String>,
     /// Gives the program an empty standard input instead of the caller's.
     pub stdin_null: bool,
-    /// Where the program runs; the current directory if not given.
+    /// Working directory of the program; default: the current directory.
     pub workdir: Option<PathBuf>,
     /// Further environment variables for the program.
     pub env: Vec<(String, String)>,
-    /// The processor that QEMU shows to the program, if not the usual one.
+    /// CPU model that QEMU presents to the program, instead of the default.
     pub cpu: Option<String>,
-    /// Folder of the libraries that a program for another machine needs, as they lie below `/` there.
+    /// Root folder of the libraries that a program for another machine needs.
     pub sysroot: Option<PathBuf>,
-    /// The engine and the plugin, instead of those that are found.
+    /// Engine and plugin to use, instead of those found.
     pub tools: Option<Tools>,
-    /// Measures every stack distance exactly, at twice the time: for checking the usual way.
+    /// Measures every stack distance exactly, in twice the time: for validation of the default method.
     pub exact: bool,
-    /// Takes what the threads execute, with the sets of the filter; see `countersteer_cache::wire`.
+    /// Receiver of the threads' events, with the number of sets of the filter; see `countersteer_cache::wire`.
     pub stream: Option<(u32, Sink)>,
-    /// Called now and then with the instructions executed so far.
+    /// Callback with the instructions executed so far, called periodically.
     pub progress: Option<Box<dyn Fn(u64)>>,
 }
 
 impl ProfileOptions {
-    /// Profiles the whole of `command`.
+    /// Returns options that profile the whole of `command`.
     #[must_use]
     pub fn new(command: Vec<String>) -> Self {
         Self {
@@ -95,18 +95,18 @@ impl ProfileOptions {
     }
 }
 
-/// How the recorded program ended.
+/// Ending of the recorded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this code.
+    /// Exited by itself, with this code.
     Exited(i32),
     Signaled(i32),
-    /// It was ended, as `max_instructions` asks.
+    /// Ended at the limit of `max_instructions`.
     Limit,
 }
 
 impl Ending {
-    /// The exit code that a shell would report: the program's, 128 and the signal, or 0 at the limit.
+    /// Returns the exit code that a shell would report: the program's, 128 plus the signal, or 0 at the limit.
     #[must_use]
     pub const fn code(self) -> i32 {
         match self {
@@ -117,37 +117,37 @@ impl Ending {
     }
 }
 
-/// A profile, and how the program ended.
+/// Profile and ending of a program.
 #[derive(Clone, Debug)]
 pub struct Profiled {
     pub profile: Recorded,
     pub ending: Ending,
     /// Instructions of all threads and processes.
     pub instructions: u64,
-    /// CPU time that the instrumented run took, of all processes.
+    /// CPU time of the instrumented run, summed over all processes.
     pub cpu_seconds: f64,
 }
 
-/// What recording needs: the engine and the plugin that it loads.
+/// Tools of the recording: the engine and the plugin that it loads.
 #[derive(Clone, Debug)]
 pub struct Tools {
     pub engine: Engine,
     pub plugin: PathBuf,
 }
 
-/// Finds what recording programs of this machine's architecture needs.
+/// Finds the tools for programs of this machine's architecture.
 ///
 /// # Errors
-/// One of them is not there.
+/// Fails if one of them is missing.
 pub fn tools() -> Result<Tools, ProfileError> {
     let here = Architecture::here();
     tools_for(here.unwrap_or(Architecture::X86_64))
 }
 
-/// Finds what recording programs of an architecture needs.
+/// Finds the tools for programs of an architecture.
 ///
 /// # Errors
-/// One of them is not there.
+/// Fails if one of them is missing.
 pub fn tools_for(architecture: Architecture) -> Result<Tools, ProfileError> {
     Ok(Tools {
         engine: engine::engine(architecture)?,
@@ -158,7 +158,7 @@ pub fn tools_for(architecture: Architecture) -> Result<Tools, ProfileError> {
 /// Runs a program and measures its profile.
 ///
 /// # Errors
-/// When the program cannot be run under instrumentation, or nothing of it was recorded. A program that fails, crashes or is
+/// Fails if the program cannot be run under instrumentation, or if nothing was recorded. A program that fails, crashes or is
 /// interrupted is no error: its profile is marked partial.
 pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let name = options.command.first().ok_or(ProfileError::EmptyCommand)?;
@@ -224,10 +224,10 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     })
 }
 
-/// Writes a profile, whole or not at all.
+/// Writes a profile atomically.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails if the file cannot be written.
 pub fn write(profile: &Recorded, path: &Path) -> Result<(), ProfileError> {
     let unwritable = |source| ProfileError::Unwritable {
         path: path.to_owned(),
@@ -279,7 +279,7 @@ fn file_name(program: &str) -> String {
         .map_or_else(|| program.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
-/// The command that makes the profile again.
+/// Returns the command that records the profile again.
 fn detail(options: &ProfileOptions) -> String {
     let limit = options
         .max_instructions
@@ -293,14 +293,14 @@ fn detail(options: &ProfileOptions) -> String {
     )
 }
 
-/// A command as a shell reads it.
+/// Quotes a command for a shell.
 #[must_use]
 pub fn quoted(command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| quote(word)).collect();
     words.join(" ")
 }
 
-/// As a shell reads it.
+/// Quotes an argument for a shell.
 fn quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {

@@ -1,7 +1,7 @@
-//! Threads that are killed while they compute, and so count as runnable for ever.
+//! Threads that are killed while they execute, and would therefore count as runnable forever.
 //!
-//! Input: headers of threads' files, now and then, and /proc. Output: how many there are, on the control page. Whatever the signal,
-//! QEMU ends with it without a word to the plugin, so only somebody outside can know.
+//! Input: headers of threads' files, periodically, and /proc. Output: the number of such threads, on the control page. A signal
+//! ends QEMU without a callback to the plugin, so only another process can detect it.
 
 use std::fs::File;
 use std::io;
@@ -14,23 +14,23 @@ use super::layout::{THREAD_MAGIC, THREAD_SUFFIX, control, header};
 pub struct Lost {
     directory: PathBuf,
     control: File,
-    /// Threads that were there at the look before.
+    /// Threads that existed at the previous check.
     known: u64,
-    /// Those of which all is taken up.
+    /// Threads that were added to `watched` so far.
     taken: u64,
     watched: Vec<Watched>,
-    /// How many the control page says.
+    /// Number on the control page.
     written: u64,
 }
 
 struct Watched {
     ordinal: u64,
-    /// It was killed while it computed. Its process's number may be another's now.
+    /// True if the thread was killed while it executed. Its PID may have been reused since.
     lost: bool,
 }
 
 impl Lost {
-    /// For the recording in a scratch directory with this control file.
+    /// Creates the watcher of a recording in a scratch directory with this control file.
     pub fn new(directory: &Path, control: &Path) -> io::Result<Self> {
         Ok(Self {
             directory: directory.to_owned(),
@@ -42,9 +42,9 @@ impl Lost {
         })
     }
 
-    /// Looks at all threads; there are this many by now.
+    /// Checks all threads; `threads` is their number.
     pub fn look(&mut self, threads: u64) {
-        // The files of those that are new at this look may be under way.
+        // The files of new threads may still be incomplete at this check.
         let settled = self.taken + 1..=self.known;
         self.watched.extend(settled.map(|ordinal| Watched {
             ordinal,
@@ -52,7 +52,7 @@ impl Lost {
         }));
         (self.taken, self.known) = (self.known, threads);
         let directory = &self.directory;
-        // Threads of one process come in a row as a rule.
+        // Threads of one process usually follow each other.
         let mut last = (0, false);
         self.watched
             .retain_mut(|thread| still_watched(directory, thread, &mut last));
@@ -60,13 +60,13 @@ impl Lost {
         if lost != self.written {
             let place = control::LOST as u64 * 8;
             let written = self.control.write_all_at(&lost.to_ne_bytes(), place);
-            // What cannot be written now is written at the next look.
+            // A failed write is repeated at the next check.
             self.written = written.map_or(self.written, |()| lost);
         }
     }
 }
 
-/// Whether a thread may be lost, now or later. `last` is the process that was looked at last, and whether it is there.
+/// True if a thread is or may become lost. `last` is the last checked process, and true if it exists.
 fn still_watched(directory: &Path, thread: &mut Watched, last: &mut (u64, bool)) -> bool {
     let Some(first) = head(directory, thread.ordinal) else {
         return false;
@@ -80,7 +80,7 @@ fn still_watched(directory: &Path, thread: &mut Watched, last: &mut (u64, bool))
     if last.1 {
         return true;
     }
-    // It may have left between the two looks.
+    // The thread may have entered a system call between the two reads.
     thread.lost = head(directory, thread.ordinal).is_some_and(|of| of[header::IN_CALL] == 0);
     thread.lost
 }
@@ -95,15 +95,15 @@ fn head(directory: &Path, ordinal: u64) -> Option<[u64; header::WORDS]> {
     (head[header::MAGIC] == THREAD_MAGIC).then_some(head)
 }
 
-/// Whether any thread of a process is there. One that has ended is a zombie until its parent asks for it; one whose main thread
-/// alone has ended looks like a zombie, too, but has other threads.
+/// True if any thread of a process exists. An ended process is a zombie until its parent waits for it. A process whose main
+/// thread alone has ended also looks like a zombie, but has other threads.
 fn is_there(pid: u64) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
     };
     tasks.flatten().any(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The state is behind the name, which may contain anything.
+        // The state follows the name, which may contain any characters.
         let state = stat.rsplit_once(") ").and_then(|of| of.1.chars().next());
         state.is_some_and(|state| !"ZXx".contains(state))
     })
@@ -126,7 +126,7 @@ mod tests {
         std::fs::write(directory.join(format!("{ordinal:06}.raw")), bytes).unwrap();
     }
 
-    /// A process that has ended; its status is not asked for.
+    /// Returns an ended process whose status is not collected.
     fn zombie() -> Child {
         let child = Command::new("true").spawn().unwrap();
         while is_there(u64::from(child.id())) {
@@ -159,7 +159,7 @@ mod tests {
         dead.wait().unwrap();
         lost.look(5);
         assert_eq!(written(), 2);
-        // It was in a namespace, say, where processes have other numbers.
+        // It may have been in a PID namespace, where processes have other numbers.
         thread(directory, 5, dead.id(), 1);
         lost.look(5);
         assert_eq!(written(), 1);

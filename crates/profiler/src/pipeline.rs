@@ -1,4 +1,4 @@
-//! What a pipeline makes of a behaviour, from its windows.
+//! Pipeline metrics of a behaviour, computed from its windows.
 //!
 //! Input: records. Output: a behaviour's [`Pipeline`].
 
@@ -9,11 +9,11 @@ use countersteer_model::profile::{
 use super::figures::{beyond, round};
 use super::layout::{ILP_WINDOWS, MLP_LINES, record};
 
-/// Mispredictions in the samples below which the whole run's tell more about how long they take.
+/// Mispredictions in the samples below which the whole run's resolution times are used.
 const ENOUGH_BRANCHES: u64 = 32;
 
-/// The pipeline figures of `own`; those of samples from `sampled`, or from `whole` where it has too few of something. None
-/// for a run that ended before its first sample.
+/// Returns the pipeline metrics of `own`. Those of samples come from `sampled`, or from `whole` if it has too few. `None` for a
+/// run that ended before its first sample.
 pub fn pipeline(own: &[u64], sampled: &[u64], whole: &[u64]) -> Option<Pipeline> {
     let instructions = sampled[record::SAMPLED];
     if instructions == 0 {
@@ -60,7 +60,7 @@ fn resolution(sampled: &[u64], whole: &[u64]) -> Resolution {
     let branches = known[record::RESOLVED].max(1) as f64;
     let [unit, loads, operations] =
         [0, 1, 2].map(|run| known[record::RESOLUTION + run] as f64 / branches);
-    // Another latency may move which branches come close together, so a slower run may wait for less.
+    // Another latency may change the distances between branches, so a run with slower loads may have shorter resolution times.
     Resolution {
         unit: round(unit),
         loads: round((loads - unit).max(0.0)),

@@ -1,6 +1,6 @@
-//! Finds what to run: the program, or the interpreter of a script.
+//! Finds the file to run: the program, or the interpreter of a script.
 //!
-//! Input: names as the user wrote them, PATH. Output: paths that exist and fit, or a [`ProfileError`].
+//! Input: names as the user wrote them, PATH. Output: paths of existing, suitable files, or a [`ProfileError`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use super::ProfileError;
 
-/// Interpreters that run through interpreters, at most.
+/// Largest nesting of interpreters.
 const NESTING: usize = 4;
-/// An architecture whose programs are recorded, whatever this machine's.
+/// Architecture whose programs are recorded, on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     X86_64,
@@ -23,14 +23,14 @@ pub enum Architecture {
 impl Architecture {
     const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// This machine's, if its programs are recorded.
+    /// Returns this machine's architecture; `None` if its programs are not recorded.
     #[must_use]
     pub fn here() -> Option<Self> {
         let named = |of: &Self| of.name() == std::env::consts::ARCH;
         Self::ALL.into_iter().find(named)
     }
 
-    /// QEMU's name of it, which is Rust's, too.
+    /// Returns QEMU's name of the architecture, which equals Rust's.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Architecture {
         }
     }
 
-    /// ELF's number for it.
+    /// Returns the architecture's number in ELF headers.
     const fn machine(self) -> u16 {
         match self {
             Self::X86_64 => 62,
@@ -47,7 +47,7 @@ impl Architecture {
         }
     }
 
-    /// The processor that QEMU shows to programs: one whose accesses to memory are all seen by plugins. Those of SVE are not.
+    /// Returns the CPU model that QEMU presents: one whose memory accesses are all visible to plugins. Those of SVE are not.
     pub(crate) const fn processor(self) -> &'static str {
         match self {
             Self::X86_64 => "max",
@@ -56,17 +56,17 @@ impl Architecture {
     }
 }
 
-/// A program ready for QEMU.
+/// Program prepared for QEMU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
     pub architecture: Architecture,
     pub file: PathBuf,
-    /// Arguments that a script's interpreter gets before the user's.
+    /// Arguments of a script's interpreter before the user's arguments.
     pub before: Vec<OsString>,
     pub zeroth: OsString,
 }
 
-/// Finds the program that `name` means in `directory`.
+/// Finds the program that `name` refers to in `directory`.
 pub fn program(name: &str, directory: &Path) -> Result<Program, ProfileError> {
     let file = if name.contains('/') {
         Some(directory.join(name))
@@ -128,7 +128,7 @@ fn head(file: &Path) -> std::io::Result<Vec<u8>> {
 
 fn machine(head: &[u8]) -> u16 {
     match head.get(18..20) {
-        // The sixth byte says which end comes first; a 32-bit file is no x86-64 program whatever its machine says.
+        // Byte 5 gives the byte order. A 32-bit file is no x86-64 program, whatever its machine field contains.
         Some(bytes) if head[5] == 1 => u16::from_le_bytes([bytes[0], bytes[1]]),
         Some(bytes) => u16::from_be_bytes([bytes[0], bytes[1]]),
         None => 0,

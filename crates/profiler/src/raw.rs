@@ -1,7 +1,7 @@
-//! Reads the raw files of a recording.
+//! Reader of the raw files of a recording.
 //!
-//! Input: the scratch directory (`layout`). Output: the windows of every thread, and what the control page says. The files
-//! of a program that was killed are as good as any: they lack the slice that was under way.
+//! Input: the scratch directory (`layout`). Output: the windows of every thread, and the values of the control page. The files
+//! of a killed program are valid; they lack only the unfinished slice.
 
 use std::path::{Path, PathBuf};
 
@@ -15,19 +15,19 @@ pub struct ThreadLog {
     pub ordinal: u64,
     pub pid: u64,
     pub ended: u64,
-    /// Records in order, without empty ones.
+    /// Nonempty records, in order.
     pub windows: Vec<Vec<u64>>,
 }
 
-/// The control page at one time.
+/// State of the control page at one time.
 #[derive(Clone, Debug)]
 pub struct ControlState {
     pub instructions: u64,
-    /// Files of threads so far.
+    /// Number of thread files so far.
     pub threads: u64,
-    /// Whether the limit was reached.
+    /// True if the limit was reached.
     pub stopped: bool,
-    /// Times the plugin was loaded.
+    /// Number of times that the plugin was loaded.
     pub loaded: u64,
     /// Version of a plugin that refused, or 0.
     pub refused_version: u64,
@@ -67,7 +67,7 @@ pub fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
     })
 }
 
-/// A caveat of a control page, if the plugin noted one of this kind.
+/// Returns a caveat of the control page; `None` if the plugin noted none of this kind.
 fn caveat(words: &[u64], kind: CaveatKind) -> Option<Caveat> {
     let own = &words[control::CAVEATS + kind as usize * control::CAVEAT_WORDS..];
     let (count, name) = own[..control::CAVEAT_WORDS].split_first()?;
@@ -98,7 +98,7 @@ pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, ProfileError> {
     Ok(threads)
 }
 
-/// Reads one thread's file; none if its creation was cut short.
+/// Reads one thread's file; `None` if its creation was interrupted.
 fn read_thread(path: &Path) -> Result<Option<ThreadLog>, ProfileError> {
     let head = read_part(path, PAGE)?;
     if head.len() < PAGE / 8 || head[header::MAGIC] == 0 {

@@ -1,8 +1,8 @@
-//! The scratch directory of a recording, which goes when this process goes, however it ends.
+//! Scratch directory of a recording, which is removed when this process ends, in any way.
 //!
-//! Input: the system's folder for temporary files. Output: a directory. A shell waits at a pipe whose other end only this process
-//! has. Where that is killed, the shell kills what is left of the recording, which QEMU's command line tells, and removes the
-//! directory.
+//! Input: the system's folder for temporary files. Output: a directory. A shell waits at a pipe; only this process holds the
+//! other end. If this process is killed, the shell kills the remaining processes of the recording, found by QEMU's command line.
+//! It then removes the directory.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::ProfileError;
 
-/// What the shell does, given the directory, and as it stands in QEMU's command line.
+/// Script of the shell. Arguments: the directory, and the directory as escaped in QEMU's command line.
 const REMOVER: &str = r#"
 trap "" HUP INT TERM
 read -r end
@@ -24,10 +24,10 @@ done
 rm -rf -- "$1"
 "#;
 
-/// A directory that is removed in the end.
+/// Directory that is removed at the end.
 pub struct Scratch {
     directory: tempfile::TempDir,
-    /// None where there is no shell.
+    /// `None` without a shell.
     remover: Option<Child>,
 }
 
@@ -43,7 +43,7 @@ impl Scratch {
             .args(["-c", REMOVER, "sh"])
             .arg(directory.path())
             .arg(super::launch::escaped(directory.path()));
-        // What ends this process's group is not for the shell.
+        // Signals to this process's group must not reach the shell.
         remover.process_group(0).current_dir("/");
         remover
             .stdin(Stdio::piped())
@@ -60,7 +60,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The shell finds nothing left to do.
+        // Removed here, so the shell has nothing left to do.
         let _ = std::fs::remove_dir_all(self.directory.path());
         if let Some(remover) = &mut self.remover {
             drop(remover.stdin.take());

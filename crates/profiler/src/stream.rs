@@ -1,7 +1,7 @@
-//! Receives the events that an instrumented program's threads send.
+//! Receiver of the events that an instrumented program's threads send.
 //!
-//! Input: connections on a socket in the scratch directory. Output: blocks of events to a [`Sink`], of each thread in its order.
-//! A sink that takes its time makes the program wait; what is under way in memory is a block per thread and the sink's own.
+//! Input: connections on a socket in the scratch directory. Output: blocks of events to a [`Sink`], in order for each thread. A
+//! slow sink blocks the program. Memory holds at most one block per thread and the contents of the sink.
 
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,13 +16,13 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use super::ProfileError;
 use super::layout::STREAM_SOCKET;
 
-/// How long threads of processes that outlive the program have to send their last.
+/// Time for threads of processes that outlive the program to send their last events.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// Takes blocks, of all threads; false ends the program.
+/// Callback for the blocks of all threads; it returns false to end the program.
 pub type Sink = Arc<Mutex<dyn FnMut(Head, &[u32]) -> bool + Send>>;
 
-/// A listening socket and those who read what comes.
+/// Listening socket with its reader threads.
 pub struct Receiver {
     listener: JoinHandle<Vec<JoinHandle<()>>>,
     streams: Arc<Mutex<Vec<UnixStream>>>,
@@ -45,7 +45,7 @@ impl Receiver {
         })
     }
 
-    /// Waits for what is still under way after the program has ended.
+    /// Waits for pending events after the program has ended.
     pub fn finish(self) {
         // Ends the listener, after the connections that are queued.
         drop(UnixStream::connect(self.directory.join(STREAM_SOCKET)));
@@ -66,7 +66,7 @@ impl Receiver {
     }
 }
 
-/// Whether this process made a connection itself: behind all that the program made before, it says that the program has ended.
+/// True if this process made a connection itself. Such a connection is queued after all of the program's, and marks its end.
 pub fn is_own(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|peer| peer.pid().cast_unsigned() == std::process::id())
@@ -90,7 +90,7 @@ fn accept(
         }
         let sink = sink.clone();
         readers.push(std::thread::spawn(move || {
-            // A thread that was killed leaves a piece of a block; what came before it is whole.
+            // A killed thread leaves an incomplete block; the blocks before it are complete.
             let _ = receive(stream, &sink);
         }));
     }
@@ -130,10 +130,10 @@ pub mod tests {
 
     use super::*;
 
-    /// Names the socket, for a copy of this test that connects to it.
+    /// Environment variable with the socket, for a copy of this test that connects to it.
     const SOCKET: &str = "COUNTERSTEER_TEST_SOCKET";
 
-    /// Another process connects to a socket, sends a block of 7 instructions without events, and ends.
+    /// Makes another process connect to a socket, send a block of 7 instructions without events, and exit.
     pub fn another_process_sends(socket: &Path) {
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "stream::tests::client"])
@@ -143,7 +143,7 @@ pub mod tests {
         assert!(status.unwrap().success());
     }
 
-    /// Not a test of its own: sends a block.
+    /// Helper process rather than a test: sends a block.
     #[test]
     fn client() {
         let Some(socket) = std::env::var_os(SOCKET) else {

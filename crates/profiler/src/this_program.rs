@@ -1,7 +1,7 @@
-//! The command that starts this program again: recorders, cleanup processes and runs of a trial are processes of their own.
+//! Command that starts this program again: recorders, cleanup processes and runs of a trial are separate processes.
 //!
-//! Usually it is the file of this process. Where this program is a library in another (an interpreter, say), that one says here
-//! how it is started.
+//! By default it is the executable of this process. A program that embeds this one as a library (an interpreter, say) sets
+//! another command here.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,13 +21,13 @@ struct Given {
 
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
-/// Says once, before anything is started, which words start this program, and in which folder the files lie that belong to it.
-/// Later calls change nothing.
+/// Sets the command that starts this program and the folder of its files. Must be called before anything is started; later calls
+/// have no effect.
 pub fn give(words: Vec<OsString>, folder: PathBuf) {
     let _ = GIVEN.set(Given { words, folder });
 }
 
-/// The command that was given, if any.
+/// Returns the command that was set; `None` by default.
 pub fn given() -> Option<Command> {
     let (first, rest) = GIVEN.get()?.words.split_first()?;
     let mut command = Command::new(first);
@@ -35,16 +35,16 @@ pub fn given() -> Option<Command> {
     Some(command)
 }
 
-/// The command that starts this program; arguments follow.
+/// Returns the command that starts this program, without arguments.
 ///
 /// # Errors
-/// The file of this process cannot be found.
+/// Fails if the executable of this process cannot be found.
 pub fn command() -> io::Result<Command> {
     given().map_or_else(|| std::env::current_exe().map(Command::new), Ok)
 }
 
-/// The kernel kills the process when the thread that starts it ends, however it does: for processes that this thread waits for. What
-/// they have forked themselves goes on.
+/// Makes the kernel kill the process when the thread that starts it ends. It suits processes that this thread waits for. Their
+/// own children continue.
 pub fn end_with_this_thread(command: &mut Command) {
     let parent = Pid::this();
     let tie = move || {
@@ -52,7 +52,7 @@ pub fn end_with_this_thread(command: &mut Command) {
         if getppid() == parent {
             Ok(())
         } else {
-            // It ended before the tie was there.
+            // The parent ended before the signal was set.
             Err(std::io::ErrorKind::BrokenPipe.into())
         }
     };
@@ -60,7 +60,7 @@ pub fn end_with_this_thread(command: &mut Command) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// The folder of what belongs to this program.
+/// Returns the folder of this program's files.
 pub fn folder() -> Option<PathBuf> {
     if let Some(given) = GIVEN.get() {
         return Some(given.folder.clone());
@@ -69,7 +69,7 @@ pub fn folder() -> Option<PathBuf> {
     own.parent().map(Into::into)
 }
 
-/// The user's folder for what can be made again: that of XDG_CACHE_HOME, or `~/.cache`.
+/// Returns the user's cache folder: the value of `XDG_CACHE_HOME`, or `~/.cache`.
 pub fn cache_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));

@@ -1,6 +1,6 @@
-//! Programs for 64-bit Arm are recorded as those of this machine are, and behave as their source says.
+//! Tests of recorded programs for 64-bit Arm: they behave as their source determines, like those for this machine.
 //!
-//! Needs a qemu-aarch64 that takes plugins and a compiler for Arm; says so and passes where they are missing.
+//! The tests need a qemu-aarch64 with plugin support and a compiler for Arm. Without them they print a message and pass.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -11,10 +11,10 @@ use countersteer_fuzz::{instrumentation, skipped};
 use countersteer_model::profile::{Behaviour, Recorded};
 use countersteer_profiler::{Architecture, Ending, ProfileOptions, Profiled, profile, tools_for};
 
-/// Where Debian has the libraries for Arm that go with its compiler.
+/// Folder of the Arm libraries that belong to Debian's compiler.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// The programs of the other tests for Arm, static or not; none, with the reason printed, where that is impossible.
+/// Compiles the programs of the other tests for Arm, static or not. Prints the reason and returns `None` if that is impossible.
 fn program(directory: &Path, linked: &str) -> Option<String> {
     let compiler = ["aarch64-linux-gnu-gcc", "cc"].into_iter().find(|name| {
         let asked = Command::new(name).arg("-dumpmachine").output();
@@ -48,7 +48,7 @@ fn run(program: &str, arguments: &[&str]) -> Profiled {
     recording
 }
 
-/// Mean over the run.
+/// Returns the mean over the run.
 fn mean(profile: &Recorded, value: impl Fn(&Behaviour) -> f64) -> f64 {
     let parts = profile.timeline.iter();
     let sum: f64 = parts
@@ -76,7 +76,7 @@ fn programs_for_arm_behave_as_their_source_says() {
         inside > 15.0 && outside < inside / 10.0,
         "{inside} {outside}"
     );
-    // Its loop is a load, two additions, a comparison and a branch.
+    // The loop consists of a load, two additions, a comparison and a branch.
     let loads = mean(&stream, |b| b.mix.loads);
     let branches = mean(&stream, |b| b.mix.branches);
     assert!((0.15..0.35).contains(&loads), "{loads}");

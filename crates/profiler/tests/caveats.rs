@@ -1,6 +1,6 @@
-//! What sets a recorded run apart from one without a recorder stands in the profile.
+//! Tests of caveats: the profile lists the differences from a run without the recorder.
 //!
-//! Needs a QEMU that takes plugins and a C compiler; says so and passes where they are missing.
+//! The tests need a QEMU with plugin support and a C compiler. Without them they print a message and pass.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -22,7 +22,7 @@ fn caveats(program: &str, arguments: &[&str]) -> Vec<(CaveatKind, String)> {
     caveats.map(|of| (of.kind, of.file)).collect()
 }
 
-/// A program of 32 bits that does nothing: exit(0).
+/// Writes a 32-bit program that only calls exit(0).
 fn program_of_32_bits(file: &Path) {
     const LOADED_AT: u32 = 0x0804_8000;
     let code = [0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80];

@@ -1,6 +1,6 @@
-//! The same programs under every QEMU of this machine: the plugin works with all, and the profiles are the same.
+//! Tests with every QEMU of this machine: the plugin works with all, and the profiles of the same programs are equal.
 //!
-//! Needs two that take plugins, and a C compiler; says so and passes where they are missing.
+//! The tests need two QEMUs with plugin support and a C compiler. Without them they print a message and pass.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -11,7 +11,7 @@ use countersteer_profiler::{Architecture, Engine, Tools, engines, profile, tools
 
 use instrumented::{options, programs};
 
-/// A profile's figures over the whole run, by name.
+/// Returns the metrics of a profile over the whole run, by name.
 fn figures(profile: &Recorded) -> Vec<(String, f64)> {
     let mean = |value: &dyn Fn(usize) -> f64| {
         let parts = profile.timeline.iter();

@@ -1,6 +1,6 @@
-//! Programs that are simulated while they run: what they send is what a recording holds, and nothing of them is left behind.
+//! Tests of programs that are simulated while they run: their events equal those of a recording, and no process or file is left.
 //!
-//! Needs a QEMU that takes plugins and a C compiler; says so and passes where they are missing.
+//! The tests need a QEMU with plugin support and a C compiler. Without them they print a message and pass.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -18,7 +18,7 @@ use countersteer_profiler::profile;
 
 use instrumented::{options, programs};
 
-/// Names the program, for a copy of this test that is to be killed.
+/// Environment variable with the program, for a copy of this test that is to be killed.
 const HOLDS: &str = "COUNTERSTEER_TEST_HOLDS";
 
 fn live(program: &str, arguments: &[&str], threads: u32) -> Live {
@@ -26,7 +26,7 @@ fn live(program: &str, arguments: &[&str], threads: u32) -> Live {
     Live::new(words.into_iter().map(str::to_owned).collect(), threads)
 }
 
-/// Words of a thread's run, by blocks that hold any.
+/// Returns the words of a thread's run, by nonempty block.
 fn run(stream: &mut dyn Stream, instructions: u64) -> Vec<Vec<u32>> {
     let mut left = instructions;
     let mut blocks = Vec::new();
@@ -39,7 +39,7 @@ fn run(stream: &mut dyn Stream, instructions: u64) -> Vec<Vec<u32>> {
     blocks
 }
 
-/// Words of each thread's recorded run, by blocks that hold any, and the instructions of all.
+/// Returns the words of each thread's recorded run, by nonempty block, and the instructions of all threads.
 fn recorded(program: &str, arguments: &[&str]) -> (BTreeMap<u32, Vec<Vec<u32>>>, u64) {
     let recorded = Arc::new(Mutex::new(BTreeMap::<u32, Vec<Vec<u32>>>::new()));
     let into = recorded.clone();
@@ -56,7 +56,7 @@ fn recorded(program: &str, arguments: &[&str]) -> (BTreeMap<u32, Vec<Vec<u32>>>,
     (recorded, instructions)
 }
 
-/// Two runs are the same word by word; otherwise says where they part.
+/// Asserts that two runs are equal word by word; reports the first difference.
 fn assert_same(now: &[Vec<u32>], recorded: &[Vec<u32>], which: &str) {
     assert_eq!(now.len(), recorded.len(), "{which}: blocks");
     for (block, (now, recorded)) in now.iter().zip(recorded).enumerate() {
@@ -70,7 +70,7 @@ fn assert_same(now: &[Vec<u32>], recorded: &[Vec<u32>], which: &str) {
     }
 }
 
-/// Processes with the program in their command line.
+/// Returns the number of processes with the program in their command line.
 fn processes(program: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap();
     let command = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -124,7 +124,7 @@ fn threads_have_streams_of_their_own_and_may_wait_for_each_other() {
             .map(|block| u64::from(block.head.instructions))
             .sum::<u64>()
     };
-    // The first thread waits for the others at its end, and the others for room.
+    // The first thread waits for the others at its end, and the others wait for room in their queues.
     let first = executed(0);
     let others = [executed(1), executed(2)];
     assert!(first < 1_000_000, "{first}");
@@ -141,7 +141,7 @@ fn forked_and_executed_programs_are_threads_too() {
         let process = Process::start(&options(&program, &[kind])).unwrap();
         while process.next_block(0).unwrap().is_some() {}
         until(|| process.ending().is_some(), "the program goes on");
-        // posix_spawn's child is one thread before it executes the program, and another after.
+        // The child of `posix_spawn` is one thread before it executes the program, and another thread after it.
         assert_eq!(process.threads(), threads, "{kind}");
     }
     assert_eq!(processes(&program), 0);
@@ -183,7 +183,7 @@ fn programs_that_cannot_run_are_failures_with_reasons() {
     assert!((0..3).all(|_| !stream.next_block().words.is_empty()));
 }
 
-/// Not a test of its own: holds a program until it is killed.
+/// Helper process rather than a test: holds a program until it is killed.
 #[test]
 fn holder() {
     let Some(program) = std::env::var_os(HOLDS) else {
@@ -193,7 +193,7 @@ fn holder() {
     let naps = Process::start(&options(program, &["naps"])).unwrap();
     let busy = Process::start(&options(program, &["forever"])).unwrap();
     assert!(busy.next_block(0).unwrap().is_some());
-    // Nothing more is taken of either.
+    // No more blocks are taken from either program.
     std::thread::sleep(Duration::from_secs(600));
     drop((naps, busy));
 }
@@ -211,7 +211,7 @@ fn when_the_simulation_is_killed_nothing_is_left_of_its_programs() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // The busy one, and a family of three.
+    // The busy program, and a tree of three processes.
     until(|| processes(&program) == 4, "the programs do not start");
     let memory = || std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
     let before = memory();

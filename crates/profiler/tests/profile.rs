@@ -1,6 +1,6 @@
-//! Records small C programs of known behaviour and checks what the profiles say.
+//! Tests of profiles: small C programs of known behaviour are recorded and their profiles checked.
 //!
-//! Needs a QEMU that takes plugins and a C compiler; says so and passes where they are missing.
+//! The tests need a QEMU with plugin support and a C compiler. Without them they print a message and pass.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn run(program: &str, arguments: &[&str]) -> Profiled {
     recording
 }
 
-/// Misses per kilo-instruction in a fully associative cache of so many lines, over the whole run.
+/// Returns the misses per kilo-instruction in a fully associative cache of `lines` lines, over the whole run.
 fn mpki(profile: &Recorded, lines: f64) -> f64 {
     weighted(profile, |b| {
         profile.behaviours[b]
@@ -42,7 +42,7 @@ fn weighted(profile: &Recorded, value: impl Fn(usize) -> f64) -> f64 {
     sum / profile.instructions as f64
 }
 
-/// Misses per round of misses over the whole run.
+/// Returns the misses per round of misses over the whole run.
 fn overlap(profile: &Recorded, window: u32, lines: u64) -> f64 {
     let misses = |b: usize| {
         let locality = &profile.behaviours[b].locality;
@@ -216,7 +216,7 @@ fn what_was_recorded_survives_a_kill_of_the_emulator() {
     assert!(recording.profile.partial.unwrap().contains("SIGKILL"));
 }
 
-/// Processes that run QEMU as children of this one.
+/// Returns the child processes of this one that run QEMU.
 fn children() -> Vec<String> {
     let all = std::fs::read_dir("/proc")
         .unwrap()
@@ -286,7 +286,7 @@ fn forked_and_executed_children_are_followed() {
     let alone = run(&program, &["stream", "512", "200"]).instructions;
     for mode in ["fork", "spawn"] {
         let both = run(&program, &[mode]);
-        // A parent and a child, which is the stream above.
+        // A parent and a child; the child is the stream program above.
         assert!(
             both.instructions > alone,
             "{mode}: {} {alone}",
@@ -326,7 +326,7 @@ fn a_child_that_cannot_be_recorded_leaves_its_parents_record_alone() {
         assert_eq!(*sent.lock().unwrap(), recording.instructions);
         recording.instructions
     };
-    // The child executes millions of instructions more, and its parent a few to read its argument.
+    // The child executes millions of instructions more; its parent executes a few to read its argument.
     let counts = ["100", "900"].map(with_child_of);
     assert!(counts[0].abs_diff(counts[1]) < 100, "{counts:?}");
 }
@@ -336,7 +336,7 @@ fn a_process_that_was_killed_is_not_runnable() {
     let Some((_turn, program)) = programs() else {
         return;
     };
-    // What the child executes before it is killed, it executes alone as well.
+    // All instructions of the child before it is killed are serial, too.
     for signal in ["9", "15"] {
         let shape = run(&program, &["kill", signal, "5000000"]).profile.shape;
         assert_eq!(shape.threads, 2, "{shape:?}");

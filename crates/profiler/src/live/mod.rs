@@ -1,8 +1,8 @@
 //! Programs that are simulated while they run (traced simulation without trace files).
 //!
-//! Stage: instead of a recording. Input: commands. Output: streams of what their threads execute ([`TraceSource`]). Each copy of
-//! a program has a process of its own, which is started again for each run; simulated time decides how far it gets, since a
-//! thread that is [`queue`]d far enough ahead waits in its next send.
+//! Stage: instead of a recording. Input: commands. Output: event streams of their threads ([`TraceSource`]). Each copy of a
+//! program has its own process, which is started again for each run. Simulated time controls its progress: a thread far enough
+//! ahead in its [`queue`] blocks in its next send.
 
 mod process;
 mod queue;
@@ -16,10 +16,10 @@ use super::ProfileOptions;
 
 pub use process::Process;
 
-/// Instructions of a block that stands for what a program could not execute.
+/// Instructions of the block that replaces events of a failed program.
 const NOTHING: u32 = 1 << 17;
 
-/// A command.
+/// Command whose program is simulated while it runs.
 pub struct Live(Arc<Command>);
 
 struct Command {
@@ -30,7 +30,7 @@ struct Command {
 }
 
 impl Live {
-    /// A command whose profile has this many threads.
+    /// Creates a source for a command whose profile has this many threads.
     #[must_use]
     pub fn new(words: Vec<String>, threads: u32) -> Self {
         Self(Arc::new(Command {
@@ -78,17 +78,17 @@ struct Copy {
     runs: Arc<Mutex<Runs>>,
 }
 
-/// The processes of a copy that a thread may still read from: the newest, and older ones as long as they are held.
+/// Processes of a copy that a thread may still read from: the newest, and older ones while they are referenced.
 #[derive(Default)]
 struct Runs {
     newest: Option<Arc<Process>>,
-    /// Runs begun.
+    /// Number of runs begun.
     count: u64,
 }
 
 impl ProgramCopy for Copy {
     fn stream(&self, thread: u32) -> Box<dyn Stream> {
-        // Threads beyond those of the program are further processes of it.
+        // Threads beyond the program's own belong to further processes of it.
         let runs = if thread < self.command.threads {
             Arc::clone(&self.runs)
         } else {
@@ -111,16 +111,16 @@ struct Thread {
     runs: Arc<Mutex<Runs>>,
     thread: u32,
     run: Option<Arc<Process>>,
-    /// Of the runs, which one that is.
+    /// Number of the run that the thread reads from.
     count: u64,
-    /// Whether anything was taken of it.
+    /// True if a block of this run was taken.
     taken: bool,
-    /// Where the last piece of work began.
+    /// Position where the last piece of work began, as a share of the run.
     share: f64,
 }
 
 impl Thread {
-    /// Goes over to the run after the present one.
+    /// Moves on to the next run.
     fn next_run(&mut self) -> Result<(), String> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.count == self.count {
@@ -182,7 +182,7 @@ impl Stream for Thread {
         })
     }
 
-    /// A piece of work that does not come after the one before begins a run.
+    /// A piece of work that does not follow the previous one begins a new run.
     fn begin(&mut self, share: f64, _behind: u32) -> bool {
         let again = share <= self.share && self.taken;
         self.share = share;

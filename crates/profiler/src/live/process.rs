@@ -1,8 +1,9 @@
-//! One run of an instrumented program that sends what it executes.
+//! One run of an instrumented program that sends its events.
 //!
-//! Input: a command. Output: blocks of events of each of its threads and of those of processes that it forks ([`Queues`]).
-//! Nothing of it has a name in the file system: threads connect to an abstract address. All its processes hold a connection
-//! whose end makes the kernel kill them, so they end with this value, and with this process, whatever becomes of it.
+//! Input: a command. Output: blocks of events of each of its threads, and of the threads of processes that it forks
+//! ([`Queues`]). No file system names are used: threads connect to an abstract socket address. All of its processes hold a
+//! lifeline connection; when it closes, the kernel kills them. They therefore end with this value, and in any case with this
+//! process.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -25,12 +26,12 @@ use super::super::stream::is_own;
 use super::super::{ProfileError, ProfileOptions, launch, program};
 use super::queue::Queues;
 
-/// Lifelines that are looked through for those that have ended, at least.
+/// Smallest number of lifelines at which ended ones are searched for.
 const FEW: usize = 64;
-/// How long no thread executes anything before the program counts as hung.
+/// Time without an executed instruction after which the program counts as hung.
 const HANG: Duration = Duration::from_secs(60);
 
-/// A program that runs.
+/// Running program.
 pub struct Process {
     queues: Arc<Queues>,
     address: SocketAddr,
@@ -42,7 +43,7 @@ pub struct Process {
     pub pid: u32,
 }
 
-/// An address that no other process has, and that of the lifeline.
+/// Returns an address that no other process has, and the address of the lifeline.
 fn addresses() -> io::Result<(String, SocketAddr, SocketAddr)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let random = std::hash::BuildHasher::hash_one(
@@ -56,10 +57,10 @@ fn addresses() -> io::Result<(String, SocketAddr, SocketAddr)> {
 }
 
 impl Process {
-    /// Starts a program. Its standard streams are empty.
+    /// Starts a program with empty standard streams.
     ///
     /// # Errors
-    /// It or what it takes to run it is not there, or cannot be started.
+    /// Fails if the program or a tool of the recorder is missing or cannot be started.
     pub fn start(options: &ProfileOptions) -> Result<Self, ProfileError> {
         let name = options.command.first().ok_or(ProfileError::EmptyCommand)?;
         let here = std::path::PathBuf::from(".");
@@ -115,21 +116,21 @@ impl Process {
         })
     }
 
-    /// The next block of the thread with this number, from 0; none after its last one.
+    /// Returns the next block of the thread with this number, from 0; `None` after its last block.
     ///
     /// # Errors
-    /// Why there is none although the thread goes on.
+    /// Returns the reason if no block can be delivered although the thread continues.
     pub fn next_block(&self, thread: u32) -> Result<Option<Block>, String> {
         self.queues.take(thread as usize)
     }
 
-    /// Threads that have executed anything so far.
+    /// Returns the number of threads that have executed an instruction so far.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.queues.threads()
     }
 
-    /// How it ended, where it has.
+    /// Returns the ending of the program, if it has ended.
     #[must_use]
     pub fn ending(&self) -> Option<String> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +139,7 @@ impl Process {
     }
 }
 
-/// Waits for a child without keeping others from it; the last who asks takes its status.
+/// Waits for a child without blocking other callers; the last caller reaps it.
 fn wait(pid: u32, child: &Mutex<Child>) {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
@@ -150,16 +151,16 @@ fn wait(pid: u32, child: &Mutex<Child>) {
         .try_wait();
 }
 
-/// Says that the program has ended, after the connections that its threads have made.
+/// Signals the end of the program, after the connections that its threads have made.
 fn announce_end(address: &SocketAddr, queues: &Queues) {
     if UnixStream::connect_addr(address).is_err() {
-        // The listener is gone, and what was queued with it.
+        // The listener is gone, and so are its queued connections.
         queues.set_over();
     }
 }
 
 impl Drop for Process {
-    /// Ends all its processes.
+    /// Ends all processes of the program.
     fn drop(&mut self) {
         self.queues.close();
         self.over.store(true, Relaxed);
@@ -168,7 +169,7 @@ impl Drop for Process {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .kill();
-        // Wakes the listener, whose end closes the lifelines.
+        // Wakes the listener, which closes the lifelines when it ends.
         drop(UnixStream::connect_addr(&self.address));
         for stream in self
             .streams
@@ -189,7 +190,7 @@ impl Drop for Process {
 struct Receiver {
     queues: Arc<Queues>,
     over: Arc<AtomicBool>,
-    /// Open connections of threads, to end them.
+    /// Open connections of threads, kept so that they can be closed.
     streams: Arc<Mutex<Vec<UnixStream>>>,
 }
 
@@ -230,7 +231,7 @@ impl Receiver {
         drop(open);
         let queues = Arc::clone(&self.queues);
         std::thread::spawn(move || {
-            // A thread that was killed leaves a piece of a block; what came before it is whole.
+            // A killed thread leaves an incomplete block; the blocks before it are complete.
             let _ = read(&stream, thread, &queues);
             let _ = stream.shutdown(std::net::Shutdown::Both);
             queues.disconnect(thread);
@@ -238,7 +239,7 @@ impl Receiver {
     }
 }
 
-/// A connection, if it is one of this user's.
+/// Accepts a connection if it is from this user.
 fn accept(listener: &UnixListener) -> Option<UnixStream> {
     let (stream, _) = listener.accept().ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
@@ -291,7 +292,7 @@ mod tests {
         let over = Arc::clone(&receiver.over);
         let asked = Arc::clone(&queues);
         let asker = std::thread::spawn(move || [0, 0, 1].map(|thread| asked.take(thread)));
-        // It asks before there is anything.
+        // The request comes before any block exists.
         std::thread::sleep(Duration::from_millis(50));
         let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
         let [first, none, other] = asker.join().unwrap();

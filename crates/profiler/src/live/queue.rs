@@ -1,8 +1,8 @@
-//! What the threads of a running program have sent and their simulation has not taken yet.
+//! Queues of the blocks that a running program has sent and its simulation has not taken yet.
 //!
-//! Input: blocks as they arrive. Output: blocks as they are asked for, of each thread in its order. A thread that is
-//! [`MOST_BLOCKS`] ahead waits. Where the one that is asked for sends nothing, it may itself wait for one of those (for a lock
-//! that it holds, say): then they go on, and what they send lies in a file without a name until it is asked for.
+//! Input: blocks as they arrive. Output: blocks on request, in order for each thread. A thread that is [`MOST_BLOCKS`] ahead
+//! waits. If the requested thread sends nothing, it may itself wait for one of these threads, for example for a lock. In this
+//! case they continue, and an unnamed file holds their blocks until they are requested.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use countersteer_cache::source::Block;
 use countersteer_cache::wire::{Head, words};
 
-/// Blocks of a thread in memory at most: 2 MiB.
+/// Largest number of blocks of a thread in memory: 2 MiB.
 const MOST_BLOCKS: usize = 4;
-/// How long a thread that is asked for sends nothing before others go on.
+/// Time without a block from a requested thread after which the others continue.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Bytes in the file at most.
+/// Largest size of the file, in bytes.
 const MOST_BYTES: u64 = 8 << 30;
 enum Slot {
     Memory(Block),
-    /// At this place of the file.
+    /// Offset of the block in the file.
     File(Head, u64),
 }
 
@@ -34,17 +34,17 @@ struct Queue {
 #[derive(Default)]
 struct State {
     threads: Vec<Queue>,
-    /// Connections that are open.
+    /// Number of open connections.
     open: usize,
-    /// The program that was started has ended.
+    /// True once the started program has ended.
     over: bool,
-    /// The simulation takes nothing more.
+    /// True once the simulation takes no more blocks.
     closed: bool,
-    /// Since when a thread that is asked for has sent nothing.
+    /// Time since which a requested thread has sent nothing.
     hungry: Option<Instant>,
     last: Option<Instant>,
     file: Option<File>,
-    /// Blocks in the file that are still to be taken; without any, it is written from its start again.
+    /// Blocks in the file that are still to be taken. At zero, the file is overwritten from its start.
     filed: usize,
     length: u64,
     failed: Option<String>,
@@ -58,7 +58,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Of a program that counts as hung when no thread sends anything for so long.
+    /// Creates queues of a program that counts as hung if no thread sends anything for `hang`.
     pub fn new(hang: Duration) -> Self {
         Self {
             state: Mutex::default(),
@@ -71,7 +71,7 @@ impl Queues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread connects; its number.
+    /// Adds a connected thread. Returns its number.
     pub fn connect(&self) -> usize {
         let mut state = self.lock();
         state.threads.push(Queue::default());
@@ -80,7 +80,7 @@ impl Queues {
         state.threads.len() - 1
     }
 
-    /// A thread's connection ends.
+    /// Records the end of a thread's connection.
     pub fn disconnect(&self, thread: usize) {
         let mut state = self.lock();
         state.open -= 1;
@@ -88,19 +88,19 @@ impl Queues {
         self.changed.notify_all();
     }
 
-    /// The program that was started has ended.
+    /// Records that the started program has ended.
     pub fn set_over(&self) {
         self.lock().over = true;
         self.changed.notify_all();
     }
 
-    /// Nothing is taken any more.
+    /// Stops the delivery of blocks.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Adds a block, when there is room; false once nothing is taken any more.
+    /// Adds a block as soon as there is room. Returns false once no more blocks are taken.
     pub fn push(&self, thread: usize, block: Block) -> bool {
         let mut state = self.lock();
         while !state.closed && state.threads[thread].slots.len() >= MOST_BLOCKS {
@@ -132,10 +132,10 @@ impl Queues {
         true
     }
 
-    /// The next block of a thread; none after its last one.
+    /// Returns the next block of a thread; `None` after its last block.
     ///
     /// # Errors
-    /// Why there is none although the thread goes on.
+    /// Returns the reason if no block can be delivered although the thread continues.
     pub fn take(&self, thread: usize) -> Result<Option<Block>, String> {
         let mut state = self.lock();
         let asked = Instant::now();
@@ -169,7 +169,7 @@ impl Queues {
         }
     }
 
-    /// Threads that have connected so far.
+    /// Returns the number of threads that have connected so far.
     pub fn threads(&self) -> usize {
         self.lock().threads.len()
     }
@@ -253,7 +253,7 @@ mod tests {
             while queues.lock().threads[ahead].slots.len() < MOST_BLOCKS {
                 std::thread::yield_now();
             }
-            // Were there no bound, it would be past it by then.
+            // Without a bound, the sender would have passed it by then.
             std::thread::sleep(PATIENCE * 2);
             assert_eq!(queues.lock().threads[ahead].slots.len(), MOST_BLOCKS);
             assert_eq!(queues.take(asked).unwrap().unwrap().words[..], [99]);

@@ -1,4 +1,4 @@
-//! Small C programs and what it takes to run them under instrumentation.
+//! Small C programs, and helpers to run them under instrumentation.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use countersteer_fuzz::instrumentation;
 use countersteer_profiler::ProfileOptions;
 
-/// Recordings run one after the other: one of them sends this process a signal, and machines may be small.
+/// Recordings run one at a time: one of them sends this process a signal, and machines may be small.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The compiled programs, or why there are none.
+/// Compiled programs, or the reason for their absence.
 static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| {
     if !instrumentation::runs("cc") {
         return Err("cc is missing: apt-get install gcc".to_owned());
@@ -28,7 +28,7 @@ static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| 
     Ok(directory)
 });
 
-/// The programs' path and the right to record; none, with the reason printed, where that is impossible.
+/// Returns the programs' path and the lock for recording. Prints the reason and returns `None` if recording is impossible.
 pub fn programs() -> Option<(MutexGuard<'static, ()>, String)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match &*PROGRAMS {
