@@ -1,7 +1,7 @@
-//! Runs sets of tasks on CPU 0 and prints how long each ran and waited: the reference for the Linux model.
+//! Runs sets of tasks on CPU 0 and prints their run times and run-queue latencies: the reference for the Linux model.
 //!
 //! `task_set FILE SECONDS` reads lines `set task nice work_us sleep_us` and prints, per task,
-//! `set task run_ns wait_ns intervals` as the kernel's schedstat counts them. Needs root for negative nice values.
+//! `set task run_ns wait_ns intervals` as the kernel's schedstat counts them. Negative nice values need root.
 
 use std::error::Error;
 use std::sync::{Arc, Barrier};
@@ -75,7 +75,7 @@ fn run(set: &[Task], length: Duration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Works and sleeps; the differences of its schedstat.
+/// Works and sleeps. Returns the differences of the thread's schedstat.
 fn live(task: &Task, ready: &Barrier, length: Duration) -> Result<[u64; 3], Box<dyn Error>> {
     // SAFETY: both calls take plain numbers and concern this thread alone.
     let refused = unsafe {

@@ -1,14 +1,14 @@
 //! Control groups.
 //!
-//! Input: a control group's folder. Output: the processes in it, and what to write where, so that the kernel counts its events.
+//! Input: a control group's folder. Output: the processes in it, and the remedy if the kernel does not count its events.
 
 use std::path::Path;
 
-/// What makes the kernel keep counters for a control group.
+/// Returns the command that makes the kernel keep counters for a control group.
 ///
-/// There is no file for that. The kernel's `perf_event` controller is on everywhere without being named in
-/// `cgroup.subtree_control`, but is not handed down from the top before that file of the top was written to for the first time;
-/// then all groups below have it, new ones too, and keep it when what was written is taken back.
+/// No file does this directly. The kernel's `perf_event` controller is enabled everywhere without being named in
+/// `cgroup.subtree_control`. It is handed down from the root group only after the first write to the root's file. From then on,
+/// all groups below have it, including new ones, even if the write is reverted.
 pub fn remedy_without_counters(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let is_group = |folder: &&Path| folder.join("cgroup.controllers").is_file();
@@ -20,7 +20,7 @@ pub fn remedy_without_counters(path: &Path) -> String {
     let file = top.join("cgroup.subtree_control");
     let controllers = controllers(top).unwrap_or_default();
     let known = || controllers.split_whitespace();
-    // The one that costs least.
+    // The cheapest controller.
     match known()
         .find(|name| *name == "pids")
         .or_else(|| known().next())
@@ -38,14 +38,14 @@ pub fn remedy_without_counters(path: &Path) -> String {
     }
 }
 
-/// The controllers that a control group has, with blanks between; nothing where the folder is none of version 2.
+/// Returns the controllers of a control group, separated by blanks; `None` if the folder is no cgroup v2 group.
 #[must_use]
 pub fn controllers(folder: &Path) -> Option<String> {
     let text = std::fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// The processes in a control group and in those below it.
+/// Returns the processes in a control group and in its descendants.
 #[must_use]
 pub fn members(folder: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();

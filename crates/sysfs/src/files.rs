@@ -1,6 +1,7 @@
 //! Small files of sysfs.
 //!
-//! Input: a path. Output: its trimmed text or value, `None` where there is none: devices vanish, and some files refuse to be read.
+//! Input: a path. Output: its trimmed text or value; `None` if it is missing or unreadable, because devices vanish and some
+//! files refuse to be read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::str::FromStr;
 use countersteer_model::cpuset::{CpuSet, MAX_CPU};
 use countersteer_model::units::CpuId;
 
-/// The trimmed text of a file; nothing where it is empty. Device-tree strings end in NUL, which is cut off too.
+/// Returns the trimmed text of a file; `None` if it is empty. The NUL at the end of device-tree strings is removed too.
 #[must_use]
 pub fn text(path: &Path) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
@@ -18,28 +19,28 @@ pub fn text(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A whole number, or whatever else has a text of its own.
+/// Returns the parsed value of a file.
 #[must_use]
 pub fn value<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
-/// The number in a file of a sensor.
+/// Returns the number in a sensor's file.
 #[must_use]
 pub fn number(path: &Path) -> Option<f64> {
     value(path).filter(|n: &f64| n.is_finite())
 }
 
-/// A CPU list; nothing where there is no such file.
+/// Returns the CPU list in a file; `None` if the file does not exist.
 ///
 /// # Errors
-/// It is none; the text is given.
+/// Returns the text if it is no CPU list.
 pub fn cpus(path: &Path) -> Result<Option<CpuSet>, String> {
     let parsed = text(path).map(|text| text.parse().map_err(|_| text));
     parsed.transpose()
 }
 
-/// The CPUs of a bit mask as sysfs prints it: hexadecimal words of 32 bits, the highest first.
+/// Parses a CPU bit mask as sysfs prints it: hexadecimal words of 32 bits, the highest first.
 #[must_use]
 pub fn mask(text: &str) -> Option<CpuSet> {
     let words: Option<Vec<u64>> = text
@@ -58,8 +59,8 @@ pub fn mask(text: &str) -> Option<CpuSet> {
 
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// CPUs that are online, by the kernel's numbers. Kernels before 2.6.26 have no list, and containers may have no sysfs: CPUs with a
-/// topology are online then, else those that `/proc/stat` or `/proc/cpuinfo` counts.
+/// Returns the online CPUs, by the kernel's numbers. Kernels before 2.6.26 have no list, and containers may have no sysfs. Then
+/// the CPUs with a topology are used, or else those that `/proc/stat` or `/proc/cpuinfo` lists.
 #[must_use]
 pub fn online(root: &Path) -> Option<CpuSet> {
     let listed = value(&root.join(CPUS).join("online"));
@@ -76,7 +77,7 @@ pub fn online(root: &Path) -> Option<CpuSet> {
         .or_else(|| Some(counted(root)).filter(known))
 }
 
-/// The CPUs that `/proc/stat` has a line for, else `/proc/cpuinfo`.
+/// Returns the CPUs with a line in `/proc/stat`, or else in `/proc/cpuinfo`.
 fn counted(root: &Path) -> CpuSet {
     let lines = |file: &str, number: fn(&str) -> Option<u32>| -> CpuSet {
         let text = text(&root.join("proc").join(file)).unwrap_or_default();
@@ -97,7 +98,7 @@ fn counted(root: &Path) -> CpuSet {
     })
 }
 
-/// Folders of all CPUs, those that are offline included, by the kernel's numbers.
+/// Returns the folders of all CPUs, including offline ones, by the kernel's numbers.
 #[must_use]
 pub fn all_cpus(root: &Path) -> Vec<(CpuId, PathBuf)> {
     let numbers = numbered(&root.join(CPUS), "cpu").unwrap_or_default();
@@ -105,16 +106,16 @@ pub fn all_cpus(root: &Path) -> Vec<(CpuId, PathBuf)> {
     numbers.into_iter().map(folder).collect()
 }
 
-/// The folder of a CPU.
+/// Returns the folder of a CPU.
 #[must_use]
 pub fn cpu(root: &Path, cpu: u32) -> PathBuf {
     root.join(format!("{CPUS}/cpu{cpu}"))
 }
 
-/// Entries of a folder named `prefix` and a number, by number.
+/// Returns the numbers N of the folder's entries named `prefix` followed by N.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Fails if the folder cannot be read.
 pub fn numbered(folder: &Path, prefix: &str) -> io::Result<Vec<u32>> {
     let number = |name: &str| name.strip_prefix(prefix)?.parse().ok();
     let mut numbers: Vec<u32> = std::fs::read_dir(folder)?
@@ -125,7 +126,7 @@ pub fn numbered(folder: &Path, prefix: &str) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The folders and links to folders in a folder, by name; numbers in names count as numbers.
+/// Returns the folders and links to folders in a folder, sorted by name; numbers within names are compared numerically.
 #[must_use]
 pub fn folders(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -134,7 +135,7 @@ pub fn folders(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files in a folder.
+/// Returns the files in a folder.
 #[must_use]
 pub fn files(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -143,7 +144,7 @@ pub fn files(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 #[must_use]
 pub fn name(path: &Path) -> &str {
     path.file_name()
@@ -151,7 +152,7 @@ pub fn name(path: &Path) -> &str {
         .unwrap_or_default()
 }
 
-/// `cpu10` comes after `cpu9`.
+/// Sorts `cpu10` after `cpu9`.
 fn name_key(path: &Path) -> (String, u64, String) {
     let name = name(path);
     let digits = name

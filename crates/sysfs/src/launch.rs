@@ -1,7 +1,7 @@
-//! Starting the program that is to be counted.
+//! Starts the program that is to be counted.
 //!
-//! Input: a command. Output: a process that waits in front of its `exec` until counters are open. It has the environment,
-//! directory and streams of this one, and counting begins with its own first instruction.
+//! Input: a command. Output: a process that waits before its `exec` until counters are open. It has the environment, directory
+//! and streams of this process. Counting begins with the program's first instruction.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -17,36 +17,36 @@ use nix::unistd::{
     ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write,
 };
 
-/// Why a program does not run.
+/// Reason why a program does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The program does not exist.
     #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
     NotFound {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         program: String,
     },
     /// The program did not start.
     #[error("cannot start {program}: {source}")]
     Start {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         program: String,
         source: io::Error,
     },
-    /// A program's output cannot be kept.
+    /// The output of a program cannot be stored.
     #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
     Output { path: PathBuf, source: io::Error },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this code.
+    /// Exited by itself, with this code.
     Exited(i32),
     Signaled(i32),
 }
 
 impl Ending {
-    /// The code that a shell would report.
+    /// Returns the exit code that a shell would report.
     #[must_use]
     pub const fn code(self) -> i32 {
         match self {
@@ -56,7 +56,7 @@ impl Ending {
     }
 }
 
-/// A program that waits in front of its `exec`.
+/// Program that waits before its `exec`.
 #[derive(Debug)]
 pub struct Held {
     program: String,
@@ -65,10 +65,10 @@ pub struct Held {
     failure: OwnedFd,
 }
 
-/// Starts a command up to its `exec`; what it prints goes to `output`, if that is given, and it then has nothing to read.
+/// Starts a command up to its `exec`. If `output` is given, it receives the command's output, and standard input is empty.
 ///
 /// # Errors
-/// It is not there, or no process can be made.
+/// Fails if the program is missing or no process can be created.
 pub fn hold(
     command: &[String],
     bind: Option<&CpuSet>,
@@ -97,8 +97,8 @@ pub fn hold(
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let mask = bind.map(mask);
-    // SAFETY: until `exec` the child calls only what is safe after a fork of a threaded process: system calls on memory that
-    // was there before, and `execvp`, which allocates nothing in the C libraries this runs with.
+    // SAFETY: until `exec` the child calls only functions that are safe after a fork of a threaded process. These are system
+    // calls on existing memory, and `execvp`, which does not allocate in the supported C libraries.
     match unsafe { fork() }.map_err(|e| failed(e.into()))? {
         ForkResult::Parent { child } => Ok(Held {
             program,
@@ -116,18 +116,18 @@ pub fn hold(
                     .and_then(|()| dup2_stdout(output))
                     .and_then(|()| dup2_stderr(output));
             }
-            // A parent that gives up closes the gate without a word: then nothing is to be run.
+            // A parent that gives up closes the gate without a byte: then the program must not run.
             if read(&opened, &mut [0]) == Ok(1) {
                 let Err(errno) = execvp(first, &arguments);
                 let _ = write(&fails, &(errno as i32).to_ne_bytes());
             }
-            // SAFETY: ends the child without running what the parent registered to run at its end.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(127) }
         }
     }
 }
 
-/// What a program reads and writes instead of this one's streams.
+/// Returns the files that replace the program's standard input and output.
 fn streams(output: &Path) -> Result<(File, File), LaunchError> {
     let failed = |source| LaunchError::Output {
         path: output.to_owned(),
@@ -143,10 +143,10 @@ fn streams(output: &Path) -> Result<(File, File), LaunchError> {
     Ok((input, written))
 }
 
-/// Returns the file of a command's program. Commands look for it first, since a misspelt name is the user's first concern.
+/// Returns the file of a command's program. It runs before anything else, because a misspelt name should be the first error shown.
 ///
 /// # Errors
-/// It is not.
+/// Fails if the program does not exist.
 pub fn find_program(command: &[String]) -> Result<PathBuf, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
     let found = if program.contains('/') {
@@ -161,7 +161,7 @@ pub fn find_program(command: &[String]) -> Result<PathBuf, LaunchError> {
 
 fn mask(cpus: &CpuSet) -> Mask {
     let mut mask = Mask::new();
-    // A CPU beyond what the mask can hold is none that the caller found online.
+    // The mask holds every CPU that the caller found online; larger numbers are skipped.
     for cpu in cpus.iter() {
         let _ = mask.set(cpu.index());
     }
@@ -174,10 +174,10 @@ impl Held {
         self.pid.as_raw().unsigned_abs()
     }
 
-    /// Lets it run.
+    /// Releases the program.
     ///
     /// # Errors
-    /// It cannot be executed.
+    /// Fails if it cannot be executed.
     pub fn release(&mut self) -> Result<(), LaunchError> {
         let Some(gate) = self.gate.take() else {
             return Ok(());
@@ -187,7 +187,7 @@ impl Held {
             source,
         };
         File::from(gate).write_all(&[1]).map_err(failed)?;
-        // The other end closes with the `exec`, or tells why there was none.
+        // The other end closes at the `exec`, or sends the error of a failed one.
         let mut errno = [0; 4];
         let copy = self.failure.try_clone().map_err(failed)?;
         if File::from(copy).read_exact(&mut errno).is_err() {
@@ -205,7 +205,7 @@ impl Held {
         })
     }
 
-    /// Waits until it has ended.
+    /// Waits until the program has ended.
     #[must_use]
     pub fn wait(&self) -> Ending {
         loop {
@@ -218,7 +218,7 @@ impl Held {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns the ending of the program; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<Ending> {
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
@@ -236,7 +236,7 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// One that was never released ends when the gate closes; it must not stay as a zombie.
+    /// A program that was never released ends when the gate closes. It must not remain as a zombie.
     fn drop(&mut self) {
         if self.gate.take().is_some() {
             let _ = waitpid(self.pid, None);

@@ -1,8 +1,8 @@
-//! Linux as its files and system calls show it: processes, threads and their attributes, control groups, resctrl, sensors, CPUs and
-//! caches.
+//! Linux as seen through its files and system calls: processes, threads and their attributes, control groups, resctrl, sensors,
+//! CPUs and caches.
 //!
-//! Input: a root directory (`/`, or a fake one) or numbers of processes and threads. Output: what is read there, or the change made.
-//! Nothing here counts events or decides anything. What a machine lacks is [`unavailable::Unavailable`], with the remedy.
+//! Input: a root directory (`/`, or a fake one), or PIDs and TIDs. Output: the values read, or the change made. This crate
+//! neither counts events nor makes decisions. A feature that the machine lacks is [`unavailable::Unavailable`], with the remedy.
 
 pub mod cgroup;
 pub mod files;

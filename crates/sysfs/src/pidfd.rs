@@ -1,27 +1,27 @@
-//! Processes by file descriptor: their number may be given to another process meanwhile, the descriptor may not.
+//! Processes by file descriptor. A PID may be reused by another process; a descriptor always means the same process.
 //!
-//! Input: the number of a process. Output: a descriptor that becomes readable when it exits, and that signals can be sent by.
+//! Input: a PID. Output: a descriptor that becomes readable when the process exits, and through which signals can be sent.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::signal::Signal;
 
-/// A descriptor that becomes readable when the process has exited.
+/// Returns a descriptor that becomes readable when the process has exited.
 ///
 /// # Errors
-/// There is no such process, or no file is left.
+/// Fails if there is no such process, or with EMFILE.
 pub fn open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: this takes no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
+    // SAFETY: the kernel has just returned this descriptor, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Sends a signal to the process behind a descriptor of [`open`]. A process that has exited is not missed.
+/// Sends a signal to the process of a descriptor from [`open`]. A process that has exited is ignored.
 pub fn send_signal(process: &OwnedFd, signal: Signal) {
     let fd = process.as_raw_fd();
     let signal = signal as libc::c_int;

@@ -1,6 +1,6 @@
-//! Waiting for several descriptors at once: exits of processes, signals, a stop from another thread, and files of the caller's.
+//! Poller for several descriptors: exits of processes, signals, a stop from another thread, and files of the caller.
 //!
-//! Input: files, how long. Output: why waiting ended.
+//! Input: files, and a timeout. Output: the reason for the wake-up.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,34 +15,34 @@ use signal_hook::consts::SIGTERM;
 
 use crate::signals::Signals;
 
-/// Why waiting ended; all false for time.
+/// Reason for a wake-up; all fields are false or `None` after a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     pub ended: bool,
-    /// A signal, and whether it was sent to this process alone.
+    /// Signal, and true if it was sent to this process alone.
     pub signal: Option<(i32, bool)>,
-    /// A process that was waited for has ended, or a file can be read.
+    /// True if an awaited process has ended, or a file is readable.
     pub file: bool,
 }
 
-/// What came of one file each.
+/// Poll flags of each file.
 pub type Came = Vec<PollFlags>;
 
-/// What ends waiting besides time and files of the caller's.
+/// Sources of wake-ups besides the timeout and the caller's files.
 #[derive(Debug)]
 pub struct Poller {
-    /// Processes that are waited for.
+    /// Awaited processes.
     processes: Vec<OwnedFd>,
     signals: Signals,
-    /// A byte here ends the session, as a signal would.
+    /// A byte on this stream ends the session, as a signal would.
     stop: (UnixStream, UnixStream),
 }
 
 impl Poller {
-    /// For processes whose exit is awaited.
+    /// Creates a poller for the exits of these processes.
     ///
     /// # Errors
-    /// No file is left for listening for signals.
+    /// Fails with EMFILE if no descriptor is left for signals.
     pub fn new(processes: Vec<OwnedFd>) -> io::Result<Self> {
         let stop = UnixStream::pair()?;
         stop.0.set_nonblocking(true)?;
@@ -53,20 +53,20 @@ impl Poller {
         })
     }
 
-    /// Waits for this one too, once.
+    /// Awaits the exit of this process too, once.
     pub fn await_also(&mut self, process: OwnedFd) {
         self.processes.push(process);
     }
 
-    /// Waits for what another one waited for.
+    /// Takes over the awaited processes of another poller.
     pub fn take_over(&mut self, from: &mut Self) {
         self.processes.append(&mut from.processes);
     }
 
-    /// Waits so long, or until something can be read in one of these files; what came in them.
+    /// Waits up to `left`, or until one of these files is readable. Returns the reason and the poll flags of each file.
     ///
     /// # Errors
-    /// The kernel cannot wait for so many files.
+    /// Fails if the kernel cannot wait for this number of files.
     pub fn wait(&mut self, left: Nanos, files: &[BorrowedFd<'_>]) -> io::Result<(Wake, Came)> {
         let own = [self.signals.as_fd(), self.stop.0.as_fd()];
         let processes = self.processes.iter().map(AsFd::as_fd);
@@ -79,7 +79,7 @@ impl Poller {
             Err(errno) => return Err(errno.into()),
         };
         let flags_of = |fd: &PollFd<'_>| match fd.revents() {
-            // After an interruption the kernel has set no flags.
+            // The kernel sets no flags if the call is interrupted.
             Some(flags) if !interrupted => flags,
             _ => PollFlags::empty(),
         };
@@ -102,10 +102,10 @@ impl Poller {
         Ok((wake, came))
     }
 
-    /// A stream of which a byte ends the session.
+    /// Returns a stream: a byte written to it ends the session.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn stopper(&self) -> io::Result<UnixStream> {
         self.stop.1.try_clone()
     }

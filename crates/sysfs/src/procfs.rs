@@ -1,8 +1,8 @@
-//! Processes and threads as /proc shows them, and what the kernel says there of itself.
+//! Processes, threads and kernel settings in /proc.
 //!
-//! Input: a folder in the place of /proc, and numbers of processes and threads. Output: what its files say. A process or thread that
-//! has exited is nothing; a file that cannot be read otherwise, or not be understood, is a [`ProcError`] where callers show errors,
-//! and nothing as well where they do not.
+//! Input: a folder in place of /proc, PIDs and TIDs. Output: the contents of its files. For a process or thread that has exited,
+//! the result is `None`. Another file that cannot be read or parsed is a [`ProcError`] in methods that return errors, and `None`
+//! in the others.
 
 use std::borrow::Cow;
 use std::fs::{File, Metadata};
@@ -17,21 +17,21 @@ use crate::files;
 
 mod parse;
 
-/// A folder like /proc.
+/// Root folder with the structure of /proc.
 #[derive(Clone, Debug)]
 pub struct Procfs(Cow<'static, str>);
 
 /// /proc of this machine.
 pub static PROC: Procfs = Procfs(Cow::Borrowed("/proc"));
 
-/// Why a file of /proc says nothing.
+/// Error of reading or parsing a /proc file.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}; {remedy}")]
 pub struct ProcError {
-    /// The file, its line where it was parsed, and what is wrong with it.
+    /// File, line of a parse error, and description.
     pub why: String,
     pub remedy: &'static str,
-    /// It is not there: its process or thread has exited, or the kernel lacks it.
+    /// True if the file is missing: its process or thread has exited, or the kernel lacks it.
     is_absent: bool,
 }
 
@@ -60,94 +60,94 @@ impl ProcError {
     }
 }
 
-/// A file by device and inode.
+/// Identity of a file: device and inode.
 pub type FileId = (u64, u64);
 
-/// The state of a thread or a process, from its `stat`, as far as it matters here.
+/// Fields of a `stat` file of a thread or a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Running or waiting for a CPU.
+    /// True if running or waiting for a CPU.
     pub runnable: bool,
-    /// It has exited, and its parent has not waited for it.
+    /// True if it has exited and its parent has not waited for it.
     pub zombie: bool,
-    /// It is on its way out.
+    /// True if it is exiting.
     pub exiting: bool,
     pub parent: u32,
     pub session: u32,
     pub nice: i8,
-    /// Clock ticks that it ran; those of all threads in a process's own `stat`.
+    /// Run time in clock ticks; in a process's own `stat`, the sum over its threads.
     pub ran_ticks: u64,
-    /// Threads of its process.
+    /// Number of threads of its process.
     pub threads: u64,
-    /// When it was started, in clock ticks since the machine started; with its number, that is its identity.
+    /// Start time in clock ticks since boot. With the TID it identifies the thread.
     pub started: u64,
-    /// Where it ran last, by the kernel's number.
+    /// CPU it ran on last, by the kernel's number.
     pub cpu: CpuId,
-    /// A thread of the kernel.
+    /// True for a kernel thread.
     pub kernel: bool,
 }
 
-/// A file `/proc/PID/status`, as far as it matters here.
+/// Fields of a file `/proc/PID/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The process that a thread belongs to.
+    /// PID of the thread's process.
     pub process: u32,
     pub parent: u32,
-    /// The number by which it knows itself, which is another one in a container; from Linux 4.1 on.
+    /// TID in its own PID namespace, which differs in a container; from Linux 4.1 on.
     pub own_number: Option<u32>,
-    /// Its real and its effective user, and others that it may take.
+    /// Real and effective user IDs, and others that it may switch to.
     pub users: Vec<u32>,
-    /// Capabilities that are in effect, a bit each.
+    /// Effective capabilities, one bit each.
     pub capabilities: u64,
-    /// It has memory of its own: threads of the kernel have none.
+    /// True if it has its own memory; kernel threads have none.
     pub has_memory: bool,
 }
 
-/// Sums that the kernel keeps of a thread since its start (`schedstat`).
+/// Sums that the kernel keeps for a thread since its start (`schedstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub ran_ns: u64,
-    /// Time that it could have run and waited for a CPU.
+    /// Run-queue latency: time in which it was runnable and waited for a CPU.
     pub waited_ns: u64,
-    /// Times that it got a CPU.
+    /// Number of times that it got a CPU.
     pub times: u64,
 }
 
-/// Time that tasks stood waiting for a resource, in microseconds since the machine started.
+/// Time that tasks were stalled on a resource, in microseconds since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Some task did.
+    /// Time in which at least one task was stalled.
     pub some_us: Option<u64>,
-    /// All tasks did.
+    /// Time in which all tasks were stalled.
     pub full_us: Option<u64>,
 }
 
-/// A line of a thread is shorter: fifty numbers and a name.
+/// Longest line of a thread, with room to spare: fifty numbers and a name are shorter.
 const LONGEST_LINE: usize = 2048;
 
 impl Procfs {
-    /// That of a machine whose file systems are below `root`.
+    /// Returns the procfs of a machine whose file systems are below `root`.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self(root.join("proc").to_string_lossy().into_owned().into())
     }
 
-    /// All processes, in order.
+    /// Returns all processes, in order.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         files::numbered((*self.0).as_ref(), "").unwrap_or_default()
     }
 
-    /// The threads of a process, in order; none of one that has exited.
+    /// Returns the threads of a process, in order; empty if it has exited.
     #[must_use]
     pub fn threads(&self, pid: u32) -> Vec<u32> {
         self.threads_of(pid).unwrap_or_default()
     }
 
-    /// The same, with the error.
+    /// Returns the threads of a process, like [`Self::threads`], with the error.
     ///
     /// # Errors
-    /// The folder of a process that is there cannot be read.
+    /// Fails if the folder of an existing process cannot be read.
     pub fn threads_of(&self, pid: u32) -> Result<Vec<u32>, ProcError> {
         let path = self.path(pid, "task");
         let threads = files::numbered(&path, "");
@@ -155,19 +155,19 @@ impl Procfs {
         Ok(there(threads)?.unwrap_or_default())
     }
 
-    /// Whether there is a process of this number, or a thread.
+    /// True if a process or thread with this number exists.
     #[must_use]
     pub fn has(&self, pid: u32) -> bool {
         self.path(pid, "").exists()
     }
 
-    /// The process of a thread.
+    /// Returns the process of a thread.
     #[must_use]
     pub fn process_of(&self, tid: u32) -> Option<u32> {
         Some(self.status(tid)?.process)
     }
 
-    /// The processes that a process's threads have started and that are there.
+    /// Returns the existing child processes of a process, created by any of its threads.
     #[must_use]
     pub fn children(&self, pid: u32) -> Vec<u32> {
         let of = |tid: u32| self.text(&format!("{pid}/task/{tid}/children")).ok();
@@ -176,44 +176,44 @@ impl Procfs {
         all.filter_map(|number| number.parse().ok()).collect()
     }
 
-    /// The name of a process or a thread. A program may choose any bytes.
+    /// Returns the name of a process or a thread. A program may choose any bytes.
     #[must_use]
     pub fn name(&self, tid: u32) -> Option<String> {
         self.name_of(tid).ok().flatten()
     }
 
-    /// The same, with the error.
+    /// Returns the name of a process or a thread, with the error.
     ///
     /// # Errors
-    /// It is there and its name cannot be read.
+    /// Fails if it exists and its name cannot be read.
     pub fn name_of(&self, tid: u32) -> Result<Option<String>, ProcError> {
         let text = there(self.text(&format!("{tid}/comm")))?;
         Ok(text.map(|text| text.trim_end().to_owned()))
     }
 
-    /// What a process or a thread is.
+    /// Returns the status of a process or a thread.
     #[must_use]
     pub fn status(&self, pid: u32) -> Option<Status> {
         self.status_of(pid).ok().flatten()
     }
 
-    /// The same, with the error.
+    /// Returns the status of a process or a thread, with the error.
     ///
     /// # Errors
-    /// It is there, and its file cannot be read or understood.
+    /// Fails if it exists and its file cannot be read or parsed.
     pub fn status_of(&self, pid: u32) -> Result<Option<Status>, ProcError> {
         there(self.read(&format!("{pid}/status"), parse::status))
     }
 
-    /// The same of this process.
+    /// Returns the status of this process.
     ///
     /// # Errors
-    /// The file cannot be read or understood.
+    /// Fails if the file cannot be read or parsed.
     pub fn own_status(&self) -> Result<Status, ProcError> {
         self.read("self/status", parse::status)
     }
 
-    /// The control group of a process in the unified hierarchy.
+    /// Returns the control group of a process in the unified hierarchy.
     #[must_use]
     pub fn control_group(&self, pid: u32) -> Option<String> {
         let text = self.text(&format!("{pid}/cgroup")).ok()?;
@@ -221,7 +221,7 @@ impl Procfs {
         Some(group.to_owned())
     }
 
-    /// How many threads there are on the machine.
+    /// Returns the number of threads on the machine.
     #[must_use]
     pub fn thread_count(&self) -> Option<usize> {
         let loads = self.text("loadavg").ok()?;
@@ -229,32 +229,32 @@ impl Procfs {
         field.split_once('/')?.1.parse().ok()
     }
 
-    /// The number that the kernel has given last to a thread.
+    /// Returns the TID that the kernel assigned last.
     #[must_use]
     pub fn newest(&self) -> Option<u32> {
         let loads = self.text("loadavg").ok()?;
         loads.split_whitespace().last()?.parse().ok()
     }
 
-    /// Whether a thread has exited, and may be a zombie.
+    /// True if a thread has exited; it may be a zombie.
     #[must_use]
     pub fn has_exited(&self, tid: u32) -> bool {
         self.process_stat(tid).is_none_or(|stat| stat.zombie)
     }
 
-    /// The file that a process executes; nothing of another user's.
+    /// Returns the file that a process executes; `None` for processes of other users.
     #[must_use]
     pub fn executable(&self, pid: u32) -> Option<PathBuf> {
         std::fs::read_link(self.executable_link(pid)).ok()
     }
 
-    /// A link to it, which leads to the file even where its path does not any more.
+    /// Returns the link to the executed file. It leads to the file even after its path was removed.
     #[must_use]
     pub fn executable_link(&self, pid: u32) -> PathBuf {
         self.path(pid, "exe")
     }
 
-    /// The same by number, which an `exec` changes.
+    /// Returns the identity of the executed file, which changes at an `exec`.
     #[must_use]
     pub fn executable_id(&self, pid: u32) -> Option<FileId> {
         let file = self.executable_metadata(pid)?;
@@ -266,32 +266,32 @@ impl Procfs {
         std::fs::metadata(self.executable_link(pid)).ok()
     }
 
-    /// The user whose a process is.
+    /// Returns the user ID of a process.
     #[must_use]
     pub fn owner(&self, pid: u32) -> Option<u32> {
         Some(std::fs::metadata(self.path(pid, "")).ok()?.uid())
     }
 
-    /// A link to what is behind a descriptor of a process.
+    /// Returns the link to the file behind a descriptor of a process.
     #[must_use]
     pub fn descriptor(&self, pid: u32, number: RawFd) -> PathBuf {
         self.path(pid, &format!("fd/{number}"))
     }
 
-    /// The same of this process.
+    /// Returns the link to the file behind a descriptor of this process.
     #[must_use]
     pub fn own_descriptor(&self, number: RawFd) -> PathBuf {
         PathBuf::from(format!("{}/self/fd/{number}", self.0))
     }
 
-    /// On which mount an open file of this process lies.
+    /// Returns the mount ID of an open file of this process.
     #[must_use]
     pub fn mount_of(&self, file: RawFd) -> Option<u64> {
         let text = self.text(&format!("self/fdinfo/{file}")).ok()?;
         field(&text, "mnt_id")?.parse().ok()
     }
 
-    /// Whether this process sees threads by the numbers that they have inside the kernel: those of the outermost namespace.
+    /// True if this process sees the kernel's own TIDs, that is, those of the outermost PID namespace.
     #[must_use]
     pub fn in_outermost_namespace(&self) -> bool {
         const OUTERMOST: &str = "pid:[4026531836]";
@@ -299,28 +299,28 @@ impl Procfs {
         namespace.is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
     }
 
-    /// What a thread does; nothing of one that has exited, or is about to.
+    /// Returns the state of a thread; `None` if it has exited or is exiting.
     #[must_use]
     pub fn stat(&self, pid: u32, tid: u32) -> Option<Stat> {
         let stat = self.line(format_args!("{pid}/task/{tid}/stat")).ok()?;
         (!stat.zombie && !stat.exiting).then_some(stat)
     }
 
-    /// What a process or a thread does, a zombie included. Of a process these are the sums of its threads.
+    /// Returns the state of a process or a thread, zombies included. For a process, times are the sums of its threads.
     #[must_use]
     pub fn process_stat(&self, pid: u32) -> Option<Stat> {
         self.line(format_args!("{pid}/stat")).ok()
     }
 
-    /// What the calling thread does.
+    /// Returns the state of the calling thread.
     ///
     /// # Errors
-    /// The file cannot be read or understood.
+    /// Fails if the file cannot be read or parsed.
     pub fn own_stat(&self) -> Result<Stat, ProcError> {
         self.line(format_args!("thread-self/stat"))
     }
 
-    /// The number by which a thread knows itself, and when it was started: what it is to programs of its own container.
+    /// Returns a thread's TID in its own PID namespace, and its start time: its identity for programs of its own container.
     #[must_use]
     pub fn identity(&self, tid: u32) -> Option<(u32, u64)> {
         Some((
@@ -330,7 +330,7 @@ impl Procfs {
     }
 
     fn line(&self, file: std::fmt::Arguments<'_>) -> Result<Stat, ProcError> {
-        // Of some threads this is asked every period: no memory is asked for, and no more of the kernel than one reading.
+        // This is called every period for some threads: it allocates nothing and makes a single read.
         let mut line = [0; LONGEST_LINE];
         let mut path = [0u8; 256];
         let mut rest = path.as_mut_slice();
@@ -347,49 +347,49 @@ impl Procfs {
         })
     }
 
-    /// Sums of a thread that is alive, where the kernel keeps them.
+    /// Returns the sums of a live thread; `None` if the kernel does not keep them.
     #[must_use]
     pub fn sums(&self, tid: u32) -> Option<Sums> {
         self.read(&format!("{tid}/schedstat"), parse::sums).ok()
     }
 
-    /// The same of this process's first thread.
+    /// Returns the sums of this process's main thread.
     ///
     /// # Errors
-    /// The kernel keeps none.
+    /// Fails if the kernel does not keep them.
     pub fn own_sums(&self) -> Result<Sums, ProcError> {
         self.read("self/schedstat", parse::sums)
     }
 
-    /// How long tasks stood waiting for `cpu`, `memory` or `io`.
+    /// Returns the time that tasks were stalled on `cpu`, `memory` or `io`.
     ///
     /// # Errors
-    /// The kernel does not keep it, or the file cannot be understood.
+    /// Fails if the kernel does not keep it, or the file cannot be parsed.
     pub fn pressure(&self, resource: &str) -> Result<Pressure, ProcError> {
         self.read(&format!("pressure/{resource}"), parse::pressure)
     }
 
-    /// Clock ticks in which each CPU ran something.
+    /// Returns the clock ticks in which each CPU was busy.
     #[must_use]
     pub fn busy_ticks(&self) -> Vec<(CpuId, f64)> {
         let stat = self.text("stat").unwrap_or_default();
         stat.lines().filter_map(parse::busy_ticks).collect()
     }
 
-    /// What the kernel says of the processors, a block of `name: value` lines each.
+    /// Returns the contents of `cpuinfo`: a block of `name: value` lines for each processor.
     #[must_use]
     pub fn cpuinfo(&self) -> String {
         self.text("cpuinfo").unwrap_or_default()
     }
 
-    /// A setting of the kernel, as `sysctl kernel.NAME` shows it; one without content counts as absent.
+    /// Returns a kernel setting, as `sysctl kernel.NAME` shows it; `None` if it is missing or empty.
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<String> {
         let text = self.text(&format!("sys/kernel/{name}")).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Whether the kernel knows a file system.
+    /// True if the kernel supports a file system.
     #[must_use]
     pub fn knows_file_system(&self, name: &str) -> bool {
         let known = self.text("filesystems").unwrap_or_default();
@@ -398,7 +398,7 @@ impl Procfs {
             .any(|line| line.split_whitespace().last() == Some(name))
     }
 
-    /// What distinguishes one start of the machine from another.
+    /// Returns the ID of the current boot.
     #[must_use]
     pub fn boot_id(&self) -> String {
         self.setting("random/boot_id").unwrap_or_default()
@@ -429,7 +429,7 @@ impl Procfs {
     }
 }
 
-/// The value of a line `name: value`.
+/// Returns the value of a line `name: value`.
 #[must_use]
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -437,7 +437,7 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
-/// Nothing where the process or the thread is not there any more.
+/// Returns `None` if the process or the thread no longer exists.
 fn there<T>(read: Result<T, ProcError>) -> Result<Option<T>, ProcError> {
     match read {
         Ok(value) => Ok(Some(value)),

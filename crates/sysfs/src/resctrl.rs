@@ -1,8 +1,8 @@
 //! resctrl, the kernel's file system of cache monitoring and cache allocation (Intel RDT, AMD QoS, Arm MPAM).
 //!
-//! Input: a root directory, in whose `sys/fs/resctrl` it is mounted. Output: what caches and bandwidth can be divided into
-//! ([`Allocation`], [`Bandwidth`]), lines of `schemata` files ([`Line`]), groups of threads, and what the hardware monitors of a
-//! group. An error names the file, its line where it is parsed, and the remedy.
+//! Input: a root directory, in whose `sys/fs/resctrl` it is mounted. Output: possible partitions of caches and bandwidth
+//! ([`Allocation`], [`Bandwidth`]), lines of `schemata` files ([`Line`]), groups of threads, and the monitored values of a
+//! group. An error names the file, its line if it was parsed, and the remedy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,20 +13,20 @@ use crate::files;
 use crate::procfs::Procfs;
 use crate::unavailable::Unavailable;
 
-/// The start of the names of this program's groups; its process number follows, then what distinguishes them.
+/// Prefix of the names of this program's groups; the PID and a unique suffix follow.
 pub const PREFIX: &str = "countersteer-";
 
-/// What the kernel does beyond reading and writing files.
+/// Operations of the kernel beyond reading and writing files.
 pub trait Groups: Send {
-    /// Makes a group; the kernel refuses when the hardware distinguishes no more of them.
+    /// Makes a group; fails if the hardware supports no more groups.
     fn make(&mut self, group: &Path) -> io::Result<()>;
-    /// Removes a group; its threads fall back to the group they came from.
+    /// Removes a group; its threads return to the group they came from.
     fn remove(&mut self, group: &Path) -> io::Result<()>;
     /// Moves a thread into a group.
     fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()>;
 }
 
-/// The kernel: making a folder makes a group.
+/// The real kernel: creating a folder makes a group.
 #[derive(Debug)]
 pub struct Kernel;
 
@@ -40,7 +40,7 @@ impl Groups for Kernel {
     }
 
     fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-        // The kernel takes one at a time, and its file is never cut short.
+        // The kernel takes one TID at a time, and the file must not be truncated.
         let mut tasks = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
@@ -49,11 +49,11 @@ impl Groups for Kernel {
     }
 }
 
-/// A line of a `schemata` file, `L3:0=fff;1=fff`: what a group has of each cache or memory.
+/// Line of a `schemata` file, `L3:0=fff;1=fff`: the share of a group in each cache or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub resource: String,
-    /// Way masks of caches, limits of memories, by the kernel's numbers of those.
+    /// Way masks of caches or limits of memories, by the kernel's numbers of these.
     pub domains: BTreeMap<u32, u64>,
 }
 
@@ -73,7 +73,7 @@ impl Line {
         })
     }
 
-    /// The same line with this value everywhere.
+    /// Returns the line with this value in every domain.
     #[must_use]
     pub fn with(&self, value: u64) -> Self {
         let domains = self.domains.keys().map(|domain| (*domain, value));
@@ -84,7 +84,7 @@ impl Line {
     }
 }
 
-/// Whether values of a resource are way masks: those of caches are.
+/// True if the values of a resource are way masks: those of caches are.
 fn is_mask(resource: &str) -> bool {
     resource.starts_with('L')
 }
@@ -104,18 +104,18 @@ impl fmt::Display for Line {
     }
 }
 
-/// How last-level caches can be divided.
+/// Possible partitions of the last-level caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     pub ways: u32,
-    /// Ways that a group must have at least.
+    /// Smallest number of ways of a group.
     pub least: u32,
-    /// Lines of the group of all threads that are about it, never none: two where code and data are apart.
+    /// Lines of the root group about these caches, at least one: two if code and data are separate.
     pub lines: Vec<Line>,
 }
 
 impl Allocation {
-    /// The mask of adjacent ways, within what there is.
+    /// Returns the mask of `count` adjacent ways from `first` on, limited to the existing ways.
     #[must_use]
     pub fn mask(&self, first: u32, count: u32) -> u64 {
         let count = count.clamp(self.least, self.ways.max(self.least)).min(63);
@@ -124,18 +124,18 @@ impl Allocation {
     }
 }
 
-/// How the bandwidth of memories can be limited, in percent.
+/// Possible limits of the memory bandwidth, in percent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
     pub least: u32,
     /// Granularity: the kernel rounds percentages up to multiples of it.
     pub step: u32,
-    /// The line of the group of all threads.
+    /// Line of the root group.
     pub line: Line,
 }
 
 impl Bandwidth {
-    /// What a group gets that is to have so many percent.
+    /// Returns the limit that a group gets for this percentage.
     #[must_use]
     pub fn limit(&self, percent: u32) -> u64 {
         let percent = percent.clamp(self.least.min(100), 100);
@@ -143,7 +143,7 @@ impl Bandwidth {
     }
 }
 
-/// resctrl below a root directory, and this program's groups in it.
+/// resctrl below a root directory, with this program's groups in it.
 pub struct Resctrl {
     proc: Procfs,
     mount: PathBuf,
@@ -151,13 +151,13 @@ pub struct Resctrl {
 }
 
 impl Resctrl {
-    /// That of the machine whose file systems are below `root`.
+    /// Returns the resctrl of the machine whose file systems are below `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         Self::over(root, Box::new(Kernel))
     }
 
-    /// The same with something in the place of the kernel.
+    /// Returns the resctrl below `root`, with a replacement for the kernel.
     #[must_use]
     pub fn over(root: &Path, groups: Box<dyn Groups>) -> Self {
         Self {
@@ -167,21 +167,21 @@ impl Resctrl {
         }
     }
 
-    /// The group that all threads are in at first.
+    /// Returns the root group, which contains all threads at first.
     #[must_use]
     pub fn root_group(&self) -> &Path {
         &self.mount
     }
 
-    /// By what groups are made and removed.
+    /// Returns the interface that makes and removes groups.
     pub fn groups(&mut self) -> &mut dyn Groups {
         &mut *self.groups
     }
 
-    /// How last-level caches can be divided.
+    /// Returns the possible partitions of the last-level caches.
     ///
     /// # Errors
-    /// They cannot, or a file cannot be read.
+    /// Fails if they cannot be partitioned, or a file cannot be read.
     pub fn allocation(&self) -> Result<Allocation, Unavailable> {
         let lacks = (
             "resctrl does not divide caches here",
@@ -205,11 +205,11 @@ impl Resctrl {
         Ok(Allocation { ways, least, lines })
     }
 
-    /// How bandwidth can be limited. `None` where it cannot be in percent: AMD counts in eighths of a GB/s, which would need the
-    /// memory's own figure.
+    /// Returns the possible limits of the bandwidth; `None` if they are not in percent. AMD counts in eighths of a GB/s, which
+    /// would require the bandwidth of the memory.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// Fails if a file cannot be read.
     pub fn bandwidth(&self) -> Result<Option<Bandwidth>, Unavailable> {
         let line = self.schemata("MB")?.into_iter().next();
         let Some(line) = line.filter(|line| line.domains.values().all(|limit| *limit == 100))
@@ -225,10 +225,10 @@ impl Resctrl {
         }))
     }
 
-    /// Whether the hardware monitors last-level caches: `is_known` is given the names of files in `mon_data`.
+    /// Checks that the hardware monitors last-level caches; `is_known` receives the names of files in `mon_data`.
     ///
     /// # Errors
-    /// It monitors nothing of that name.
+    /// Fails if it monitors nothing of that name.
     pub fn monitors(&self, is_known: impl Fn(&str) -> bool) -> Result<(), Unavailable> {
         let features = files::text(&self.mount.join("info/L3_MON/mon_features"));
         if features.is_some_and(|names| names.lines().any(is_known)) {
@@ -240,7 +240,8 @@ impl Resctrl {
         )))
     }
 
-    /// Why there is nothing to work with: no resctrl, not mounted, or without an ability, in these words.
+    /// Returns the reason why resctrl cannot be used: it is missing, not mounted, or lacks a feature, described by the
+    /// arguments.
     fn unavailable(&self, (lacks, remedy): (&str, &str)) -> Unavailable {
         if self.mount.join("info").is_dir() {
             Unavailable::new(lacks, remedy)
@@ -257,7 +258,7 @@ impl Resctrl {
         }
     }
 
-    /// Lines of the group of all threads whose resource begins so.
+    /// Returns the root group's lines whose resource has this prefix.
     fn schemata(&self, resource: &str) -> Result<Vec<Line>, Unavailable> {
         let path = self.mount.join("schemata");
         let text = read(&path)?;
@@ -271,10 +272,10 @@ impl Resctrl {
             .collect()
     }
 
-    /// Sets what a group has.
+    /// Sets the share of a group.
     ///
     /// # Errors
-    /// The kernel refuses; its reason is given.
+    /// Returns the kernel's reason if it refuses.
     pub fn set(&self, group: &Path, lines: &[Line]) -> Result<(), Unavailable> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let path = group.join("schemata");
@@ -288,13 +289,14 @@ impl Resctrl {
         })
     }
 
-    /// A control group of this process: its threads have parts of their own. It is not made yet.
+    /// Returns the path of a control group of this process, whose threads have their own partition. The group is not created
+    /// yet.
     #[must_use]
     pub fn control_group(&self, name: &str) -> PathBuf {
         own(&self.mount, name)
     }
 
-    /// A monitoring group of this process: what its threads do is counted. It is not made yet.
+    /// Returns the path of a monitoring group of this process, whose threads are monitored. The group is not created yet.
     #[must_use]
     pub fn monitoring_group(&self, name: &str) -> PathBuf {
         own(&self.mount.join("mon_groups"), name)
@@ -303,7 +305,7 @@ impl Resctrl {
     /// Makes a group.
     ///
     /// # Errors
-    /// Only root may, or the hardware distinguishes no more groups.
+    /// Fails without root privileges, or if the hardware supports no more groups.
     pub fn make(&mut self, group: &Path) -> Result<(), Unavailable> {
         let Err(source) = self.groups.make(group) else {
             return Ok(());
@@ -321,14 +323,14 @@ impl Resctrl {
             (Some(libc::ENOSPC), None) => "remove groups that are not needed".to_owned(),
             _ => AS_ROOT.to_owned(),
         };
-        // Not the group itself: many that fail alike are one message.
+        // The message names the parent folder: many equal failures then give one message.
         Err(failed("make a group in", folder, &source, remedy))
     }
 
-    /// Moves a thread into a group; `false` where it has exited.
+    /// Moves a thread into a group. Returns `false` if it has exited.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn assign(&mut self, group: &Path, tid: u32) -> Result<bool, Unavailable> {
         match self.groups.assign(group, tid) {
             Ok(()) => Ok(true),
@@ -337,16 +339,16 @@ impl Resctrl {
         }
     }
 
-    /// Removes a group; its threads fall back to the group they came from.
+    /// Removes a group; its threads return to the group they came from.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn remove(&mut self, group: &Path) -> Result<(), Unavailable> {
         let removed = self.groups.remove(group);
         removed.map_err(|error| failed("remove", group, &error, AS_ROOT))
     }
 
-    /// Removes monitoring groups of processes that were killed; how many.
+    /// Removes monitoring groups of killed processes. Returns their number.
     pub fn remove_stale(&mut self) -> usize {
         let owner = |group: &Path| -> Option<u32> {
             let rest = files::name(group).strip_prefix(PREFIX)?;
@@ -354,14 +356,14 @@ impl Resctrl {
         };
         let mut stale = files::folders(&self.mount.join("mon_groups"));
         stale.retain(|group| owner(group).is_some_and(|pid| !self.proc.has(pid)));
-        // Another process may be removing them as well.
+        // Another process may be removing them concurrently.
         let removed = stale
             .iter()
             .filter(|group| self.groups.remove(group).is_ok());
         removed.count()
     }
 
-    /// Threads in control groups that are not of this process.
+    /// Returns the threads in control groups that do not belong to this process.
     #[must_use]
     pub fn foreign_threads(&self) -> Vec<u32> {
         let own = format!("{PREFIX}{}-", std::process::id());
@@ -401,7 +403,7 @@ fn read(path: &Path) -> Result<String, Unavailable> {
     std::fs::read_to_string(path).map_err(|error| failed("read", path, &error, AS_ROOT))
 }
 
-/// The value of a file that has nothing else.
+/// Parses the single value in a file.
 fn parsed<T>(
     path: &Path,
     expected: &str,
@@ -415,15 +417,15 @@ fn own(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{PREFIX}{}-{name}", std::process::id()))
 }
 
-/// Threads in a group.
+/// Returns the threads of a group.
 #[must_use]
 pub fn tasks(group: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(group.join("tasks")).unwrap_or_default();
     text.lines().filter_map(|l| l.trim().parse().ok()).collect()
 }
 
-/// What a group's threads hold or have done by a file of `mon_data`, summed over the caches; `None` where no cache has a number:
-/// the kernel writes "Unavailable" and "Error" then.
+/// Returns the value of a `mon_data` file for a group, summed over the caches. `None` if no cache has a number: the kernel
+/// writes "Unavailable" or "Error" then.
 #[must_use]
 pub fn monitored(group: &Path, file: &str) -> Option<u64> {
     let caches = files::folders(&group.join("mon_data")).into_iter();

@@ -1,24 +1,24 @@
-//! The kernel's class of BPF schedulers, as sysfs shows it.
+//! The sched_ext class of the kernel (BPF schedulers), as sysfs shows it.
 //!
-//! Input: a root directory. Output: whether the kernel has it, and which scheduler is loaded.
+//! Input: a root directory. Output: the state of the class, and the loaded scheduler.
 
 use std::path::Path;
 
 use crate::files;
 
-/// `enabled`, `disabled`, or what the kernel does in between; nothing where it has no such class.
+/// Returns `enabled`, `disabled`, or a transitional state; `None` if the kernel has no such class.
 #[must_use]
 pub fn state(root: &Path) -> Option<String> {
     files::text(&root.join("sys/kernel/sched_ext/state"))
 }
 
-/// Whether a scheduler has taken over.
+/// True if a scheduler is enabled.
 #[must_use]
 pub fn is_enabled(root: &Path) -> bool {
     state(root).is_some_and(|state| state == "enabled")
 }
 
-/// The name of the scheduler that is loaded.
+/// Returns the name of the loaded scheduler.
 #[must_use]
 pub fn loaded(root: &Path) -> Option<String> {
     files::text(&root.join("sys/kernel/sched_ext/root/ops"))

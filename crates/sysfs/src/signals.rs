@@ -1,7 +1,7 @@
-//! Signals: those that end a run are caught and read from a descriptor, and SIGPIPE, which Rust's runtime ignores, gets its default
-//! disposition back for filters.
+//! Signals. Those that end a run are caught and read from a descriptor. SIGPIPE, which Rust's runtime ignores, is reset to its
+//! default disposition for filters.
 //!
-//! Input: nothing, or a child process. Output: the signals that came, or that were sent.
+//! Input: nothing, or a child process. Output: received signals, or a signal sent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-/// Lets a closed pipe end the process quietly, as it does every C program: `steer ... | head` must not complain.
+/// Lets a closed pipe end the process quietly, as in C programs: `steer ... | head` must not fail with a message.
 pub fn default_sigpipe() {
     // SAFETY: SIG_DFL is a valid disposition for SIGPIPE, and no other thread exists yet when main begins.
     unsafe {
@@ -19,15 +19,15 @@ pub fn default_sigpipe() {
     }
 }
 
-/// Signals that ask a program to end: several may listen, each hears all.
+/// Signals that ask a program to end. Several listeners are possible; each receives all signals.
 #[derive(Debug)]
 pub struct Signals(SignalDelivery<UnixStream, WithOrigin>);
 
 impl Signals {
-    /// From now on they do not end this process.
+    /// Catches the signals: from now on they do not end this process.
     ///
     /// # Errors
-    /// No file is left.
+    /// Fails with EMFILE.
     pub fn listen() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         SignalDelivery::with_pipe(
@@ -39,8 +39,8 @@ impl Signals {
         .map(Self)
     }
 
-    /// The last one that came since the last call, and whether it was sent to this process alone, as opposed to all of a
-    /// terminal's.
+    /// Returns the last signal since the previous call, and true if it was sent to this process alone, not to all processes of a
+    /// terminal.
     pub fn pending(&mut self) -> Option<(i32, bool)> {
         self.0
             .pending()
@@ -55,7 +55,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Asks a child process to end, as Ctrl-C would. One that has ended already is left alone.
+/// Asks a child process to end, as Ctrl-C would. A process that has already ended is ignored.
 pub fn interrupt(child: u32) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child).unwrap_or(i32::MAX));
     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);

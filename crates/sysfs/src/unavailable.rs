@@ -1,11 +1,11 @@
-//! Why something of this machine cannot be read, set or used, and the remedy.
+//! Error for a feature of this machine that cannot be read, set or used, with the remedy.
 
-/// Why, with the file where there is one, and the remedy.
+/// Reason, with the file if there is one, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {remedy}")]
 pub struct Unavailable {
     pub why: String,
-    /// What the user can do about it.
+    /// Action that the user can take.
     pub remedy: String,
 }
 

@@ -1,7 +1,9 @@
-//! Detection of recorded machines of other projects: hwloc's (`tests/hwloc/linux/*.tar.bz2`, `x86+linux`) and util-linux' (`tests/ts/lscpu/dumps/*.tar.gz`).
+//! Detection of machines recorded by other projects: hwloc (`tests/hwloc/linux/*.tar.bz2`, `x86+linux`) and util-linux
+//! (`tests/ts/lscpu/dumps/*.tar.gz`).
 //!
-//! Those trees are not here; `corpus.tsv` has what a reader of its own counted in them. `COUNTERSTEER_SYSFS_CORPUS` names a folder with an
-//! unpacked tree in each folder, named `hwloc-` or `ul-` and the archive.
+//! These trees are not part of this repository; `corpus.tsv` contains the counts that an independent reader found in them.
+//! `COUNTERSTEER_SYSFS_CORPUS` names a folder with an unpacked tree in each subfolder, named `hwloc-` or `ul-` plus the archive
+//! name.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -10,7 +12,7 @@ use std::path::Path;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_sysfs::topology::detect;
 
-/// A line of `corpus.tsv`; `-` where the tree does not tell.
+/// Returns the differences from a line of `corpus.tsv`; `-` if the tree does not contain the value.
 fn differences(root: &Path, expected: &[&str]) -> Vec<String> {
     let machine = match detect(root) {
         Ok(machine) => machine,

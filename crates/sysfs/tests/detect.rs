@@ -1,7 +1,7 @@
-//! Detection of machines from files: every folder of `sysfs/` holds a machine's files and the machine expected from them.
+//! Detection of machines from files: every folder of `sysfs/` holds a machine's files and the expected machine.
 //!
-//! `tree.txt` is unpacked by `countersteer_fuzz::fake_root`. `COUNTERSTEER_BLESS=1` writes `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
-//! written after the layout of theirs.
+//! `countersteer_fuzz::fake_root` unpacks `tree.txt`. `COUNTERSTEER_BLESS=1` rewrites `expected.toml`. The trees of `i7-1370p`
+//! and `gb10` are recordings of the hwloc project on real machines. The others follow the layout of their machines.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -23,7 +23,7 @@ fn tree_of(case: &str) -> String {
     std::fs::read_to_string(cases().join(case).join("tree.txt")).unwrap()
 }
 
-/// Every case's machine, made out once: a tree is some hundred small files.
+/// Machine of every case, detected once: a tree has some hundred small files.
 static MACHINES: LazyLock<BTreeMap<String, Machine>> = LazyLock::new(|| {
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.unwrap().file_name().into_string().unwrap()
@@ -64,7 +64,7 @@ fn recorded_machines_are_made_out_as_expected() {
     }
 }
 
-/// What a policy needs right: kernel kind, core types with their CPUs (fastest first), number of last-level caches.
+/// Checks the facts that policies need: kernel kind, core types with their CPUs (fastest first), number of last-level caches.
 #[test]
 fn core_kinds_and_caches_are_right() {
     use LinuxKind::{EnergyAware, SmtHybrid, Symmetric};

@@ -1,6 +1,6 @@
-//! Detection of machines from files that are missing, contradict each other, or are those of older kernels.
+//! Detection of machines from files that are missing, contradictory, or written by older kernels.
 //!
-//! What is unknown is alike, what is assumed is said, and nothing is refused.
+//! Unknown facts separate no types, assumptions are reported, and no machine is rejected.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -20,7 +20,7 @@ fn machine(tree: &str) -> Machine {
     surveyed(tree).machine
 }
 
-/// Core types with their CPUs, fastest first.
+/// Returns the core types with their CPUs, fastest first.
 fn types(machine: &Machine) -> String {
     let of = |(name, cpus): (String, String)| format!("{name} {cpus}");
     let groups = groups(machine, GroupBy::CoreType).into_iter().map(of);
@@ -43,7 +43,7 @@ const CPU: &str = "sys/devices/system/cpu";
 
 #[test]
 fn a_clock_or_part_known_of_one_cpu_sets_none_apart() {
-    // Kernels before 3.10 give the part of all CPUs once, at the end; BogoMIPS of idle cores differ.
+    // Kernels before 3.10 print the part of all CPUs once, at the end; BogoMIPS of idle cores differ.
     let old_arm = "proc/cpuinfo: processor : 0\\nBogoMIPS : 0.48\\n\\nprocessor : 1\\nBogoMIPS : 1694.10\\n\\n\
                    Features : neon\\nCPU implementer : 0x41\\nCPU part : 0xc0f\n\
                    sys/devices/system/cpu/online: 0-1\n\
@@ -94,7 +94,7 @@ fn the_evidence_for_a_second_type_is_named() {
     );
 }
 
-/// Eight cores alike, of which some lack folders of caches.
+/// Eight equal cores, some of which lack cache folders.
 #[test]
 fn a_cache_folder_that_is_missing_makes_no_type() {
     let tree = "proc/cpuinfo: processor : 0\\nvendor_id : GenuineIntel\\ncpu family : 6\\nmodel : 15\\n\
@@ -186,8 +186,8 @@ fn without_cache_folders_each_socket_has_one_last_level_cache() {
     assert_eq!(remedies.len(), 1, "{remedies:?}");
 }
 
-/// Kernels before 2.6.27 have masks alone, and POWER kernels no list of the CPUs that share a cache: CPUs of POWER9 have numbers with
-/// holes, eight share a cache, four a core.
+/// Kernels before 2.6.27 have only masks, and POWER kernels have no list of the CPUs that share a cache. POWER9's CPU numbers
+/// have gaps; eight CPUs share a cache, four are a core.
 #[test]
 fn masks_do_where_there_are_no_lists() {
     let tree = "proc/cpuinfo: processor : 0\\ncpu : POWER9, altivec supported\\nclock : 3450.000000MHz\n\
@@ -259,10 +259,10 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysfs")
 }
 
-/// More files are deleted only where fuzzing is asked for: each deletion reads all that are left.
+/// More files are deleted only in fuzzing mode: each deletion reads all remaining files.
 const FILES: usize = 450;
 
-/// Files that are deleted in turn: of each kind those of the first CPU and of the last, or all where fuzzing is asked for.
+/// Returns the files to delete one at a time: of each kind those of the first and the last CPU, or all in fuzzing mode.
 fn deletable(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     files_below(root, &mut files);
@@ -287,7 +287,8 @@ fn deletable(root: &Path) -> Vec<PathBuf> {
     ends
 }
 
-/// True where CPUs of one type are of one type still. Machines without the list of online CPUs may have others, and are not compared.
+/// True if CPUs of one type remain of one type. Machines without the list of online CPUs may have other CPUs and are not
+/// compared.
 fn tells_no_more_apart(thin: &Machine, whole: &Machine) -> bool {
     let types = |machine: &Machine| -> Vec<CpuSet> {
         let types = sets(machine, GroupBy::CoreType).into_iter();

@@ -1,19 +1,19 @@
-//! Texts of files of /proc.
+//! Parsers of /proc files.
 //!
-//! Input: what the kernel writes. Output: its values, or what was expected in which line.
+//! Input: text written by the kernel. Output: its values, or the expected form and the line of the mismatch.
 
 use countersteer_model::units::CpuId;
 
 use super::{Pressure, Stat, Status, Sums, field};
 
-/// What was expected, and in which line, counted from one.
+/// Expected form, and the line number, counted from one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Error {
     pub(super) line: usize,
     pub(super) expected: &'static str,
 }
 
-/// A file `status`.
+/// Parses a `status` file.
 pub(super) fn status(text: &str) -> Result<Status, Error> {
     let number = |name: &'static str| {
         let line = text.lines().position(|line| line.starts_with(name));
@@ -37,17 +37,17 @@ pub(super) fn status(text: &str) -> Result<Status, Error> {
     })
 }
 
-/// The line of a file `stat` of a thread or a process.
+/// Parses the line of a `stat` file of a thread or a process.
 pub(super) fn stat(line: &[u8]) -> Option<Stat> {
     const KERNEL_THREAD: u64 = 0x0020_0000;
     const EXITING: u64 = 4;
-    // A name may hold blanks and parentheses; what follows the last one is numbers.
+    // A name may contain blanks and parentheses; only numbers follow the last parenthesis.
     let name_ends = line.iter().rposition(|b| *b == b')')?;
     let mut fields = str::from_utf8(&line[name_ends + 1..])
         .ok()?
         .split_ascii_whitespace();
     let state = fields.next()?;
-    // So many fields are passed over before each number.
+    // `skip` fields are skipped before each number.
     let mut number = |skip: usize| fields.nth(skip)?.parse::<i64>().ok();
     let parent = u32::try_from(number(0)?).ok()?;
     let session = u32::try_from(number(1)?).ok()?;
@@ -73,7 +73,7 @@ pub(super) fn stat(line: &[u8]) -> Option<Stat> {
     })
 }
 
-/// A file `schedstat` of a thread.
+/// Parses a `schedstat` file of a thread.
 pub(super) fn sums(text: &str) -> Result<Sums, Error> {
     let mut fields = text.split_whitespace().map(|f| f.parse().ok());
     let mut next = || {
@@ -89,7 +89,7 @@ pub(super) fn sums(text: &str) -> Result<Sums, Error> {
     })
 }
 
-/// A file of `pressure`, of lines `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
+/// Parses a `pressure` file, with lines `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
 pub(super) fn pressure(text: &str) -> Result<Pressure, Error> {
     let mut pressure = Pressure::default();
     for (nth, line) in text.lines().enumerate() {
@@ -109,10 +109,10 @@ pub(super) fn pressure(text: &str) -> Result<Pressure, Error> {
     Ok(pressure)
 }
 
-/// The CPU of a line `cpu3 user nice system idle iowait irq softirq ...`, and the ticks in which it ran something.
+/// Parses a line `cpu3 user nice system idle iowait irq softirq ...`. Returns the CPU and the ticks in which it was busy.
 pub(super) fn busy_ticks(line: &str) -> Option<(CpuId, f64)> {
     let mut fields = line.strip_prefix("cpu")?.split_whitespace();
-    // The line of all CPUs has no number.
+    // The line of the sum over all CPUs has no number.
     let number = fields.next().filter(|_| !line.starts_with("cpu "))?;
     let ticks: Vec<f64> = fields.map_while(|f| f.parse().ok()).collect();
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {

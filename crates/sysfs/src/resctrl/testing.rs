@@ -1,11 +1,11 @@
-//! The kernel's part of resctrl on a fake root, for tests of its users.
+//! Simulation of the kernel's part of resctrl on a fake root, for tests of its users.
 
 use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// The kernel's part on a fake root: a monitoring group has data of two caches, a group's files go with it, and there are so
-/// many groups.
+/// Kernel side on a fake root. A monitoring group has data of two caches; its files vanish with it; the number of groups is
+/// limited.
 #[derive(Clone)]
 pub struct Pretend {
     pub limit: usize,

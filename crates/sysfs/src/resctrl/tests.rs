@@ -5,7 +5,7 @@ use super::*;
 
 const MOUNT: &str = "sys/fs/resctrl";
 
-/// A machine with two caches of twelve ways and two memories.
+/// Creates a machine with two caches of twelve ways and two memories.
 fn machine() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (file, text) in [

@@ -1,11 +1,12 @@
-//! Energy of packages, shared out among threads.
+//! Energy of packages, attributed to threads.
 //!
-//! Input: packages' energy (powercap), the time that their CPUs were busy (`/proc/stat`), and the time that threads ran on
-//! them: from counters where threads are counted, else from the kernel for threads that are followed (`/proc/TID/schedstat`). Output: by
-//! thread, joules and the share of the energy of all packages.
+//! Input: energy of packages (powercap), busy time of their CPUs (`/proc/stat`), and run time of threads on them. Run times come
+//! from counters for counted threads, and from the kernel for followed threads (`/proc/TID/schedstat`). Output: for each thread,
+//! joules and its share of the energy of all packages.
 //!
-//! A package's energy, that of its idle CPUs included, is shared in proportion to time on its CPUs: clock, type of core and
-//! what an instruction costs are not distinguished. The energy of threads that are not followed is given to no thread.
+//! A package's energy, including that of its idle CPUs, is divided in proportion to run time on its CPUs. Clock frequency, core
+//! type and energy per instruction are not distinguished. The energy of threads that are not followed is attributed to no
+//! thread.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,13 +45,13 @@ const TICKS_PER_S: f64 = 100.0;
 struct Attribution {
     proc: Procfs,
     packages: Powercap,
-    /// Seconds that a CPU was busy.
+    /// Seconds for which each CPU was busy.
     busy: BTreeMap<CpuId, Growing>,
-    /// Seconds by thread and CPU since the last reading.
+    /// Seconds by thread and CPU since the last sample.
     ran: BTreeMap<(u32, CpuId), f64>,
-    /// Threads whose time is read from /proc, until times come from counters.
+    /// Threads whose run time is read from /proc, unless run times come from counters.
     followed: BTreeMap<u32, Growing>,
-    /// Run times come from counters.
+    /// True if run times come from counters.
     counted: bool,
 }
 
@@ -75,7 +76,7 @@ impl Attribution {
         })
     }
 
-    /// Seconds that each CPU was busy since the last time.
+    /// Returns the seconds for which each CPU was busy since the last sample.
     fn busy(&mut self) -> BTreeMap<CpuId, f64> {
         let ticks = self.proc.busy_ticks().into_iter();
         let since = |(cpu, ticks): (CpuId, f64)| {
@@ -85,7 +86,7 @@ impl Attribution {
         ticks.filter_map(since).collect()
     }
 
-    /// Adds the time of followed threads that did not come from counters.
+    /// Adds the run time of followed threads without counters.
     fn look_up(&mut self) {
         for (tid, total) in &mut self.followed {
             let ns = self.proc.sums(*tid).map(|sums| sums.ran_ns as f64);
@@ -99,7 +100,7 @@ impl Attribution {
 
 impl Provider for Attribution {
     fn read(&mut self, into: &mut Vec<Value>) {
-        // SensorSet go on all the time: what somebody has read of them just now is what is shared out.
+        // The zones advance all the time: the values just read by another provider are the ones to divide.
         let mut zones: Vec<Value> = into
             .iter()
             .filter(|v| powercap::is_package(v))
@@ -126,7 +127,7 @@ impl Provider for Attribution {
                 .filter(|(cpu, _)| inside(cpu))
                 .map(|(_, s)| s)
                 .sum();
-            // The kernel's ticks are coarse: run times are more exact.
+            // The kernel's ticks are coarse; run times are more exact.
             let all_s = of_cpus.max(threads().map(|(_, s)| s).sum());
             for ((tid, _), s) in threads().filter(|(_, s)| **s > 0.0) {
                 *of_threads.entry(*tid).or_default() += zone.value * s / all_s;
@@ -167,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Two packages of two CPUs each; what they spent, and ticks by CPU.
+    /// Writes two packages of two CPUs each, with their energy and the ticks of each CPU.
     fn machine(root: &Path, joules: [u32; 2], busy: [u32; 4]) {
         let cpus = "sys/devices/system/cpu";
         let stat: String = (0..)
@@ -233,7 +234,7 @@ mod tests {
         own.ran(7, CpuId(0), Nanos::from_millis(300));
         own.ran(7, CpuId(2), Nanos::from_millis(500));
         own.ran(8, CpuId(1), Nanos::from_millis(100));
-        // Of the first package's 80 ticks half are nobody's; the second's clock is behind the run times.
+        // Of the first package's 80 ticks, half belong to no followed thread. The second's ticks are fewer than the run times.
         machine(root.path(), [9, 3], [50, 30, 20, 0]);
         let energy = "thread_energy_j";
         let share = "energy_share_percent";

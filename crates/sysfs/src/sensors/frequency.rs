@@ -1,7 +1,7 @@
 //! Clock frequency by CPU.
 //!
-//! Input: `/sys/devices/system/cpu/cpuN/cpufreq/*`. Output: megahertz per CPU: the average that the hardware measured, where there is one
-//! (`cpuinfo_avg_freq`), else what the kernel last knew (`scaling_cur_freq`).
+//! Input: `/sys/devices/system/cpu/cpuN/cpufreq/*`. Output: megahertz per CPU. The source is the average measured by the
+//! hardware (`cpuinfo_avg_freq`) if available, or else the kernel's last value (`scaling_cur_freq`).
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ impl Frequency {
 impl Provider for Frequency {
     fn read(&mut self, into: &mut Vec<Value>) {
         for (cpu, file) in &self.cpus {
-            // The hardware may have nothing to say of a CPU that slept.
+            // The hardware may give no value for a CPU that slept.
             let value = number(file).map(|khz| khz * 1e-3);
             into.extend(value.map(|value| Value {
                 column: &FREQUENCY,

@@ -35,7 +35,7 @@ const ENERGY: Column = Column {
     prose: "energy of a sensor",
 };
 
-/// Files by prefix and suffix, what they tell, and the factor to its unit.
+/// Files by prefix and suffix, their columns, and the factors to the columns' units.
 static KINDS: &[(&str, &str, &Column, f64)] = &[
     ("temp", "_input", &TEMPERATURE, 1e-3),
     ("power", "_average", &POWER, 1e-6),
@@ -65,7 +65,7 @@ impl Hwmon {
                 .into_iter()
                 .filter_map(|file| sensor(&chip_name, file))
             {
-                // Where a meter tells its average and the moment, the average is the one.
+                // If a sensor has both an average and an instantaneous value, the average is used.
                 let known = |s: &Sensor| s.place == sensor.place && s.column == sensor.column;
                 if !sensors.iter().any(known) {
                     sensors.push(sensor);

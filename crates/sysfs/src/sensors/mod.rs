@@ -1,7 +1,8 @@
-//! Virtual counters: what is read together with the counters of an interval but no PMU counts.
+//! Virtual counters: values that are read together with the counters of an interval, but are no PMU events.
 //!
-//! Input: a root directory (`/`, or a fake one) and the threads that are followed. Output: [`Value`]s by column and place.
-//! Several providers run at once, each from one row of [`PROVIDERS`]; one that this machine lacks gives the reason and the remedy.
+//! Input: a root directory (`/`, or a fake one), and the followed threads. Output: [`Value`]s by column and place. Several
+//! providers run at once, one for each row of [`PROVIDERS`]. A provider that this machine lacks returns the reason and the
+//! remedy.
 
 mod attribution;
 mod frequency;
@@ -22,34 +23,34 @@ use crate::unavailable::Unavailable;
 
 pub use set::SensorSet;
 
-/// How values of a column relate to time.
+/// Relation of a column's values to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What happened since the last reading.
+    /// Difference since the last sample.
     Since,
-    /// What holds at the moment.
+    /// Current value.
     Level,
 }
 
-/// What a value is called.
+/// Name, unit and kind of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name; records and command lines use it.
+    /// Name in records and on command lines.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// How it relates to time.
+    /// Relation to time.
     pub kind: Kind,
     pub prose: &'static str,
 }
 
-/// What a value is about.
+/// Subject of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Machine,
-    /// A part of it that the kernel names, with its CPUs where they are known.
+    /// Part of the machine that the kernel names, with its CPUs if they are known.
     Zone {
-        /// The name, unique within the column.
+        /// Name, unique within the column.
         name: Arc<str>,
         cpus: Option<Arc<CpuSet>>,
     },
@@ -61,35 +62,35 @@ pub enum Place {
 pub struct Value {
     pub column: &'static Column,
     pub place: Place,
-    /// The value, in the column's unit.
+    /// Value, in the column's unit.
     pub value: f64,
 }
 
-/// A source of virtual counters. What it changed on the machine it undoes when dropped.
+/// Source of virtual counters. Dropping it undoes its changes to the machine.
 pub trait Provider: Send {
-    /// Adds what is known now; values of providers that stand before it in the table are there already. Of columns that tell what
-    /// happened since the last reading, the first has nothing to say.
+    /// Adds the current values; values of earlier providers in the table are already present. In a column of differences, the
+    /// first read yields no value.
     fn read(&mut self, into: &mut Vec<Value>);
 
-    /// A thread is to be observed.
+    /// Begins to observe a thread.
     fn follow(&mut self, _tid: u32) {}
 
-    /// A thread ended, or is no longer to be observed.
+    /// Ends the observation of a thread, which may have exited.
     fn leave(&mut self, _tid: u32) {}
 
-    /// A thread ran on a CPU for so long since the last reading. Who counts that says so; of others' threads a provider that
-    /// goes by it looks it up.
+    /// Adds `_time` that a thread ran on a CPU since the last sample. Callers that count threads report it. For other threads, a
+    /// provider that needs run times reads them itself.
     fn ran(&mut self, _tid: u32, _cpu: CpuId, _time: Nanos) {}
 }
 
-/// A row of the table of providers.
+/// Row of the table of providers.
 pub struct ProviderDef {
     pub name: &'static str,
-    /// Its values are of threads that are followed.
+    /// True if its values are by followed thread.
     pub by_thread: bool,
     pub prose: &'static str,
     pub columns: &'static [Column],
-    /// Opens it on a machine whose file systems are under the path.
+    /// Opens the provider on a machine whose file systems are under the path.
     pub open: fn(&Path) -> Result<Box<dyn Provider>, Unavailable>,
 }
 
@@ -103,13 +104,13 @@ pub static PROVIDERS: &[ProviderDef] = &[
     runqueue::DEF,
 ];
 
-/// Removes what providers of processes that were killed have left on the machine whose file systems are below `root`: groups of
-/// resctrl; how many. Providers do the same when they are opened.
+/// Removes resctrl groups that providers of killed processes left on the machine whose file systems are below `root`. Returns
+/// their number. Providers do the same when they are opened.
 pub fn remove_stale(root: &Path) -> usize {
     crate::resctrl::Resctrl::at(root).remove_stale()
 }
 
-/// The provider that has a column, and the column; the unit at the end of its name may be left out.
+/// Returns the column of this name and its provider; the unit at the end of the name may be omitted.
 #[must_use]
 pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {
     let columns = || {
@@ -127,15 +128,15 @@ pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> 
         .or_else(|| columns().find(|(_, c)| without_unit(c.name)))
 }
 
-/// Totals that only grow, until they wrap.
+/// Total that only grows, until it wraps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growing(Option<f64>);
 
 impl Growing {
-    /// What was added since the last time; `range` is where the total wraps, if it does.
+    /// Returns the increase since the last call; `range` is the value at which the total wraps, if it does.
     fn since(&mut self, total: f64, range: Option<f64>) -> Option<f64> {
         let before = self.0.replace(total)?;
-        // A total that shrank without a known range was reset: nothing is known of the time in between.
+        // A total that shrank without a known range was reset: the increase is unknown.
         if total >= before {
             Some(total - before)
         } else {

@@ -1,7 +1,7 @@
 //! Energy by RAPL zone, through the kernel's powercap tree (Intel and AMD).
 //!
 //! Input: `/sys/class/powercap/*/energy_uj`. Output: joules per zone (`package-0`, `package-0/core`, `package-0/dram`, `psys`).
-//! Since 5.10 the files are readable by root only (CVE-2020-8694).
+//! Since 5.10, only root may read the files (CVE-2020-8694).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const ENERGY: Column = Column {
     prose: "energy spent by a RAPL zone",
 };
 
-/// Whether this is the energy of a package, not of a part of one nor of what stands around it.
+/// True if this is the energy of a package, not of a part of it or of the platform around it.
 pub(super) fn is_package(value: &Value) -> bool {
     let Place::Zone { name, .. } = &value.place else {
         return false;
@@ -37,7 +37,7 @@ pub(super) fn is_package(value: &Value) -> bool {
 
 struct Zone {
     file: PathBuf,
-    /// A package, not a part of one nor what stands around it.
+    /// True for a package, not a part of it or the platform around it.
     is_package: bool,
     range_uj: Option<f64>,
     place: Place,
@@ -74,14 +74,14 @@ impl Powercap {
         }
     }
 
-    /// The packages alone, if there are any.
+    /// Keeps only the packages; `None` if there are none.
     pub(super) fn of_packages(mut self) -> Option<Self> {
         self.zones.retain(|z| z.is_package);
         (!self.zones.is_empty()).then_some(self)
     }
 }
 
-/// A zone by its own and its parents' names: `intel-rapl:0:1` lies within `intel-rapl:0`.
+/// Returns a zone, named by its own and its parents' names: `intel-rapl:0:1` is inside `intel-rapl:0`.
 fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
     let id = name(folder);
     let top = id.match_indices(':').nth(1).map_or(id, |(at, _)| &id[..at]);

@@ -1,6 +1,6 @@
-//! Pressure stall information: how long tasks waited for CPUs, memory or I/O.
+//! Pressure stall information: time that tasks waited for CPUs, memory or I/O.
 //!
-//! Input: `/proc/pressure/{cpu,memory,io}`. Output: seconds stalled (some task; all tasks) since the last reading.
+//! Input: `/proc/pressure/{cpu,memory,io}`. Output: seconds stalled (some task; all tasks) since the last sample.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ const IO_FULL: Column = column(
     "time in which all tasks waited for I/O",
 );
 
-/// Resources, and the columns of what some and all tasks waited for them. All tasks waiting for a CPU is defined for cgroups only.
+/// Resources, with the columns for stalls of some and of all tasks. For CPUs, stalls of all tasks are defined for cgroups only.
 static RESOURCES: &[(&str, &Column, Option<&Column>)] = &[
     ("cpu", &CPU_SOME, None),
     ("memory", &MEMORY_SOME, Some(&MEMORY_FULL)),
@@ -55,7 +55,7 @@ static RESOURCES: &[(&str, &Column, Option<&Column>)] = &[
 
 struct Pressure {
     proc: Procfs,
-    /// By resource: of some tasks, and of all.
+    /// Totals by resource: of some tasks, and of all.
     totals: Vec<[Growing; 2]>,
 }
 

@@ -1,11 +1,11 @@
 //! Occupancy of the last-level cache and memory traffic by thread, through resctrl's monitoring groups.
 //!
-//! Input: threads to follow. Output: bytes held and moved per thread, summed over the machine's caches.
+//! Input: followed threads. Output: bytes held and moved per thread, summed over the machine's caches.
 //!
-//! The hardware distinguishes a limited number of groups at once (RMIDs). Each followed thread has a group. A group that becomes free is
-//! used again last, since cache lines of its former thread count for it until they are evicted. When no group is left, the
-//! thread that was followed for longest loses its own. Names of groups have this process's number: the groups
-//! are removed when the provider is dropped, and the next start removes those of a process that was killed.
+//! The hardware distinguishes a limited number of groups at once (RMIDs). Each followed thread has a group. A free group is
+//! reused as late as possible, because cache lines of its former thread count for it until they are evicted. If no group is
+//! left, the thread that was followed for longest loses its group. Group names contain this process's PID. The groups are
+//! removed when the provider is dropped; the next start removes those of a killed process.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ const LOCAL_TRAFFIC: Column = Column {
     prose: "the part of a thread's memory traffic that stayed on its node",
 };
 
-/// Files of a cache's folder, their meaning, and the name by which the kernel lists the feature.
+/// Files of a cache's folder, their columns, and the kernel's names of the features.
 static FILES: &[(&str, &Column)] = &[
     ("llc_occupancy", &OCCUPANCY),
     ("mbm_total_bytes", &TRAFFIC),
@@ -60,9 +60,9 @@ struct Monitoring {
     resctrl: Resctrl,
     proc: Procfs,
     of: HashMap<u32, Group>,
-    /// Followed threads, the longest first.
+    /// Followed threads; the one followed for longest comes first.
     order: VecDeque<u32>,
-    /// Groups without a thread, the longest first.
+    /// Groups without a thread; the one free for longest comes first.
     free: VecDeque<PathBuf>,
     made: u32,
     exhausted: bool,
@@ -81,7 +81,7 @@ impl Monitoring {
             made: 0,
             exhausted: false,
         };
-        // Whether groups can be made is found out now, not at the first thread.
+        // The first group is made now, so that an error appears at once and not at the first thread.
         let first = own.make()?;
         own.free.push_back(first);
         Ok(own)
@@ -94,9 +94,9 @@ impl Monitoring {
         Ok(path)
     }
 
-    /// A group for one more thread, the last resort being another thread's.
+    /// Finds a group for another thread, as a last resort another thread's.
     fn find(&mut self) -> Option<PathBuf> {
-        // New groups first: what was free for long has lost most of its former thread's lines.
+        // New groups come first. A group that was free for long has lost most of its former thread's lines.
         if !self.exhausted {
             match self.make() {
                 Ok(path) => return Some(path),
@@ -113,8 +113,8 @@ impl Monitoring {
 
 impl Provider for Monitoring {
     fn read(&mut self, into: &mut Vec<Value>) {
-        // A thread that was put into another control group is not counted here any more: what its group still has goes away.
-        // One that has exited is in no group, and what it did counts.
+        // A thread that was moved into another control group is no longer counted here; the occupancy of its group decays. A
+        // thread that has exited is in no group, and its values count.
         let has = |group: &Group, tid: &u32| resctrl::tasks(&group.path).contains(tid);
         let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(group, tid));
         let is_moved = |tid: &u32| !is_there(tid) && self.proc.has(*tid);
@@ -180,7 +180,7 @@ impl Drop for Monitoring {
             .drain(..)
             .chain(self.of.drain().map(|(_, g)| g.path));
         for path in paths {
-            // Its threads fall back to the group they came from.
+            // Its threads return to the group they came from.
             let _ = self.resctrl.remove(&path);
         }
     }
@@ -215,7 +215,7 @@ mod tests {
         Monitoring::open(root.path(), resctrl).unwrap()
     }
 
-    /// The group into which a thread was put last.
+    /// Returns the group into which a thread was moved last.
     fn group_of(root: &Path, tid: u32) -> Option<PathBuf> {
         folders(&root.join(GROUPS))
             .into_iter()

@@ -1,7 +1,8 @@
-//! Run-queue waits: how long threads could have run and had no CPU.
+//! Run-queue latency: time that threads were runnable without a CPU.
 //!
-//! Input: `/proc/TID/schedstat`, which needs no privilege. Output: by thread, milliseconds waited since the last reading, and their
-//! mean. These are the kernel's sums: no percentiles follow from them (`steer stat --latency` measures each wait, as root).
+//! Input: `/proc/TID/schedstat`, which needs no privilege. Output: for each thread, milliseconds waited since the last sample,
+//! and the mean per wait. The kernel keeps only sums, so no percentiles follow (`steer stat --latency` measures each wait, as
+//! root).
 
 use std::path::Path;
 

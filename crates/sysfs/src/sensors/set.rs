@@ -1,6 +1,6 @@
-//! Several virtual counters, read together.
+//! Set of virtual counters that are read together.
 //!
-//! Input: their names. Output: their values at every reading; those that count something give the difference to the reading before.
+//! Input: their names. Output: their values at every sample; columns that count yield the difference from the previous sample.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use countersteer_model::units::{CpuId, Nanos};
 use super::{Column, PROVIDERS, Provider, Value, column_of};
 use crate::unavailable::Unavailable;
 
-/// Providers of what was named, and what they said last.
+/// Providers of the named counters, with their last values.
 pub struct SensorSet {
     columns: Vec<&'static Column>,
-    /// In the order of their table.
+    /// Providers in the order of the table.
     providers: Vec<Box<dyn Provider>>,
     values: Vec<Value>,
 }
@@ -27,8 +27,8 @@ impl std::fmt::Debug for SensorSet {
 }
 
 impl SensorSet {
-    /// Opens virtual counters of the machine whose file systems are below `root`, and takes a first reading, from which
-    /// differences count.
+    /// Opens virtual counters of the machine whose file systems are below `root`, and takes a first sample as the base of
+    /// differences.
     ///
     /// ```no_run
     /// use countersteer_sysfs::sensors::SensorSet;
@@ -43,7 +43,7 @@ impl SensorSet {
     /// ```
     ///
     /// # Errors
-    /// A name is none, or this machine has nothing to tell for it.
+    /// Fails if a name is unknown, or if this machine has no values for it.
     pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
         let mut sensors = Self {
             columns: Vec::new(),
@@ -86,30 +86,30 @@ impl SensorSet {
         Ok(sensors)
     }
 
-    /// Whether there is nothing to be read.
+    /// True if the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.providers.is_empty()
     }
 
-    /// A thread is to be observed, where values are by thread.
+    /// Begins to observe a thread, for values by thread.
     pub fn follow(&mut self, tid: u32) {
         self.providers.iter_mut().for_each(|p| p.follow(tid));
     }
 
-    /// A thread ended, or is no longer to be observed.
+    /// Ends the observation of a thread, which may have exited.
     pub fn leave(&mut self, tid: u32) {
         self.providers.iter_mut().for_each(|p| p.leave(tid));
     }
 
-    /// A thread ran on a CPU for so long since the last reading.
+    /// Adds `time` that a thread ran on a CPU since the last sample.
     pub fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos) {
         self.providers
             .iter_mut()
             .for_each(|p| p.ran(tid, cpu, time));
     }
 
-    /// Reads everything that was named.
+    /// Reads all values.
     pub fn read(&mut self) -> &[Value] {
         self.values.clear();
         self.providers

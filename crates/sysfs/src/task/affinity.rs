@@ -1,19 +1,20 @@
 //! Affinity masks of threads.
 //!
-//! Input: a thread, CPUs. Output: its mask, or that it is confined to them. The C library's masks end at CPU 1,023, the kernel's do not.
+//! Input: a thread, CPUs. Output: the thread's affinity mask, or its change. Masks of the C library end at CPU 1,023; the
+//! kernel's do not.
 
 use std::io;
 
 use countersteer_model::cpuset::CpuSet;
 use nix::errno::Errno;
 
-/// Words of a mask: as many CPUs as a set may name.
+/// Number of words of a mask: enough for the largest CPU number of a set.
 const WORDS: usize = (countersteer_model::cpuset::MAX_CPU as usize + 1) / 64;
 
-/// CPUs that a thread is confined to.
+/// Returns the affinity mask of a thread.
 ///
 /// # Errors
-/// It is gone.
+/// Fails if the thread has exited.
 pub fn mask(tid: u32) -> io::Result<CpuSet> {
     let mut words = vec![0u64; WORDS];
     let size = size_of_val(words.as_slice());
@@ -25,10 +26,10 @@ pub fn mask(tid: u32) -> io::Result<CpuSet> {
     Ok(CpuSet::from_words(words))
 }
 
-/// Confines a thread.
+/// Sets the affinity mask of a thread.
 ///
 /// # Errors
-/// It is gone, another user's, or a cpuset allows none of these CPUs.
+/// Fails if the thread has exited, belongs to another user, or its cpuset allows none of these CPUs.
 pub fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads exactly that many bytes of `words`.

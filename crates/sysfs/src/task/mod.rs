@@ -1,4 +1,4 @@
-//! Attributes that the kernel schedules a thread by, read and set by system call.
+//! Scheduling attributes of threads, read and set by system calls.
 
 pub mod affinity;
 pub mod nice;

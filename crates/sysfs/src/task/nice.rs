@@ -1,7 +1,7 @@
 //! Nice values of threads.
 //!
-//! Input: a thread, a nice value. Output: it is set, or why not; it is read with the rest of a thread's state
-//! ([`crate::procfs::Procfs::stat`]).
+//! Input: a thread, a nice value. Output: the change, or the error. [`crate::procfs::Procfs::stat`] reads the nice value with
+//! the rest of a thread's state.
 
 use std::io;
 
@@ -10,9 +10,9 @@ use nix::errno::Errno;
 /// Sets a thread's nice value.
 ///
 /// # Errors
-/// It has exited, is another user's, or would rank higher than is permitted.
+/// Fails if the thread has exited, belongs to another user, or if the value is lower than permitted.
 pub fn renice(tid: u32, nice: i8) -> io::Result<()> {
-    // SAFETY: plain system call without memory.
+    // SAFETY: plain system call without pointers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, i32::from(nice)) };
     Ok(Errno::result(done).map(drop)?)
 }

@@ -1,29 +1,28 @@
 //! Scheduling policies of threads.
 //!
-//! Input: a thread. Output: its policy (SCHED_OTHER, SCHED_BATCH, SCHED_EXT, ...) with the flag for its children, or that another one
-//! is set.
+//! Input: a thread. Output: its policy (SCHED_OTHER, SCHED_BATCH, SCHED_EXT, ...) with the flag for its children, or its change.
 
 use std::io;
 
 use libc::{c_int, pid_t};
 use nix::errno::Errno;
 
-/// The policy of threads that a sched_ext scheduler in partial mode schedules.
+/// Policy of threads that a sched_ext scheduler in partial mode schedules.
 pub const SCHED_EXT: c_int = 7;
-/// Children begin with the default policy; kept when a policy is changed.
+/// Flag: children begin with the default policy. It is kept when a policy is changed.
 const RESET_ON_FORK: c_int = libc::SCHED_RESET_ON_FORK;
 
-/// A thread's scheduling policy, with the flag for its children.
+/// Scheduling policy of a thread, with the flag for its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SchedPolicy(pub c_int);
 
 impl SchedPolicy {
-    /// The policy of a thread.
+    /// Returns the policy of a thread.
     ///
     /// # Errors
-    /// It has exited.
+    /// Fails if the thread has exited.
     pub fn of(tid: u32) -> io::Result<Self> {
-        // SAFETY: takes no memory.
+        // SAFETY: the call takes no pointers.
         let policy = unsafe { libc::sched_getscheduler(tid as pid_t) };
         if policy < 0 {
             return Err(io::Error::last_os_error());
@@ -31,10 +30,10 @@ impl SchedPolicy {
         Ok(Self(policy))
     }
 
-    /// Sets it; none that has a real-time priority.
+    /// Sets the policy of a thread; policies with a real-time priority are not supported.
     ///
     /// # Errors
-    /// The thread has exited or is another user's, or the kernel does not know the policy.
+    /// Fails if the thread has exited or belongs to another user, or if the kernel does not know the policy.
     pub fn set(self, tid: u32) -> io::Result<()> {
         let none = libc::sched_param { sched_priority: 0 };
         // SAFETY: the parameters outlive the call.
@@ -42,12 +41,12 @@ impl SchedPolicy {
         Ok(Errno::result(done).map(drop)?)
     }
 
-    /// The policy without the flag for children.
+    /// Returns the policy without the flag for children.
     pub const fn without_flag(self) -> c_int {
         self.0 & !RESET_ON_FORK
     }
 
-    /// This policy, with another one's flag for children.
+    /// Returns this policy with another one's flag for children.
     pub const fn with_flag_of(self, other: Self) -> Self {
         Self(self.0 | (other.0 & RESET_ON_FORK))
     }
@@ -59,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_set_is_read_back() {
-        // A thread of its own: no other test depends on its policy.
+        // The test uses its own thread, so that no other test depends on its policy.
         let seen = std::thread::spawn(|| {
             let batch = SchedPolicy(libc::SCHED_BATCH | RESET_ON_FORK);
             batch.set(0).unwrap();

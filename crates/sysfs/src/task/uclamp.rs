@@ -1,14 +1,13 @@
-//! Frequency hints of threads: utilisation clamps (uclamp), which the kernel's own frequency governor and its choice of CPUs
-//! go by.
+//! Frequency hints of threads: utilisation clamps (uclamp), which the kernel's frequency governor and CPU selection use.
 //!
-//! Input: a thread, a hint. Output: it is set, or why not.
+//! Input: a thread, a hint. Output: the change, or the error.
 
 use std::io;
 
 use countersteer_model::placement::Clamp;
 use nix::errno::Errno;
 
-/// What threads are taken to ask for.
+/// Reader and writer of utilisation clamps.
 pub trait Clamps {
     fn get(&self, tid: u32) -> io::Result<Clamp>;
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()>;
@@ -16,7 +15,7 @@ pub trait Clamps {
 
 pub struct Kernel;
 
-/// What the kernel reads and writes about a thread's scheduling, in its second version.
+/// The kernel's `struct sched_attr`, in its second version.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -50,7 +49,7 @@ impl Clamps for Kernel {
     }
 
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()> {
-        // A thread without a hint has no value: the kernel shows that as the largest number.
+        // A thread without a hint has no value: the kernel represents that as the largest number.
         let free = clamp == Clamp::FREE;
         let (least, most) = if free {
             (u32::MAX, u32::MAX)

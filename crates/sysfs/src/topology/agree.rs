@@ -1,17 +1,17 @@
-//! Sets of CPUs that agree with what each CPU says.
+//! Sets of CPUs, derived from the possibly contradictory files of each CPU.
 //!
-//! Input: for each CPU the set that it counts itself to (its core, those that share its cache), where it says anything. Output: sets
-//! that are apart from each other. Two CPUs belong together where both say so; one that says nothing is where most of a set count it.
+//! Input: for each CPU, the set that its file claims (its core, or the CPUs that share its cache), if any. Output: disjoint
+//! sets. Two CPUs belong together if both claim so. A CPU without a claim joins the set most of whose members claim it.
 
 use std::collections::BTreeMap;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-/// Claims by CPU; nothing where its file is missing.
+/// Claims by CPU; `None` if its file is missing.
 pub(super) type Claims = BTreeMap<CpuId, Option<CpuSet>>;
 
-/// CPUs joined step by step.
+/// CPUs that are joined step by step.
 struct Joined {
     parents: Vec<usize>,
 }
@@ -38,7 +38,7 @@ impl Joined {
         self.parents[a.max(b)] = a.min(b);
     }
 
-    /// The sets among these CPUs, by lowest CPU.
+    /// Returns the sets among these CPUs, by lowest CPU.
     fn sets(mut self, among: impl Iterator<Item = CpuId>) -> Vec<CpuSet> {
         let mut sets: BTreeMap<usize, CpuSet> = BTreeMap::new();
         for cpu in among {
@@ -48,7 +48,7 @@ impl Joined {
     }
 }
 
-/// The sets that the CPUs agree on, and the CPUs that say something else.
+/// Returns the sets that the CPUs agree on, and the CPUs that disagree.
 pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
     let known = || {
         claims
@@ -86,7 +86,7 @@ pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
     (sets, denied)
 }
 
-/// The sets united where they overlap or where a block is partly inside: no block is cut then.
+/// Returns the sets, united if they overlap or if a block is partly inside, so that no block is cut.
 pub(super) fn united(sets: &[CpuSet], blocks: &[CpuSet]) -> Vec<CpuSet> {
     let mut joined = Joined::new(sets.iter().chain(blocks).flat_map(CpuSet::iter));
     let mut among: CpuSet = sets.iter().flat_map(CpuSet::iter).collect();
@@ -109,7 +109,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Claims of CPUs 0, 1, 2, ...; `-` says nothing.
+    /// Returns the result for claims of CPUs 0, 1, 2, ...; `-` is no claim.
     fn agreed(claims: &[&str]) -> (String, String) {
         let claims = claims
             .iter()

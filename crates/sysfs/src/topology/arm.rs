@@ -1,6 +1,6 @@
 //! Arm cores by implementer and part number.
 //!
-//! Input: the MIDR register's fields. Output: a row of the table of microarchitectures.
+//! Input: the fields of the MIDR register. Output: a row of the table of microarchitectures.
 
 use super::platform::Part;
 use super::uarch::{GENERIC, Uarch, named};
@@ -9,7 +9,7 @@ const ARM: u32 = 0x41;
 const QUALCOMM: u32 = 0x51;
 pub(super) const APPLE: u32 = 0x61;
 
-/// Qualcomm's Kryo cores up to 4xx are Arm's designs with numbers of their own.
+/// Qualcomm's Kryo cores up to 4xx are Arm's designs with separate part numbers.
 const PARTS: &[(u32, &[u32], &str)] = &[
     (ARM, &[0xd03], "cortex-a53"),
     (ARM, &[0xd04], "cortex-a35"),
@@ -48,8 +48,8 @@ const PARTS: &[(u32, &[u32], &str)] = &[
     (APPLE, &[0x033, 0x035, 0x039], "avalanche"),
 ];
 
-/// Sizes of caches in KiB by level, level 1 being the data cache, of cores that are only built with these; 0 where designs differ.
-/// Device trees often do not tell them.
+/// Cache sizes in KiB by level (level 1: data cache) of cores that are built in only one size; 0 if designs differ. Many device
+/// trees omit them.
 const SIZES: &[(&str, [u32; 2])] = &[
     ("cortex-x1", [64, 0]),
     ("cortex-x2", [64, 0]),
@@ -59,14 +59,14 @@ const SIZES: &[(&str, [u32; 2])] = &[
     ("oryon", [96, 12 * 1024]),
 ];
 
-/// The size of a core's cache in KiB, where the core is not built with another.
+/// Returns the size of a core's cache in KiB; `None` if designs differ or the core is unknown.
 pub(super) fn cache_kib(part: Option<Part>, level: usize) -> Option<u32> {
     let sizes = SIZES.iter().find(|row| row.0 == arm(part).name)?.1;
     let size = sizes.get(level.checked_sub(1)?);
     size.copied().filter(|kib| *kib > 0)
 }
 
-/// The core of a part number.
+/// Returns the core of a part number.
 pub(super) fn arm(part: Option<Part>) -> &'static Uarch {
     let matches = |row: &&(u32, &[u32], &str)| {
         part.is_some_and(|p| row.0 == p.implementer && row.1.contains(&p.number))

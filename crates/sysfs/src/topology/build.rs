@@ -1,7 +1,7 @@
-//! A [`Machine`] from what was read of this one.
+//! Builds a [`Machine`] from the files of this one.
 //!
-//! Input: platform, CPUs, core types. Output: a [`Machine`], numbered without holes, with what sysfs lacks filled in
-//! from the table of microarchitectures, and a `source` that says so.
+//! Input: platform, CPUs, core types. Output: a [`Machine`] with contiguous numbers. Missing values come from the table of
+//! microarchitectures, and `source` says so.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ use super::notes::notes;
 use super::platform::{Platform, Vendor};
 use super::tree::Tree;
 
-/// Where no clock is reported at all.
+/// Clock frequency if no clock is reported at all.
 const GUESSED_GHZ: f64 = 2.0;
-/// Memory figures that are in no file of the kernel.
+/// Memory parameters that are in no file of the kernel.
 const MEMORY_NS: f64 = 90.0;
 const MEMORY_GB_S: f64 = 40.0;
 const MEMORY_NJ: f64 = 20.0;
@@ -65,12 +65,12 @@ pub(super) fn machine(
     }
 }
 
-/// How the kernel treats the core types, and the capacity it gives each.
+/// Returns the kernel's treatment of the core types, and the capacity it gives each.
 fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (LinuxKind, Vec<u32>) {
     let alike = vec![1024; classes.len()];
     let own: Vec<u32> = classes.iter().filter_map(|c| c.capacity).collect();
     let best = own.iter().copied().max().unwrap_or(1024);
-    // With siblings online, x86 kernels rank cores instead of using capacities.
+    // With SMT siblings online, x86 kernels rank cores instead of using capacities.
     let ranked = platform.is_x86() && cpus.iter().any(|c| c.core.len() > 1);
     if classes.len() == 1 {
         (LinuxKind::Symmetric, alike)
@@ -84,7 +84,7 @@ fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (Lin
             alike,
         )
     } else {
-        // The best core may be offline, and then no CPU has 1,024.
+        // The best core may be offline; then no CPU has capacity 1,024.
         let part = |capacity: &u32| u64::from(*capacity) * 1024 / u64::from(best);
         let scaled = own.iter().map(|c| part(c).max(1) as u32).collect();
         (
@@ -107,7 +107,7 @@ fn threads(cpus: &[CpuFacts], class: &Class) -> u32 {
         .unwrap_or(1)
 }
 
-/// Whether more than one core of the type uses the same level-two cache.
+/// True if several cores of the type share one level-two cache.
 fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
     class.rows.iter().any(|r| {
         cpus[*r]
@@ -120,7 +120,7 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
     let u = class.uarch;
     let of_rows = || class.rows.iter().map(|row| &cpus.list[*row]);
     let first = &cpus.list[class.rows[0]];
-    // (size in KiB, ways); 0 ways: the kernel does not know.
+    // (size in KiB, ways); 0 ways means unknown to the kernel.
     let private = |(size_kib, ways): (u32, u32), cycles: u32| PrivateCache {
         size_kib: f64::from(size_kib),
         ways: if ways == 0 { 8 } else { ways },
@@ -162,8 +162,8 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
     }
 }
 
-/// Intel has had counters for cycles and for instructions since its first 64-bit cores, and so has Apple; Arm has one for cycles,
-/// AMD none.
+/// Returns the number of fixed counters. Intel has them for cycles and for instructions since its first 64-bit cores, and so
+/// does Apple; Arm has one for cycles, AMD none.
 fn fixed_counters(platform: &Platform, cpu: &CpuFacts) -> u32 {
     match platform.vendor {
         Vendor::Amd { .. } => 0,
@@ -178,7 +178,7 @@ fn clock(platform: &Platform, class: &Class) -> f64 {
         .unwrap_or(GUESSED_GHZ)
 }
 
-/// Rows of CPUs alike in type, socket, threads per core and spacing of siblings.
+/// Returns rows of CPUs that are equal in type, socket, threads per core and spacing of siblings.
 fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<Cores> {
     let mut packages: Vec<u64> = cpus.iter().map(|c| c.package).collect();
     packages.sort_unstable();
@@ -211,7 +211,7 @@ fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<Cores> 
     cores
 }
 
-/// How far apart the siblings of a core are; 1 for a core of one. None where they are not evenly spaced.
+/// Returns the spacing of a core's siblings; 1 for a core with a single thread. `None` if they are not evenly spaced.
 pub(super) fn spacing(siblings: &CpuSet) -> Option<u32> {
     let numbers: Vec<u32> = siblings.iter().map(|cpu| cpu.0).collect();
     let mut steps = numbers.windows(2).map(|w| w[1] - w[0]);
@@ -219,7 +219,7 @@ pub(super) fn spacing(siblings: &CpuSet) -> Option<u32> {
     steps.all(|other| other == step).then_some(step)
 }
 
-/// Every cache outside the cores, once.
+/// Returns every cache outside the cores, once.
 fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<SharedCache> {
     let mut caches: BTreeMap<(u32, CpuSet), SharedCache> = BTreeMap::new();
     for (class, cpu) in classes
@@ -254,7 +254,7 @@ fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec
     nested(caches.into_values().collect(), cores)
 }
 
-/// The caches, united where they overlap or cut a core or an inner cache, by level and lowest CPU.
+/// Returns the caches by level and lowest CPU, united if they overlap or cut a core or an inner cache.
 fn nested(caches: Vec<SharedCache>, mut inner: Vec<CpuSet>) -> Vec<SharedCache> {
     let mut nested = Vec::new();
     for level in 2..=4 {
@@ -273,7 +273,7 @@ fn nested(caches: Vec<SharedCache>, mut inner: Vec<CpuSet>) -> Vec<SharedCache> 
     nested
 }
 
-/// The memory nodes' CPUs, apart from each other; CPUs of no node have one of their own.
+/// Returns the CPUs of the memory nodes, made disjoint. CPUs without a node get their own.
 fn memory(
     tree: &Tree<'_>,
     here: &CpuNumbers,
@@ -323,7 +323,7 @@ fn memory(
     domains.into_iter().map(domain).collect()
 }
 
-/// `12th Gen Intel(R) Core(TM) i9-12900K` to `12th-gen-intel-core-i9-12900k`.
+/// Converts `12th Gen Intel(R) Core(TM) i9-12900K` to `12th-gen-intel-core-i9-12900k`.
 fn slug(title: &str) -> String {
     let title = title
         .replace("(R)", " ")

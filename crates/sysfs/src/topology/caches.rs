@@ -1,7 +1,7 @@
-//! Caches as each CPU has them.
+//! Caches of each CPU.
 //!
-//! Input: the tree, and then the core types. Output: the data and unified caches of each CPU, with sets of CPUs on which they agree; what
-//! the kernel does not know is taken from CPUs of the same type, else assumed.
+//! Input: the tree, and then the core types. Output: the data and unified caches of each CPU, with the sets of CPUs that share
+//! them. Values unknown to the kernel are taken from CPUs of the same type, or else assumed.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,30 @@ use super::cpus::CpuFacts;
 use super::platform::Part;
 use super::tree::Tree;
 
-/// A data or unified cache.
+/// Data or unified cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CacheFacts {
     pub(super) level: u32,
     pub(super) size_kib: u32,
-    /// 0 where the kernel does not know.
+    /// 0 if unknown to the kernel.
     pub(super) ways: u32,
     pub(super) cpus: CpuSet,
-    /// The kernel does not know its size, or not even that it is there: usual where a device tree describes it.
+    /// True if its size, or even its existence, is unknown to the kernel: common with device trees.
     pub(super) guessed: bool,
 }
 
 impl CacheFacts {
-    /// The size, where the kernel knows it.
+    /// Returns the size in KiB; `None` if it is unknown to the kernel.
     pub(super) fn known_kib(&self) -> Option<u32> {
         (!self.guessed).then_some(self.size_kib)
     }
 }
 
-/// Usual sizes by level, where the kernel does not know one.
+/// Usual sizes by level, for sizes unknown to the kernel.
 pub(super) const USUAL_KIB: [u32; 5] = [0, 32, 512, 4096, 8192];
 const LEVELS: u32 = USUAL_KIB.len() as u32 - 1;
 
-/// A cache folder's entry, as far as its files are there.
+/// Entry of a cache folder, with the fields whose files exist.
 #[derive(Clone)]
 pub(super) struct Entry {
     index: u32,
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     cpus: Option<CpuSet>,
 }
 
-/// The entries of a CPU's cache folder.
+/// Returns the entries of a CPU's cache folder.
 pub(super) fn entries(tree: &Tree<'_>, cpu: CpuId, folder: &str) -> Vec<Entry> {
     let entry = |index: u32| {
         let at = |file: &str| format!("{folder}/index{index}/{file}");
@@ -74,7 +74,7 @@ pub(super) fn entries(tree: &Tree<'_>, cpu: CpuId, folder: &str) -> Vec<Entry> {
     indices.into_iter().map(entry).collect()
 }
 
-/// `48K`, `2M`.
+/// Parses `48K`, `2M`.
 fn kib(size: &str) -> Option<u32> {
     let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &size[digits.len()..] {
@@ -86,20 +86,20 @@ fn kib(size: &str) -> Option<u32> {
     digits.parse::<u32>().ok()?.checked_mul(unit)
 }
 
-/// Caches by CPU and level, level 1 first, and the CPUs whose folders list all of theirs.
+/// Caches by CPU and level, level 1 first, and the CPUs whose folders list all of their caches.
 pub(super) struct Known {
     pub(super) by_cpu: BTreeMap<CpuId, Vec<CacheFacts>>,
     pub(super) complete: CpuSet,
 }
 
-/// A CPU's cache folder, and where the CPU is.
+/// Cache folder of a CPU, and the CPU's position.
 pub(super) struct Folder {
     pub(super) entries: Vec<Entry>,
     pub(super) part: Option<Part>,
     pub(super) package: u64,
 }
 
-/// The caches that CPUs agree on, given the cores, which no cache cuts.
+/// Returns the caches that CPUs agree on, given the cores, which no cache cuts.
 pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[CpuSet]) -> Known {
     let mut shapes: BTreeMap<u32, (u32, String)> = BTreeMap::new();
     for entry in cpus.values().flat_map(|folder| &folder.entries) {
@@ -160,7 +160,7 @@ pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[C
     known
 }
 
-/// The sets of CPUs that share the caches of a level; none cuts a core or an inner cache.
+/// Returns the sets of CPUs that share the caches of a level; no set cuts a core or an inner cache.
 fn shared<'a>(
     tree: &Tree<'_>,
     level: u32,
@@ -187,7 +187,7 @@ fn shared<'a>(
     united.iter().map(|set| set.intersection(&online)).collect()
 }
 
-/// The sets of CPUs that share caches of which no file says so: the inner ones belong to a core, the others to a socket.
+/// Returns the usual sharing of caches without sharing files: inner caches belong to a core, others to a socket.
 fn usual_sharing(
     level: u32,
     rest: &CpuSet,
@@ -221,7 +221,7 @@ fn cache(level: u32, cpus: &CpuSet, entries: &[&Entry], part: Option<Part>) -> C
     }
 }
 
-/// The most common of some figures; the smallest of several as common.
+/// Returns the most common of several values; the smallest if several are equally common.
 pub(super) fn most_common(figures: impl Iterator<Item = u32>) -> Option<u32> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     figures.for_each(|figure| *counts.entry(figure).or_default() += 1);
@@ -229,7 +229,7 @@ pub(super) fn most_common(figures: impl Iterator<Item = u32>) -> Option<u32> {
     common.map(|(figure, _)| figure)
 }
 
-/// Fills in the caches that CPUs lack and others of their type have, or where the kernel knows of none.
+/// Fills in caches that CPUs lack but others of their type have, or that the kernel does not know.
 pub(super) fn complete(tree: &Tree<'_>, cpus: &mut [CpuFacts], classes: &[Class]) {
     for class in classes {
         for level in 2..=LEVELS {
@@ -239,7 +239,7 @@ pub(super) fn complete(tree: &Tree<'_>, cpus: &mut [CpuFacts], classes: &[Class]
     let blank = |cpu: &CpuFacts| cpu.outer.is_empty();
     let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
     for cpu in cpus.iter_mut().filter(|c| blank(c)) {
-        // Old Arm kernels know clusters but no caches; a cluster shares its L2.
+        // Old Arm kernels list clusters but no caches; a cluster shares its L2.
         let cluster = cpu.cluster.clone().filter(|c| !c.is_subset(&cpu.core));
         match cluster {
             Some(cluster) => cpu.outer.push(assumed(2, 2 * USUAL_KIB[2], cluster)),
@@ -266,7 +266,7 @@ const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
     }
 }
 
-/// Gives CPUs without a cache of a level those that others of their type have: as large, and shared by as many.
+/// Gives CPUs without a cache of a level the caches of others of their type: equal in size and number of sharers.
 fn as_others_of_the_type(tree: &Tree<'_>, cpus: &mut [CpuFacts], class: &Class, level: u32) {
     let rows = class.rows.iter().copied();
     let lacks = |row: &usize| cpus[*row].at_level(level).is_none();

@@ -1,17 +1,17 @@
-//! Which CPUs are of one core type.
+//! Classification of CPUs into core types.
 //!
 //! Input: facts about each CPU. Output: [`Class`]es, fastest first.
 //!
-//! CPUs are alike until two known facts differ; a CPU of which a fact is unknown is with those that it is most like otherwise. The facts, in
-//! order, and what each is there for:
+//! CPUs are of one type until two known facts differ. A CPU with an unknown fact joins the CPUs that it resembles most. The
+//! facts, in order, with their reasons:
 //! 1. Another PMU (Intel hybrids), part number (Arm), level-one or level-two size: another type.
-//! 2. Fewer cache levels, on hybrids alone and where the cache folder is complete: a low-power island outside the ring has the
-//!    PMU of its siblings but no L3. Elsewhere a level that is missing is one that the kernel does not know.
-//! 3. Other LLC sizes *and* clocks more than 2 % apart: another type. That is a die with stacked cache; its kernel
-//!    may also report the other die's clock, so the processor's name counts too. LLC sizes alone do not matter: a cache is
-//!    the machine's, not the core's.
-//! 4. A gap of more than 10 % in the clocks or capacities of one type: another type (compact cores, prime cores). Favoured
-//!    cores stay together with the rest: they clock at most 6 % higher and come in small steps.
+//! 2. Fewer cache levels, on hybrids only, and only if the cache folder is complete: another type. A low-power island outside
+//!    the ring has the PMU of its siblings but no L3. Elsewhere, a missing level is one that the kernel does not know.
+//! 3. Other LLC sizes *and* clocks more than 2 % apart: another type. That is a die with stacked cache. Its kernel may also
+//!    report the other die's clock, so the processor's name counts too. LLC sizes alone do not matter: the LLC belongs to the
+//!    machine, not to the core.
+//! 4. A gap of more than 10 % in the clocks or capacities of one type: another type (compact cores, prime cores). Favoured cores
+//!    stay in the type: they clock at most 6 % higher, in small steps.
 
 use super::caches::CacheFacts;
 use super::cpus::{CpuFacts, HybridPmu};
@@ -19,45 +19,45 @@ use super::platform::{Part, Platform, Vendor};
 use super::uarch::{GENERIC, Uarch};
 use super::{arm, x86};
 
-/// Clocks and capacities this far apart are different types, unless something lies in between.
+/// Ratio of clocks or capacities that separates types, unless another value lies in between.
 const GAP: f64 = 1.10;
-/// Ranks, as opposed to clocks, spread wide among favoured cores.
+/// Ratio for ranks, which spread wider than clocks among favoured cores.
 const RANK_GAP: f64 = 1.25;
-/// Clocks this far apart are different where LLC sizes are too.
+/// Ratio of clocks that separates types if LLC sizes differ too.
 const LLC_CLOCK_GAP: f64 = 1.02;
 
-/// A core type and its CPUs, as rows of the list of CPUs.
+/// Core type and its CPUs, as rows of the list of CPUs.
 pub(super) struct Class {
     pub(super) name: String,
     pub(super) uarch: &'static Uarch,
     pub(super) rows: Vec<usize>,
-    /// Facts that set it apart from the other types; nothing where there is one.
+    /// Facts that distinguish it from the other types; empty if there is only one type.
     pub(super) why: Vec<String>,
-    /// The clock that every core of the type reaches.
+    /// Clock that every core of the type reaches, in kHz.
     pub(super) khz: Option<u64>,
-    /// The capacity of its best core, as the kernel has it.
+    /// The kernel's capacity of its best core.
     pub(super) capacity: Option<u32>,
     pub(super) llc_kib: u32,
     pub(super) levels: u32,
 }
 
-/// CPUs that are alike so far, and what set them apart from others.
+/// CPUs that are equal so far, and the facts that distinguish them from others.
 #[derive(Clone, Default)]
 struct Alike {
     rows: Vec<usize>,
     why: Vec<String>,
 }
 
-/// A fact that may set CPUs apart.
+/// Fact that may separate CPUs.
 struct Fact<'a, V> {
     of: &'a dyn Fn(&CpuFacts) -> Option<V>,
-    /// Whether two neighbouring values, the lower first, are of different types.
+    /// True if two neighbouring values, the lower first, are of different types.
     apart: &'a dyn Fn(V, V) -> bool,
-    /// The fact of a type in words, from its lowest to its highest value.
+    /// Description of a type by the fact, from its lowest to its highest value.
     words: &'a dyn Fn(V, V) -> String,
 }
 
-/// Sorts CPUs into core types, which have the names of their microarchitectures.
+/// Sorts CPUs into core types, named by their microarchitectures.
 pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
     let all = Alike {
         rows: (0..cpus.len()).collect(),
@@ -70,8 +70,8 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
         .into_iter()
         .map(|alike| class(platform, cpus, alike))
         .collect();
-    // Where the kernel tells neither capacities nor clocks apart, the larger window is the faster core, and of two dies the
-    // one without stacked cache.
+    // If the kernel distinguishes neither capacities nor clocks, the larger window is the faster core. Of two dies, the one
+    // without stacked cache is faster.
     classes.sort_by_key(|c| {
         (
             std::cmp::Reverse((c.capacity, c.khz, c.uarch.window)),
@@ -81,7 +81,7 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
     classes
 }
 
-/// Splits by what the kernel cannot get wrong: PMU, part, shape of the caches.
+/// Splits by facts that are reliable in the kernel: PMU, part, shape of the caches.
 fn by_kind(platform: &Platform, cpus: &[CpuFacts], mut groups: Vec<Alike>) -> Vec<Alike> {
     let kind = |cpu: &CpuFacts| hybrid_kind(platform, cpu);
     let hybrid = cpus.iter().any(|cpu| kind(cpu).is_some());
@@ -140,7 +140,7 @@ fn by_kind(platform: &Platform, cpus: &[CpuFacts], mut groups: Vec<Alike>) -> Ve
     )
 }
 
-/// Splits by clocks, capacities and, where there are neither, by the firmware's ranking.
+/// Splits by clocks and capacities, or else by the firmware's ranking.
 fn by_figures(cpus: &[CpuFacts], groups: Vec<Alike>) -> Vec<Alike> {
     let gap = |least: f64| move |low: u64, high: u64| high as f64 > low as f64 * least;
     let ghz = |low: u64, high: u64| {
@@ -200,7 +200,7 @@ fn by_llc(platform: &Platform, cpus: &[CpuFacts], groups: Vec<Alike>) -> Vec<Ali
     groups.into_iter().flat_map(of_group).collect()
 }
 
-/// Splits groups where known values of a fact are apart; CPUs without one go where they fit best.
+/// Splits groups at gaps between known values of a fact. CPUs without a value join the group they resemble most.
 fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V>) -> Vec<Alike> {
     let of_group = |alike: Alike| {
         let value = |row: &usize| (fact.of)(&cpus[*row]);
@@ -240,7 +240,7 @@ fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V
     groups.into_iter().flat_map(of_group).collect()
 }
 
-/// The one of `among` that has most known facts in common with a CPU; of several, the nearest by number.
+/// Returns the row of `among` with the most known facts in common with a CPU; among equals, the nearest by number.
 fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
     let likeness = |other: usize| {
         let [a, b] = [row, other].map(|row| &cpus[row]);
@@ -266,7 +266,7 @@ fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
     nearest.unwrap_or(row)
 }
 
-/// 1 for the same value, -1 for another, 0 where one is unknown.
+/// Returns 1 for equal values, -1 for different ones, 0 if one is unknown.
 fn common<T: PartialEq>(a: Option<T>, b: Option<T>) -> i32 {
     match (a, b) {
         (Some(a), Some(b)) if a == b => 1,
@@ -282,7 +282,7 @@ fn hybrid_kind(platform: &Platform, cpu: &CpuFacts) -> Option<HybridPmu> {
     }
 }
 
-/// The size of a CPU's level-one or level-two cache, where the kernel knows it.
+/// Returns the size of a CPU's level-one or level-two cache; `None` if it is unknown to the kernel.
 fn known_kib(cpu: &CpuFacts, level: u32) -> Option<u32> {
     let cache = if level == 1 {
         cpu.l1d.as_ref()

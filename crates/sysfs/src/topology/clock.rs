@@ -1,7 +1,7 @@
-//! Clocks: the highest where the kernel reports it, else the nominal one. A momentary clock is neither, and is not used where it may be
+//! Clock frequencies: the maximum if the kernel reports it, or else the nominal one. A momentary clock is not used if it may be
 //! that of an idle core.
 //!
-//! Input: sysfs for each CPU, `/proc/cpuinfo` for the machine. Output: clocks, each with what it is.
+//! Input: sysfs for each CPU, `/proc/cpuinfo` for the machine. Output: clocks, each with its kind.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ pub(super) enum Reported {
     Nothing,
 }
 
-/// Files of a CPU with its clock, best first, what they hold, and how many kHz their unit is.
+/// Files of a CPU with its clock, best first, with the kind of clock and the unit in kHz.
 const FILES: [(&str, Reported, u64); 3] = [
     ("cpufreq/cpuinfo_max_freq", Reported::Highest, 1),
     ("cpufreq/base_frequency", Reported::Nominal, 1),
-    // Without a driver that knows boost clocks there may still be the nominal one.
+    // Without a driver for boost clocks, the nominal clock may still be available.
     ("acpi_cppc/nominal_freq", Reported::Nominal, 1000),
 ];
 
-/// The clock (kHz) of each CPU, all of one file: clocks of different kinds cannot be compared.
+/// Returns the clock (kHz) of each CPU, all from one kind of file: clocks of different kinds cannot be compared.
 pub(super) fn reported(
     tree: &Tree<'_>,
     base: &str,
@@ -52,18 +52,18 @@ fn possible(ghz: f64) -> bool {
     bounds::FREQUENCY.check("clock", ghz).is_ok()
 }
 
-/// A clock of `/proc/cpuinfo`.
+/// Clock from `/proc/cpuinfo`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mentioned {
     pub(super) ghz: f64,
-    /// For people.
+    /// Description for messages.
     pub(super) what: &'static str,
 }
 
-/// The nominal clock, as the processor's name or BogoMIPS have it; else one that does not change.
+/// Returns the nominal clock, from the processor's name or BogoMIPS, or else a clock that does not change.
 ///
 /// x86 kernels count BogoMIPS as twice the frequency of the time-stamp counter, which is the nominal clock (Linux,
-/// `arch/x86/kernel/tsc.c`, `lpj_fine`). `cpu MHz` is momentary there, except in virtual machines, which see the nominal one.
+/// `arch/x86/kernel/tsc.c`, `lpj_fine`). There, `cpu MHz` is momentary, except in virtual machines, which see the nominal clock.
 pub(super) fn mentioned(cpuinfo: &str, is_x86: bool, is_virtual: bool) -> Option<Mentioned> {
     let mentioned = |ghz: f64, what| Mentioned {
         ghz: (ghz * 1000.0).round() / 1000.0,
@@ -98,7 +98,7 @@ pub(super) fn mentioned(cpuinfo: &str, is_x86: bool, is_virtual: bool) -> Option
     Some(mentioned(mhz / 1000.0, "that of /proc/cpuinfo"))
 }
 
-/// `1.8` of `Intel(R) Xeon(R) Silver 4108 CPU @ 1.80GHz`.
+/// Parses `1.8` from `Intel(R) Xeon(R) Silver 4108 CPU @ 1.80GHz`.
 fn ghz_in_name(name: &str) -> Option<f64> {
     let units = [("GHz", 1.0), ("MHz", 1000.0)];
     let ghz = units.iter().find_map(|(unit, per_ghz)| {

@@ -1,7 +1,7 @@
-//! What sysfs says about each CPU.
+//! Facts about each CPU from sysfs.
 //!
-//! Input: the tree. Output: one [`CpuFacts`] per online CPU, in order; all CPU sets in it are the kernel's numbers. Siblings are one core and
-//! have all facts in common: what a file lacks for one is taken from the other.
+//! Input: the tree. Output: one [`CpuFacts`] per online CPU, in order; all CPU sets in it use the kernel's numbers. Siblings are
+//! one core and share all facts: a value missing for one is taken from the other.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::platform::{Part, Platform, part_of_midr};
 use super::tree::Tree;
 use crate::files;
 
-/// The PMU that a CPU of an Intel hybrid belongs to.
+/// PMU of a CPU of an Intel hybrid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HybridPmu {
     Core,
@@ -38,7 +38,7 @@ pub(super) struct CpuFacts {
     pub(super) os: CpuId,
     /// Online SMT siblings, itself included.
     pub(super) core: CpuSet,
-    /// Online CPUs of its cluster, where the kernel tells.
+    /// Online CPUs of its cluster; `None` if unknown to the kernel.
     pub(super) cluster: Option<CpuSet>,
     pub(super) package: u64,
     pub(super) part: Option<Part>,
@@ -49,7 +49,7 @@ pub(super) struct CpuFacts {
     pub(super) l1d: Option<CacheFacts>,
     /// Level 2 and up, inner ones first.
     pub(super) outer: Vec<CacheFacts>,
-    /// Its cache folder lists all of its caches.
+    /// True if its cache folder lists all of its caches.
     pub(super) caches_complete: bool,
 }
 
@@ -59,7 +59,7 @@ impl CpuFacts {
     }
 }
 
-/// The online CPUs, and those that could be.
+/// Online CPUs, and CPUs that could be online.
 pub(super) struct Cpus {
     pub(super) list: Vec<CpuFacts>,
     pub(super) online: CpuSet,
@@ -72,7 +72,7 @@ const BASE: &str = "sys/devices/system/cpu";
 
 pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
     let online = online(tree)?;
-    // `possible` counts sockets that only could be plugged in, so `present` goes first.
+    // `possible` includes sockets that could be plugged in, so `present` comes first.
     let present = tree.cpus(&format!("{BASE}/present"));
     let present = present.or_else(|| tree.cpus(&format!("{BASE}/possible")));
     let offline = present
@@ -137,7 +137,7 @@ fn at(cpu: CpuId, file: &str) -> String {
     format!("{BASE}/cpu{}/{file}", cpu.0)
 }
 
-/// The CPUs that are online.
+/// Returns the online CPUs.
 fn online(tree: &Tree<'_>) -> Result<CpuSet, DetectError> {
     let file = format!("{BASE}/online");
     if let Some(listed) = tree.cpus(&file).filter(|c| !c.is_empty()) {
@@ -152,7 +152,7 @@ fn online(tree: &Tree<'_>) -> Result<CpuSet, DetectError> {
     Ok(online)
 }
 
-/// The cores, as sets of siblings.
+/// Returns the cores, as sets of siblings.
 fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
     let listed = |cpu: CpuId| {
         let list = |name: &str, mask: &str| {
@@ -186,8 +186,8 @@ fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
     cores
 }
 
-/// The socket of each CPU. Some Arm kernels say -1, which is none; a CPU of which nothing is known is where its siblings are, else where the
-/// CPU before it is.
+/// Returns the socket of each CPU. Some Arm kernels print -1, which means none. A CPU without a socket is on that of its
+/// siblings, or else on that of the previous CPU.
 fn packages(tree: &Tree<'_>, online: &CpuSet, cores: &[CpuSet]) -> BTreeMap<CpuId, u64> {
     let file = |cpu: CpuId| tree.number(&at(cpu, "topology/physical_package_id"));
     let mut packages: BTreeMap<CpuId, u64> = online
@@ -206,7 +206,7 @@ fn packages(tree: &Tree<'_>, online: &CpuSet, cores: &[CpuSet]) -> BTreeMap<CpuI
     packages
 }
 
-/// Gives the siblings of a core what is known of any of them.
+/// Gives all siblings of a core the known facts of any of them.
 fn share(list: &mut [CpuFacts], rows: &[usize], core: &CpuSet) {
     fn first<T>(cpus: &[CpuFacts], fact: impl Fn(&CpuFacts) -> Option<T>) -> Option<T> {
         cpus.iter().find_map(fact)

@@ -1,11 +1,13 @@
-//! Which machine this is, from sysfs and /proc.
+//! Detection of this machine from sysfs and /proc.
 //!
-//! Stage: before anything runs on a real host. Input: a root directory (`/`, or a fake one). Output: a checked [`Machine`]
-//! whose `source` says which figures were read and which are from a table of microarchitectures.
+//! Stage: before anything runs on a real host. Input: a root directory (`/`, or a fake one). Output: a checked [`Machine`]. Its
+//! `source` says which values were read and which come from a table of microarchitectures.
 //!
-//! What is missing or contradicts itself is no reason to refuse a machine: it is assumed, and `source` says so. Core types follow from what the kernel cannot get wrong first (PMUs, part numbers, cache shapes) and from clocks last:
-//! favoured cores of one type clock differently, and two types may report the same capacity. [`classify`] has the rules.
-//! CPUs that are offline are left out and the others numbered without holes; `os_cpus` keeps the kernel's numbers.
+//! Missing or contradictory files do not reject a machine: values are assumed, and `source` says so. Core types follow first
+//! from facts that are reliable in the kernel (PMUs, part numbers, cache shapes), and last from clocks. Favoured cores of one
+//! type clock differently, and two types may report the same capacity. [`classify`] has the rules.
+//!
+//! Offline CPUs are omitted and the others numbered contiguously; `os_cpus` keeps the kernel's numbers.
 
 mod agree;
 mod arm;
@@ -27,7 +29,7 @@ use countersteer_model::machine::Machine;
 
 use tree::Tree;
 
-/// Why a machine could not be made out.
+/// Reason why a machine could not be detected.
 #[derive(Debug, thiserror::Error)]
 pub enum DetectError {
     /// Neither sysfs nor /proc lists any CPU.
@@ -35,34 +37,34 @@ pub enum DetectError {
         "{root}: neither sys/devices/system/cpu nor proc/stat lists any CPU; is this the root of a running Linux, with sysfs on its /sys?"
     )]
     Nothing { root: PathBuf },
-    /// The files describe what no machine file can.
+    /// The files describe a machine that no machine file can express.
     #[error(
         "{root}: sysfs describes no possible machine ({problem}); describe it in a machine file instead (see `machines/`)"
     )]
     Impossible { root: PathBuf, problem: String },
 }
 
-/// A machine, and what was assumed in place of files that are missing or contradict each other.
+/// Detected machine, and the assumptions made for missing or contradictory files.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Its `source` has the remedies too.
+    /// Machine; its `source` contains the remedies too.
     pub machine: Machine,
     /// One sentence each.
     pub remedies: Vec<String>,
 }
 
-/// Reads the machine whose file systems are under `root`.
+/// Detects the machine whose file systems are under `root`.
 ///
 /// # Errors
-/// No CPU is found, or more than Linux is built for.
+/// Fails if no CPU is found, or more than Linux supports.
 pub fn detect(root: &Path) -> Result<Machine, DetectError> {
     Ok(survey(root)?.machine)
 }
 
-/// Reads the machine whose file systems are under `root`, and says what was assumed.
+/// Detects the machine whose file systems are under `root`, and lists the assumptions.
 ///
 /// # Errors
-/// No CPU is found, or more than Linux is built for.
+/// Fails if no CPU is found, or more than Linux supports.
 pub fn survey(root: &Path) -> Result<Survey, DetectError> {
     let tree = Tree::new(root);
     let platform = platform::Platform::read(&tree);
@@ -75,7 +77,7 @@ pub fn survey(root: &Path) -> Result<Survey, DetectError> {
         root: root.to_path_buf(),
         problem,
     };
-    // Parsing what was written checks the machine and, at once, that it survives a file.
+    // Parsing the written text checks the machine, and also that it survives a round trip through a file.
     let text = machine.to_toml().map_err(|e| impossible(e.to_string()))?;
     let machine = Machine::parse("", &text).map_err(|e| impossible(e.message))?;
     Ok(Survey {

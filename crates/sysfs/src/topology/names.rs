@@ -1,13 +1,13 @@
 //! Names of core types that share a microarchitecture.
 //!
-//! Input: classes with the microarchitecture's name, fastest first. Output: the same, each with a name of its own that says
-//! what sets it apart.
+//! Input: classes with the microarchitecture's name, fastest first. Output: the classes with unique names that express their
+//! differences.
 
 use super::classify::Class;
 use super::platform::{Platform, Vendor};
 use super::uarch;
 
-/// Gives each class a name of its own.
+/// Gives each class a unique name.
 pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
     let mut names: Vec<String> = Vec::new();
     for class in classes.iter() {
@@ -26,7 +26,7 @@ pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
         names.push(name);
     }
     for (class, name) in classes.iter_mut().zip(names) {
-        // Compact cores have a row of their own in the table, but no model number.
+        // Compact cores have a separate row in the table, but no model number.
         let row = uarch::named(&name);
         if row.name == name {
             class.uarch = row;
@@ -35,7 +35,7 @@ pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
     }
 }
 
-/// What may set a class apart.
+/// Value that may distinguish classes.
 type Figure = fn(&Class) -> u64;
 
 fn distinct(platform: &Platform, class: &Class, rivals: &[&Class]) -> String {

@@ -1,13 +1,13 @@
-//! Sentences of a machine's `source`: what was read, what was not, and what is odd.
+//! Sentences of a machine's `source`: values read, values not found, and oddities.
 //!
-//! Input: what was made out of the files. Output: sentences.
+//! Input: the detected facts. Output: sentences.
 
 use super::classify::Class;
 use super::clock::Reported;
 use super::cpus::{CpuFacts, Cpus};
 use super::platform::Platform;
 
-/// Sentences about what was read, what was not, and what is odd.
+/// Returns sentences about values read, values not found, and oddities.
 pub(super) fn notes(
     platform: &Platform,
     cpus: &Cpus,

@@ -1,4 +1,4 @@
-//! What is the same for all CPUs: vendor, model, kernel settings.
+//! Facts that are common to all CPUs: vendor, model, kernel settings.
 //!
 //! Input: `/proc/cpuinfo`, the device tree or DMI, the kernel's configuration. Output: [`Platform`].
 
@@ -11,7 +11,7 @@ use super::clock::{self, Mentioned};
 use super::tree::Tree;
 use crate::procfs::field;
 
-/// The maker of the processor, and its model number.
+/// Vendor of the processor, and its model number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vendor {
     Intel {
@@ -27,7 +27,7 @@ pub(super) enum Vendor {
     Other,
 }
 
-/// An Arm implementer and part number, from the MIDR register.
+/// Arm implementer and part number, from the MIDR register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Part {
     pub(super) implementer: u32,
@@ -36,14 +36,14 @@ pub(super) struct Part {
 
 pub(super) struct Platform {
     pub(super) vendor: Vendor,
-    /// For people: the processor, or the board where the processor has no name.
+    /// Name for messages: the processor, or the board if the processor has no name.
     pub(super) title: String,
     parts: Parts,
-    /// A clock that `/proc/cpuinfo` mentions and that does not change.
+    /// Constant clock mentioned in `/proc/cpuinfo`.
     pub(super) clock: Option<Mentioned>,
     pub(super) virtual_machine: bool,
     pub(super) hz: Option<u32>,
-    /// Whether energy-aware scheduling is on; a kernel that cannot do it has the file without content.
+    /// True if energy-aware scheduling is enabled. On a kernel without support, the file is empty.
     pub(super) energy_aware: bool,
 }
 
@@ -88,7 +88,7 @@ impl Platform {
         }
     }
 
-    /// The part number of a CPU in `/proc/cpuinfo`.
+    /// Returns the part number of a CPU in `/proc/cpuinfo`.
     pub(super) fn part(&self, cpu: CpuId) -> Option<Part> {
         let own = self.parts.by_cpu.get(&cpu.0).copied();
         own.or(self.parts.of_all)
@@ -103,8 +103,8 @@ fn hex(value: &str) -> Option<u32> {
     u32::from_str_radix(value.trim_start_matches("0x"), 16).ok()
 }
 
-/// Part numbers as `/proc/cpuinfo` has them: a block for each CPU, which begins with its number. Kernels before 3.10 give the part once, in a
-/// block of its own, for all CPUs.
+/// Part numbers from `/proc/cpuinfo`: a block for each CPU, which begins with its number. Kernels before 3.10 print the part
+/// once, in a separate block, for all CPUs.
 #[derive(Default)]
 struct Parts {
     by_cpu: BTreeMap<u32, Part>,
@@ -136,7 +136,7 @@ impl Parts {
     }
 }
 
-/// The part of a MIDR register as sysfs prints it: `0x00000000410fd871`.
+/// Parses the part from a MIDR register as sysfs prints it: `0x00000000410fd871`.
 pub(super) fn part_of_midr(midr: &str) -> Option<Part> {
     let midr = hex(midr)?;
     Some(Part {

@@ -1,7 +1,7 @@
-//! Files under a root directory, read the way sysfs wants.
+//! Files under a root directory, read in the manner of sysfs.
 //!
-//! Input: paths relative to the root. Output: trimmed text, numbers, sets of CPUs; `None` where the kernel offers no such file or the
-//! file makes no sense, which is kept as a remedy.
+//! Input: paths relative to the root. Output: trimmed text, numbers, sets of CPUs. `None` if the kernel has no such file or its
+//! contents are invalid, which is recorded as a remedy.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use countersteer_model::units::CpuId;
 use crate::files;
 use crate::procfs::Procfs;
 
-/// So many files or CPUs are named in a remedy.
+/// Largest number of files or CPUs that a remedy names.
 const NAMED: usize = 3;
 
-/// A directory that stands for `/`.
+/// Directory in place of `/`.
 pub(super) struct Tree<'a> {
     root: &'a Path,
-    /// What was done about, and the files or CPUs that it concerns.
+    /// Remedies, with the files or CPUs that each concerns.
     remedies: RefCell<Vec<(String, Vec<String>)>>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// Keeps what was assumed in place of files that are missing or contradict each other, and where.
+    /// Records an assumption for missing or contradictory files, with its subject.
     pub(super) fn remedy(&self, what: impl Into<String>, subject: impl Into<String>) {
         let (what, subject) = (what.into(), subject.into());
         let mut remedies = self.remedies.borrow_mut();
@@ -48,7 +48,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The remedies as sentences.
+    /// Returns the remedies as sentences.
     pub(super) fn remedies(&self) -> Vec<String> {
         let sentence = |(what, subjects): &(String, Vec<String>)| {
             let named = subjects.len().min(NAMED);
@@ -61,7 +61,7 @@ impl<'a> Tree<'a> {
         self.remedies.borrow().iter().map(sentence).collect()
     }
 
-    /// The trimmed text of a file. Some sysfs files exist and refuse to be read: those count as absent, and so do empty ones.
+    /// Returns the trimmed text of a file. Empty files, and sysfs files that exist but refuse to be read, count as absent.
     pub(super) fn text(&self, file: &str) -> Option<String> {
         files::text(&self.path(file))
     }
@@ -70,7 +70,7 @@ impl<'a> Tree<'a> {
         files::value(&self.path(file))
     }
 
-    /// A CPU list, `None` if there is no such file.
+    /// Returns a CPU list; `None` if there is no such file.
     pub(super) fn cpus(&self, file: &str) -> Option<CpuSet> {
         files::cpus(&self.path(file)).unwrap_or_else(|_| {
             self.remedy("Left out, for they hold no CPU list", file);
@@ -78,13 +78,13 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// A CPU list, else the bit mask that older kernels have alone.
+    /// Returns a CPU list, or else the bit mask, which is all that older kernels have.
     pub(super) fn cpus_or_mask(&self, list: &str, mask: &str) -> Option<CpuSet> {
         let of_mask = || files::mask(&self.text(mask)?);
         self.cpus(list).or_else(of_mask).filter(|c| !c.is_empty())
     }
 
-    /// The CPUs that share something with a CPU, which is one of them or the file is wrong.
+    /// Returns the CPUs that share something with a CPU. The file is invalid if it does not list the CPU itself.
     pub(super) fn cpus_with(&self, cpu: CpuId, list: &str, mask: &str) -> Option<CpuSet> {
         let has_itself = |set: &CpuSet| set.contains(cpu);
         let listed = self.cpus(list);
@@ -98,12 +98,12 @@ impl<'a> Tree<'a> {
             .filter(has_itself)
     }
 
-    /// Entries of `folder` named `prefix` and a number, by number.
+    /// Returns the numbers N of the folder's entries named `prefix` followed by N.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Vec<u32> {
         files::numbered(&self.path(folder), prefix).unwrap_or_default()
     }
 
-    /// What /proc says of this machine.
+    /// Returns the procfs of this machine.
     pub(super) fn proc(&self) -> Procfs {
         Procfs::below(self.root)
     }

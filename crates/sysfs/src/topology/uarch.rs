@@ -1,27 +1,27 @@
-//! Figures of microarchitectures that are in no file of the kernel.
+//! Parameters of microarchitectures that are in no file of the kernel.
 //!
 //! Input: a name. Output: widths, windows and latencies as vendors published or reviewers measured them (both rounded), and
-//! power figures that are estimates by class of core. A machine made from them says so.
+//! power values estimated by class of core. A machine with such values says so.
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Uarch {
     pub(super) name: &'static str,
     /// Instructions dispatched per cycle.
     pub(super) width: u32,
-    /// Reorder window; for an in-order core, what it overlaps at all.
+    /// Reorder window in instructions; for an in-order core, the number of instructions that overlap.
     pub(super) window: u32,
     pub(super) in_order: bool,
-    /// Cycles lost to a mispredicted branch.
+    /// Cycles lost to a branch misprediction.
     pub(super) penalty: u32,
     pub(super) l1_cycles: u32,
     pub(super) l2_cycles: u32,
-    /// Latency of the cache behind, if there is one.
+    /// Latency of the next cache level, if there is one, in ns.
     pub(super) l3_ns: f64,
     pub(super) counters: u32,
     pub(super) power: &'static Power,
 }
 
-/// Power of a class of core at its usual clock: estimates.
+/// Power of a class of core at its usual clock; the values are estimates.
 #[derive(Debug, PartialEq)]
 pub(super) struct Power {
     pub(super) idle_w: f64,
@@ -65,7 +65,7 @@ const LITTLE: Power = Power {
     instruction_nj: 0.08,
 };
 
-/// Out of order: name, width, window, penalty, L1 and L2 cycles, L3 nanoseconds, counters, power.
+/// Out-of-order core: name, width, window, penalty, L1 and L2 cycles, L3 nanoseconds, counters, power.
 const fn big(
     name: &'static str,
     [width, window, penalty]: [u32; 3],
@@ -88,7 +88,7 @@ const fn big(
     }
 }
 
-/// In order; the window of 16 stands for what the load queue overlaps.
+/// In-order core; the window of 16 represents the overlap of the load queue.
 const fn in_order(
     name: &'static str,
     [width, penalty]: [u32; 2],
@@ -111,7 +111,7 @@ const fn in_order(
     }
 }
 
-/// For processors that the table does not know.
+/// Row for processors that the table does not know.
 pub(super) static GENERIC: Uarch = big("generic", [4, 192, 15], [4, 14], 18.0, 4, &DESKTOP);
 
 static TABLE: &[Uarch] = &[
@@ -218,7 +218,7 @@ static TABLE: &[Uarch] = &[
     big("avalanche", [8, 630, 13], [3, 18], 30.0, 8, &MOBILE),
 ];
 
-/// The row of that name, else the generic one.
+/// Returns the row of that name, or else the generic one.
 pub(super) fn named(name: &str) -> &'static Uarch {
     TABLE.iter().find(|u| u.name == name).unwrap_or(&GENERIC)
 }

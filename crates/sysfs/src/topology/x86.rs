@@ -1,11 +1,11 @@
 //! x86 microarchitectures by family and model.
 //!
-//! Input: vendor, family, model, and on hybrids what kind of core it is. Output: a row of the table.
+//! Input: vendor, family, model, and on hybrids the kind of core. Output: a row of the table.
 
 use super::cpus::{CpuFacts, HybridPmu};
 use super::uarch::{GENERIC, Uarch, named};
 
-/// Hybrids by model: core, atom, and low-power island where that differs from the atoms.
+/// Hybrids by model: core, atom, and low-power island if it differs from the atoms.
 const HYBRIDS: &[(&[u32], [&str; 3])] = &[
     (&[0x8a], ["sunny-cove", "tremont", "tremont"]),
     (&[0x97, 0x9a], ["golden-cove", "gracemont", "gracemont"]),
@@ -46,11 +46,11 @@ const UNIFORM: &[(&[u32], &str)] = &[
     (&[0xaf, 0xb6], "crestmont-server"),
 ];
 
-/// All big cores of hybrids so far have 48 KiB of L1 data cache and all small ones 32, also where there is no PMU to ask:
-/// in virtual machines, containers and old kernels.
+/// Threshold of the L1 data cache size between big and small cores. All big cores of hybrids so far have 48 KiB and all small
+/// ones 32. It serves virtual machines, containers and old kernels, which have no hybrid PMUs.
 const BIG_CORE_L1D_KIB: u32 = 40;
 
-/// The kind of an Intel hybrid's core; `None` for other processors.
+/// Returns the kind of an Intel hybrid's core; `None` for other processors.
 pub(super) fn hybrid_kind(family: u32, model: u32, cpu: &CpuFacts) -> Option<HybridPmu> {
     if cpu.pmu.is_some() {
         return cpu.pmu;
@@ -64,7 +64,7 @@ pub(super) fn hybrid_kind(family: u32, model: u32, cpu: &CpuFacts) -> Option<Hyb
     })
 }
 
-/// An Intel core; of a hybrid whose kind is unknown, the big one.
+/// Returns an Intel core; the big core of a hybrid if the kind is unknown.
 pub(super) fn intel(family: u32, model: u32, kind: Option<HybridPmu>) -> &'static Uarch {
     if family != 6 {
         return &GENERIC;
@@ -83,7 +83,7 @@ pub(super) fn intel(family: u32, model: u32, kind: Option<HybridPmu>) -> &'stati
     hybrid.or_else(uniform).map_or(&GENERIC, named)
 }
 
-/// An AMD core. Compact ones beside others carry the model number of those and are distinguished later, by clock.
+/// Returns an AMD core. Compact cores carry the model number of the big cores beside them and are distinguished later, by clock.
 pub(super) fn amd(family: u32, model: u32) -> &'static Uarch {
     named(match (family, model) {
         (0x10..=0x12, _) => "k10",

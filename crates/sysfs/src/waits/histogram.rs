@@ -1,6 +1,6 @@
-//! A histogram of times with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
+//! Histogram of times with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
 
-/// Times by bucket; within a bucket they differ by an eighth at most.
+/// Times by bucket; times within a bucket differ by at most an eighth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -15,13 +15,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Times are distinguished in units of 2 to the power of this, in nanoseconds.
+    /// Binary logarithm of the time resolution in nanoseconds.
     pub const GRAIN_BITS: u32 = 7;
-    /// Buckets per octave: 2 to the power of this.
+    /// Binary logarithm of the number of buckets per octave.
     pub const SUB_BITS: u32 = 3;
     pub const BUCKETS: usize = 208;
 
-    /// A histogram of so many times by bucket.
+    /// Creates a histogram from the counts of the buckets.
     #[must_use]
     pub fn from_buckets(buckets: &[u64]) -> Self {
         let mut all = buckets.to_vec();
@@ -36,7 +36,7 @@ impl Histogram {
             .for_each(|(sum, n)| *sum += n);
     }
 
-    /// Adds so many of a time.
+    /// Adds a time, `times` times.
     pub fn record(&mut self, ns: u64, times: u64) {
         let value = ns >> Self::GRAIN_BITS;
         let sub = 1 << Self::SUB_BITS;
@@ -55,8 +55,8 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// The time, in nanoseconds, that this share of all times is not above; none of none. It is the middle of a bucket: 6 % off at
-    /// most from a microsecond on.
+    /// Returns the quantile in nanoseconds: the time that this share of all times does not exceed. `None` if the histogram is
+    /// empty. The result is the middle of a bucket: at most 6 % off, from a microsecond on.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let count = self.count();
@@ -70,7 +70,7 @@ impl Histogram {
         Some(low + width / 2)
     }
 
-    /// Where a bucket begins, and how wide it is, in nanoseconds.
+    /// Returns the start and the width of a bucket, in nanoseconds.
     fn bounds(bucket: usize) -> (u64, u64) {
         let sub = 1usize << Self::SUB_BITS;
         let (low, width) = if bucket < sub {

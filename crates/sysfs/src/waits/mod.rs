@@ -1,7 +1,9 @@
-//! How long threads wait for a CPU while they could run: run-queue waits, of which those after a wake-up are wakeup latencies.
+//! Run-queue latencies of threads: time in which they are runnable and wait for a CPU. Those after a wake-up are wakeup
+//! latencies.
 //!
-//! Input: processes. Output: [`ThreadWaits`] since the last reading, from a [`Source`]: [`Schedstat`] reads the kernel's sums, which
-//! needs no privilege and gives totals and means; BPF programs (crate `bpf`) measure each wait, which gives percentiles too.
+//! Input: processes. Output: [`ThreadWaits`] since the last sample, from a [`Source`]. [`Schedstat`] reads the kernel's sums,
+//! which needs no privilege and gives totals and means. BPF programs (crate `bpf`) measure each wait, which also gives
+//! percentiles.
 
 mod histogram;
 mod schedstat;
@@ -11,66 +13,66 @@ pub use schedstat::Schedstat;
 
 pub use crate::procfs::Sums;
 
-/// Waits of a thread, or of several together.
+/// Run-queue latencies of a thread, or of several together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Times that a thread got a CPU.
+    /// Number of times that a thread got a CPU.
     pub times: u64,
-    /// All waits together, in nanoseconds.
+    /// Total of all waits, in nanoseconds.
     pub total_ns: u64,
-    /// Each wait, where each was measured.
+    /// Individual waits; `None` if they were not measured.
     pub measured: Option<Measured>,
 }
 
-/// Waits that were measured one by one.
+/// Waits measured individually.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// After a wake-up.
+    /// Waits after a wake-up.
     pub woken: Histogram,
-    /// After the thread had lost its CPU.
+    /// Waits after a preemption.
     pub preempted: Histogram,
     pub longest_ns: u64,
 }
 
-/// What is new of a thread.
+/// New waits of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadWaits {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
     pub ended: bool,
-    /// Since the last reading.
+    /// Waits since the last sample.
     pub waits: Waits,
 }
 
-/// The processes whose waits are read.
+/// Selection of the processes whose waits are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
-    /// Those of all descendants that this process has from now on.
+    /// Include all later descendants of this process.
     pub children: bool,
     pub pids: Vec<u32>,
-    /// Those of all processes.
+    /// Include all processes.
     pub all: bool,
 }
 
-/// Something that knows how long threads wait.
+/// Source of threads' run-queue latencies.
 pub trait Source: Send {
-    /// A process is to be read with all its threads and descendants, from now on.
+    /// Begins to read a process with all its threads and descendants.
     fn follow(&mut self, pid: u32);
 
-    /// Passes on what is new of each thread that waited since the last reading, or ended.
+    /// Passes on the new waits of each thread that waited since the last sample, or exited.
     fn read(&mut self, hear: &mut dyn FnMut(ThreadWaits));
 
-    /// Whether waits were lost, since more threads were there than expected.
+    /// True if waits were lost because more threads existed than expected.
     fn lost(&self) -> bool {
         false
     }
 }
 
 impl Waits {
-    /// Adds others.
+    /// Adds other waits.
     pub fn add(&mut self, other: &Self) {
-        // What was measured one by one is no longer all when sums are added to it.
+        // Individual waits are no longer complete once sums are added to them.
         let all = (self.times == 0 || self.measured.is_some())
             && (other.times == 0 || other.measured.is_some());
         self.times += other.times;
@@ -82,7 +84,7 @@ impl Waits {
         }
     }
 
-    /// In nanoseconds; none of no waits.
+    /// Returns the mean in nanoseconds; `None` if there were no waits.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         (self.times > 0).then(|| self.total_ns as f64 / self.times as f64)
@@ -96,7 +98,7 @@ impl Measured {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// All waits, whatever they came of.
+    /// Returns all waits, after wake-ups and preemptions.
     #[must_use]
     pub fn all(&self) -> Histogram {
         let mut all = self.woken.clone();

@@ -1,5 +1,5 @@
-//! Waits from `/proc/PID/task/TID/schedstat`: sums that the kernel keeps of each thread. No privilege is needed; what a thread
-//! waited between the last reading and its end is not seen.
+//! Run-queue latencies from `/proc/PID/task/TID/schedstat`: sums that the kernel keeps for each thread. No privilege is needed.
+//! Waits of a thread between the last sample and its exit are missed.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -8,7 +8,7 @@ use crate::procfs::{PROC, Procfs, Sums};
 use super::{Source, ThreadWaits, Waits, Whose};
 
 impl Sums {
-    /// What is new since then. Sums that shrank are another thread's, which got the number meanwhile.
+    /// Returns the waits since `before`. Sums that shrank belong to another thread that reused the TID.
     #[must_use]
     pub fn since(self, before: Self) -> Waits {
         let before = if self.times < before.times || self.waited_ns < before.waited_ns {
@@ -24,17 +24,17 @@ impl Sums {
     }
 }
 
-/// Reads the kernel's sums of threads.
+/// Reader of the kernel's sums of threads.
 #[derive(Debug)]
 pub struct Schedstat {
     proc: Procfs,
     whose: Whose,
-    /// Processes with their threads that live.
+    /// Known processes with their live threads.
     known: FxHashMap<u32, FxHashMap<u32, Sums>>,
 }
 
 impl Schedstat {
-    /// Sums of these processes from now on.
+    /// Creates a reader of the sums of these processes from now on.
     #[must_use]
     pub fn new(whose: Whose) -> Self {
         let mut new = Self {
@@ -61,7 +61,7 @@ impl Schedstat {
             .collect()
     }
 
-    /// Processes that are there now: those known, their descendants, and this process's where those are wanted.
+    /// Finds the existing processes: the known ones, their descendants, and this process's if requested.
     fn find(&mut self) {
         if self.whose.all {
             for pid in self.proc.processes() {
@@ -139,7 +139,7 @@ mod tests {
         source.follow(7);
         thread(7, "200 80 7\n");
         thread(8, "10 6 2\n");
-        // A child that appears later is read too, and whole.
+        // A child that appears later is read too, from its start.
         write("7/task/7/children", "9 ");
         write("9/task/9/children", "");
         write("9/schedstat", "5 4 1\n");
@@ -150,7 +150,7 @@ mod tests {
             heard
         };
         assert_eq!(read(), [(7, 2, 30), (8, 2, 6), (9, 1, 4)]);
-        // Another thread has the number now.
+        // Another thread has reused the TID.
         thread(8, "10 3 1\n");
         assert_eq!(read(), [(8, 1, 3)]);
     }
