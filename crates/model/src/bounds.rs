@@ -1,26 +1,26 @@
-//! Bounds of figures in files from outside: one table, with units and reasons.
+//! Bounds of numbers in input files: one table, with units and reasons.
 //!
-//! A figure outside of them is a slip of a unit or a zero, or a machine that will not be built; simulated, it runs without an
-//! end or divides by nothing.
+//! A value outside its bounds is a wrong unit, an extra zero, or a machine that cannot exist. A simulation with it would never
+//! end, or divide by zero.
 
-/// What a figure may be.
+/// Allowed range of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Smallest figure allowed.
+    /// Smallest allowed value.
     pub least: f64,
-    /// Largest figure allowed.
+    /// Largest allowed value.
     pub most: f64,
-    /// Unit; empty for a number.
+    /// Unit; empty for a plain number.
     pub unit: &'static str,
-    /// Why not less or more.
+    /// Reason for the limits.
     pub reason: &'static str,
 }
 
 impl Bounds {
-    /// Says of a figure outside, or none at all (NaN), what it should be.
+    /// Checks a value. NaN is out of bounds.
     ///
     /// # Errors
-    /// One sentence.
+    /// Returns one sentence with the allowed range.
     pub fn check(&self, key: &str, value: f64) -> Result<(), String> {
         if (self.least..=self.most).contains(&value) {
             return Ok(());
@@ -38,10 +38,10 @@ impl Bounds {
     }
 }
 
-/// Checks figures in turn; the first that is out of bounds, with its key.
+/// Checks values in order.
 ///
 /// # Errors
-/// Its key and one sentence.
+/// Returns the key of the first value out of bounds, and one sentence.
 pub fn check_all<'a>(
     rows: impl IntoIterator<Item = (&'a str, Bounds, f64)>,
 ) -> Result<(), (&'a str, String)> {

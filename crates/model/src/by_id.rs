@@ -1,8 +1,8 @@
-//! A table with a row for each thread or program: what metric sources and policies remember.
+//! Table with a row for each thread or program, for the state of metric sources and policies.
 //!
-//! Samples and threads come in the order of their ids, every period again. Rows are kept in that order, and each look-up tries
-//! the row after the last one first, so that going through all threads costs one comparison each; any other order costs a
-//! binary search. Ids need not be dense: a real thread has its kernel's number.
+//! Samples and threads arrive in the order of their ids in every period. Rows are kept in this order, and each look-up tries the
+//! row after the last one first. A pass over all threads therefore costs one comparison each; any other order costs a binary
+//! search. Ids need not be dense: a real thread has the kernel's TID.
 
 use crate::units::ThreadId;
 
@@ -13,7 +13,7 @@ pub type ByThread<T> = ById<ThreadId, T>;
 #[derive(Clone, Debug)]
 pub struct ById<I, T> {
     ids: Vec<I>,
-    /// None: its owner is gone, and the row not yet taken out.
+    /// `None` if the owner is gone and the row is not yet removed.
     rows: Vec<Option<T>>,
     gone: usize,
     next: usize,
@@ -30,17 +30,17 @@ impl<I, T> Default for ById<I, T> {
     }
 }
 
-/// Rows of what is gone are taken out when they are more than this, and more than a quarter.
+/// Rows of gone owners are removed if they exceed this number and a quarter of all rows.
 const GONE: usize = 64;
 
 impl<I: Copy + Ord, T> ById<I, T> {
-    /// The row of an id.
+    /// Returns the row of an id.
     #[must_use]
     pub fn get(&self, id: I) -> Option<&T> {
         self.rows[self.find(id, 0).ok()?].as_ref()
     }
 
-    /// The row of an id, made where there is none.
+    /// Returns the row of an id; creates it if it is missing.
     pub fn entry(&mut self, id: I, make: impl FnOnce() -> T) -> &mut T {
         let row = match self.find(id, self.next) {
             Ok(row) => row,
@@ -54,7 +54,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         slot.get_or_insert_with(make)
     }
 
-    /// A row without content; it counts as gone until it is filled.
+    /// Inserts an empty row; it counts as gone until it is filled.
     fn insert(&mut self, id: I) -> usize {
         if self.gone > GONE && self.gone * 4 > self.rows.len() {
             self.take_out();
@@ -83,7 +83,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// Forgets the ids whose rows are not to be kept.
+    /// Keeps only the rows for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(I, &mut T) -> bool) {
         for (id, slot) in self.ids.iter().zip(&mut self.rows) {
             if slot.as_mut().is_some_and(|row| !keep(*id, row)) {
@@ -93,12 +93,12 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// Every row, in the order of ids.
+    /// Returns every row, in the order of ids.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten()
     }
 
-    /// Looks rows up one after the other: cheapest in the order of ids.
+    /// Returns a reader for successive look-ups; cheapest in the order of ids.
     #[must_use]
     pub const fn reader(&self) -> Reader<'_, I, T> {
         Reader {
@@ -107,7 +107,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// The row of an id, or where it would be; `next` is tried first, and the row before it.
+    /// Returns the row of an id, or the position for its insertion. `next` and the row before it are tried first.
     fn find(&self, id: I, next: usize) -> Result<usize, usize> {
         let is = |row: &usize| self.ids.get(*row) == Some(&id);
         let near = [Some(next), next.checked_sub(1)];
@@ -118,7 +118,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
     }
 }
 
-/// Looks up rows of a [`ById`].
+/// Reader of rows of a [`ById`].
 #[derive(Debug)]
 pub struct Reader<'a, I, T> {
     table: &'a ById<I, T>,
@@ -126,7 +126,7 @@ pub struct Reader<'a, I, T> {
 }
 
 impl<'a, I: Copy + Ord, T> Reader<'a, I, T> {
-    /// The row of an id.
+    /// Returns the row of an id.
     pub fn get(&mut self, id: I) -> Option<&'a T> {
         let row = match self.table.find(id, self.next) {
             Ok(row) => row,
@@ -149,7 +149,7 @@ mod tests {
     fn it_holds_what_a_map_holds_whatever_the_order() {
         let mut table = ByThread::<u32>::default();
         let mut map = BTreeMap::new();
-        // A full cycle modulo a prime: every id comes up in a scrambled order, again and again.
+        // A full cycle modulo a prime: every id occurs repeatedly, in a scrambled order.
         let mut id = 1u32;
         for step in 0..20_000u32 {
             id = id * 5 % 1009;

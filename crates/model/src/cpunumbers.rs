@@ -1,4 +1,4 @@
-//! The kernel's numbers of CPUs and the topology's, both ways.
+//! Mapping between the kernel's CPU numbers and the topology's.
 
 use crate::cpuset::CpuSet;
 use crate::units::CpuId;
@@ -6,14 +6,14 @@ use crate::units::CpuId;
 /// CPUs by the kernel's numbers and by the topology's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuNumbers {
-    /// The kernel's number by CPU of the topology.
+    /// Kernel's number by the topology's.
     os: Vec<CpuId>,
-    /// The topology's by the kernel's; none for one that is offline.
+    /// Topology's number by the kernel's; `None` for an offline CPU.
     own: Vec<Option<CpuId>>,
 }
 
 impl CpuNumbers {
-    /// Of a machine whose CPUs have these numbers in the kernel, in the topology's order.
+    /// Creates the mapping of a machine whose CPUs have these kernel numbers, in the topology's order.
     #[must_use]
     pub fn new(os: Vec<CpuId>) -> Self {
         let most = os.iter().map(|c| c.index() + 1).max().unwrap_or(0);
@@ -24,25 +24,25 @@ impl CpuNumbers {
         Self { os, own }
     }
 
-    /// The topology's number of a CPU of the kernel.
+    /// Returns the topology's number of a CPU of the kernel.
     #[must_use]
     pub fn own(&self, os: CpuId) -> Option<CpuId> {
         self.own.get(os.index()).copied().flatten()
     }
 
-    /// The kernel's number of a CPU of the topology.
+    /// Returns the kernel's number of a CPU of the topology.
     #[must_use]
     pub fn os(&self, own: CpuId) -> Option<CpuId> {
         self.os.get(own.index()).copied()
     }
 
-    /// The same CPUs by the kernel's numbers.
+    /// Converts a set to the kernel's numbers.
     #[must_use]
     pub fn os_set(&self, own: &CpuSet) -> CpuSet {
         own.iter().filter_map(|cpu| self.os(cpu)).collect()
     }
 
-    /// The same CPUs by the topology's numbers; those that it does not know are left out.
+    /// Converts a set to the topology's numbers; unknown CPUs are left out.
     #[must_use]
     pub fn own_set(&self, os: &CpuSet) -> CpuSet {
         os.iter().filter_map(|cpu| self.own(cpu)).collect()

@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::CpuId;
 
-/// The largest CPU number accepted; Linux itself stops at 8,192.
+/// Largest accepted CPU number; Linux itself stops at 8,192.
 pub const MAX_CPU: u32 = 65_535;
 
-/// A set of CPUs.
+/// Set of CPUs.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// A CPU list that cannot be read.
+/// Error: text that is no CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no CPU list; write one like `0-3,8` with numbers up to {MAX_CPU}")]
 pub struct BadCpuList(pub String);
 
 impl CpuSet {
-    /// The CPUs `0 .. count`.
+    /// Returns the CPUs `0 .. count`.
     #[must_use]
     pub fn first(count: u32) -> Self {
         (0..count).map(CpuId).collect()
     }
 
-    /// The set whose bits are set in these words, CPU 0 first.
+    /// Returns the set of the bits in these words, CPU 0 first.
     #[must_use]
     pub fn from_words(mut words: Vec<u64>) -> Self {
         while words.last() == Some(&0) {
@@ -38,7 +38,7 @@ impl CpuSet {
         Self { words }
     }
 
-    /// The set as bits, CPU 0 first.
+    /// Returns the set as bits, CPU 0 first.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
@@ -63,7 +63,7 @@ impl CpuSet {
         }
     }
 
-    /// Whether `cpu` is a member.
+    /// True if `cpu` is a member.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.words
@@ -71,19 +71,19 @@ impl CpuSet {
             .is_some_and(|w| w >> (cpu.index() % 64) & 1 == 1)
     }
 
-    /// How many CPUs.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|w| *w == 0)
     }
 
-    /// The members, ascending.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
             let mut rest = word;
@@ -97,13 +97,13 @@ impl CpuSet {
         })
     }
 
-    /// The lowest member.
+    /// Returns the lowest member.
     #[must_use]
     pub fn lowest(&self) -> Option<CpuId> {
         self.iter().next()
     }
 
-    /// Members of both.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut words: Vec<u64> = self
@@ -118,13 +118,13 @@ impl CpuSet {
         Self { words }
     }
 
-    /// Whether the two share a CPU.
+    /// True if the two sets share a CPU.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether every member is in `other`.
+    /// True if every member is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words

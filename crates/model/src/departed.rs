@@ -1,21 +1,21 @@
-//! Threads that have ended lately: counts of them may arrive after their end, and must not bring back what was known of them.
+//! Threads that have exited recently. Counts may arrive after their exit and must not restore their state.
 //!
-//! Input: observations. Output: whether a thread is gone. An id that is given again belongs to a thread that is there.
+//! Input: observations. Output: the samples' threads that are gone. An id that is reused belongs to a living thread.
 
 use std::collections::BTreeMap;
 
 use crate::observation::{Observation, ThreadEventKind};
 use crate::units::{Nanos, ThreadId};
 
-/// Counts are this late at most.
+/// Largest delay of counts.
 const LATEST: Nanos = Nanos::from_millis(1000);
 
-/// Threads that have ended, and in which observation.
+/// Exited threads, with the time of the observation.
 #[derive(Default)]
 pub(crate) struct Departed(BTreeMap<ThreadId, Nanos>);
 
 impl Departed {
-    /// Takes in who came and who went.
+    /// Updates the exited threads from the events.
     pub(crate) fn update(&mut self, seen: &Observation) {
         for event in &seen.events {
             match event.kind {
@@ -24,13 +24,13 @@ impl Departed {
                 _ => {}
             }
         }
-        // Whoever is listed later on is another thread of the same id, although nothing may have said that it began.
+        // A thread that is listed later is another thread with the same id, even without an event for its start.
         let listed = |id| seen.threads.binary_search_by_key(&id, |t| t.id).is_ok();
         self.0
             .retain(|id, at| *at == seen.at || seen.at.since(*at) <= LATEST && !listed(*id));
     }
 
-    /// Threads that are gone although there are samples of them, in order.
+    /// Returns the exited threads that still have samples, in order.
     pub(crate) fn late(&self, seen: &Observation) -> Vec<ThreadId> {
         if self.0.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The driver: observe, measure, decide, apply, record. The same loop for every engine.
+//! Control loop: observe, measure, decide, apply, record. The loop is common to all engines.
 
 use std::sync::Arc;
 
@@ -10,33 +10,33 @@ use crate::policy::{Policy, PolicyRng, View, decide};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
-/// Where the loop leaves its trace.
+/// Receives every observation and decision of the control loop.
 pub trait Recorder {
-    /// Called after every observation.
+    /// Receives an observation.
     fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank);
 
-    /// Whether what was recorded suffices: the loop then ends as if its time were over.
+    /// True if enough is recorded: the loop then ends as at its time limit.
     fn is_enough(&self) -> bool {
         false
     }
 
-    /// Called after every decision.
+    /// Receives a decision.
     fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied);
 }
 
-/// How the loop is run.
+/// Settings of the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
     /// Time between decisions.
     pub period: Nanos,
-    /// When to stop at the latest.
+    /// Latest end of the run.
     pub until: Nanos,
 }
 
-/// Runs a policy on an engine until the workload or the time is over; returns when that was. Recorders are called in their order.
+/// Runs a policy on an engine until the workload or the time ends. Returns the end time. Recorders are called in their order.
 ///
 /// # Errors
-/// Those of the engine.
+/// Returns the errors of the engine.
 pub fn drive<E: Engine>(
     engine: &mut E,
     policy: &mut dyn Policy,

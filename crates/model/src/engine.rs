@@ -1,6 +1,6 @@
-//! Engines: what observes threads and applies placements.
+//! Engines, which observe threads and apply placements.
 //!
-//! The simulator, affinity on a real host, and sched_ext implement the same two verbs.
+//! The simulator, affinity on a real host, and sched_ext implement the same two methods.
 
 use std::sync::Arc;
 
@@ -14,54 +14,54 @@ pub use crate::observation::{
     Observation, ProgramInfo, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
 };
 
-/// Something that runs threads.
+/// Engine that runs threads.
 pub trait Engine {
-    /// Why it could not go on.
+    /// Error that stops the engine.
     type Error: std::error::Error;
 
-    /// The machine.
+    /// Returns the machine's topology.
     fn topology(&self) -> &Arc<Topology>;
 
-    /// Waits until `until` (in simulated or real time since the start) and returns what happened since the last call. Returns early
-    /// when the workload has finished and, where the watch says so, after a thread event.
+    /// Waits until `until` (simulated or real time since the start) and returns the events since the last call. Returns early
+    /// when the workload has finished and, if the watch requests it, after a thread event.
     ///
     /// The events that `watch.metrics` need are counted from this call on. Events that cannot be counted are `None` in samples.
     ///
     /// # Errors
-    /// The engine lost its threads or its source of counters.
+    /// Fails if the engine lost its threads or its source of counters.
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error>;
 
-    /// Puts threads where the placement says.
+    /// Applies a placement to threads.
     ///
     /// # Errors
-    /// The engine can no longer place any thread. A single thread that is gone or refused is counted in [`Applied`].
+    /// Fails if the engine can no longer place any thread. A single thread that is gone or refused is counted in [`Applied`].
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error>;
 
-    /// Predicts what static assignments would be worth, where the engine can.
+    /// Returns the forecaster of static assignments; `None` if the engine has none.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None
     }
 }
 
-/// What an engine is to observe.
+/// Observation request of an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
-    /// Names of the metrics that are read.
+    /// Names of the metrics to read.
     pub metrics: &'a [&'static str],
-    /// Time between observations that end at their time.
+    /// Time between periodic observations.
     pub period: Nanos,
-    /// A thread event ends an observation.
+    /// True if a thread event ends an observation.
     pub events: bool,
-    /// The latest values of the metrics: what the admission table compares until the next decision.
+    /// Latest values of the metrics, which the admission table compares until the next decision.
     pub values: Option<&'a MetricBank>,
 }
 
-/// The last watch of an engine: an engine opens its counters again only when the watch changes.
+/// Last watch of an engine: an engine reopens its counters only when the watch changes.
 #[derive(Clone, Debug, Default)]
 pub struct Watched(Option<(Vec<&'static str>, Nanos)>);
 
 impl Watched {
-    /// Whether metrics or period differ from those of the last call. The first call returns true.
+    /// True if the metrics or the period differ from the last call. The first call returns true.
     pub fn changes(&mut self, watch: &Watch<'_>) -> bool {
         let same = |(metrics, period): &(Vec<&str>, Nanos)| {
             metrics == watch.metrics && *period == watch.period
@@ -74,39 +74,40 @@ impl Watched {
     }
 }
 
-/// What became of a placement.
+/// Result of applying a placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Threads whose confinement changed.
+    /// Number of threads whose allowed CPUs changed.
     pub changed: u32,
-    /// Threads that were gone.
+    /// Number of threads that were gone.
     pub gone: u32,
-    /// Threads whose program does not allow any of the CPUs asked for.
+    /// Number of threads whose program allows none of the requested CPUs.
     pub refused: u32,
-    /// Frequency hints and cache partitions that are unsupported or were rejected.
+    /// Number of frequency hints and cache partitions that are unsupported or were rejected.
     pub unsupported: u32,
-    /// From what was seen until all that changed held, the decision included; zero where it is not measured, as in replays.
+    /// Time from the observation until all changes took effect, including the decision; zero if not measured, as in replays.
     pub took: Nanos,
 }
 
-/// Predicts the steady state of static assignments, and knows the signatures of programs.
+/// Forecasts of the steady state of static assignments, and signatures of programs.
 pub trait Forecast {
-    /// Whether it predicts; otherwise it knows signatures only.
+    /// True if it predicts; otherwise it only knows signatures.
     fn predicts(&self) -> bool {
         true
     }
 
-    /// What each thread would reach if each stayed on its CPU; several on one CPU share its time. Empty where it does not predict.
+    /// Predicts the speed of each thread if each stays on its CPU; several threads on one CPU share its time. Empty without
+    /// predictions.
     ///
     /// `assignment[i]` is the CPU of `threads[i]`.
     fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast>;
 
-    /// The signature that a thread's program carries, if it carries one.
+    /// Returns the signature of a thread's program, if it has one.
     fn signature(&mut self, _thread: ThreadId) -> Option<Signature> {
         None
     }
 
-    /// The signature of the part of its program that a thread is in; the whole program's where nobody marks parts.
+    /// Returns the signature of a thread's current phase; the whole program's if phases are not marked.
     fn phase_signature(&mut self, thread: ThreadId) -> Option<Signature> {
         self.signature(thread)
     }
@@ -123,6 +124,6 @@ pub struct ThreadForecast {
     pub ips_alone_fast: f64,
     /// Instructions per second alone on the slowest core type.
     pub ips_alone_slow: f64,
-    /// Power drawn on its behalf.
+    /// Power drawn by the thread, in watts.
     pub power_w: f64,
 }

@@ -1,36 +1,37 @@
-//! Evidence of paired differences that may be looked at after every pair, and acted upon at any of them.
+//! Anytime-valid confidence sequence for paired differences: it may be evaluated, and acted upon, after every pair.
 //!
-//! Input: one logarithm of a ratio per pair. Output: a confidence sequence for their mean, which holds at all times at once, and
-//! what it decides.
+//! Input: one logarithm of a ratio per pair. Output: a confidence sequence for their mean, valid at all times at once, and a
+//! decision.
 //!
-//! An interval of a fixed number of pairs (Student's) holds for one look; with a look after every pair it excludes the truth
-//! sooner or later. A confidence sequence does not. This one inverts a test martingale: the Bayes factor of "the mean is mu"
-//! against "it is off by delta standard deviations, delta normal around 0", with the standard deviation integrated out by its
-//! right Haar measure (Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
-//! variance", Sequential Analysis 44, 2025, the Gaussian mixture of section 4). With n pairs and V the variance of delta it is
+//! An interval of a fixed number of pairs (Student's) is valid for one evaluation. With an evaluation after every pair, it
+//! eventually excludes the true value. A confidence sequence does not. This one inverts a test martingale: the Bayes factor of
+//! "the mean is mu" against "it is off by delta standard deviations, delta normal around 0". The standard deviation is
+//! integrated out by its right Haar measure (Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means
+//! with unknown variance", Sequential Analysis 44, 2025, the Gaussian mixture of section 4). With n pairs and V the variance of
+//! delta it is
 //!
 //! ```text
 //! (1 + nV)^(-1/2) * ((1 + t^2 / (n-1)) / (1 + t^2 / ((n-1) (1 + nV))))^(n/2)
 //! ```
 //!
-//! and by Ville's inequality reaches 1/alpha under the truth with probability alpha at most, over all n.
+//! By Ville's inequality, it reaches 1/alpha under the true value with probability alpha at most, over all n.
 
 use serde::{Deserialize, Serialize};
 
-/// Variance of the effects looked for, in variances of a pair: of any size, intervals hold; where effects are of about 0.7
-/// standard deviations they are tightest.
+/// Variance of the expected effects, in variances of a pair. The intervals are valid for any value; they are tightest for
+/// effects of about 0.7 standard deviations.
 const EFFECT_VARIANCE: f64 = 0.5;
 
-/// Sums over pairs seen so far; the size does not grow with them.
+/// Sums over the pairs so far; the size is constant.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     pairs: u64,
     mean: f64,
-    /// Sum of squared distances from the mean.
+    /// Sum of squared deviations from the mean.
     squares: f64,
 }
 
-/// What an interval decides.
+/// Decision from an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -38,12 +39,12 @@ pub enum Verdict {
     Faster,
     /// The gain is below 0.
     Slower,
-    /// The gain is, either way, smaller than what is of interest.
+    /// The gain is smaller than the margin in either direction.
     Equivalent,
 }
 
 impl Evidence {
-    /// Takes in a pair: the natural logarithm of the ratio of its rates.
+    /// Adds a pair: the natural logarithm of the ratio of its rates.
     pub fn push(&mut self, log_ratio: f64) {
         self.pairs += 1;
         let distance = log_ratio - self.mean;
@@ -51,27 +52,27 @@ impl Evidence {
         self.squares += distance * (log_ratio - self.mean);
     }
 
-    /// Pairs seen.
+    /// Returns the number of pairs.
     #[must_use]
     pub const fn pairs(&self) -> u64 {
         self.pairs
     }
 
-    /// Mean gain, 0.05 is 5 %; 0 without a pair.
+    /// Returns the mean gain; 0.05 is 5 %. 0 without a pair.
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.mean.exp_m1()
     }
 
-    /// Interval of the true gain: with probability `confidence` (0 to 1) those after all pairs, now and ever, hold it. `None`
-    /// while pairs are too few for one that ends, at 95 % below six.
+    /// Returns the interval of the true gain. With probability `confidence` (0 to 1), the intervals after all pairs, past and
+    /// future, contain it. `None` while there are too few pairs for a finite interval: fewer than six at 95 %.
     #[must_use]
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let half = self.half_width(1.0 - confidence)?;
         Some(((self.mean - half).exp_m1(), (self.mean + half).exp_m1()))
     }
 
-    /// What is decided, at that confidence, where gains up to `margin` either way (0.01 is 1 %) are as good as none.
+    /// Returns the decision at that confidence; gains up to `margin` in either direction (0.01 is 1 %) count as no difference.
     #[must_use]
     pub fn verdict(&self, confidence: f64, margin: f64) -> Option<Verdict> {
         match self.interval(confidence)? {
@@ -82,7 +83,7 @@ impl Evidence {
         }
     }
 
-    /// Distance from the mean to where the Bayes factor reaches 1/`alpha`, as a logarithm.
+    /// Returns the distance from the mean at which the Bayes factor reaches 1/`alpha`, as a logarithm.
     fn half_width(&self, alpha: f64) -> Option<f64> {
         let n = self.pairs as f64;
         let spread = n.mul_add(EFFECT_VARIANCE, 1.0);
@@ -102,13 +103,13 @@ mod tests {
     const CONFIDENCE: f64 = 0.95;
     const MARGIN: f64 = 0.01;
 
-    /// A normal number with mean 0 and standard deviation 1 (Box and Muller).
+    /// Draws a normal number with mean 0 and standard deviation 1 (Box and Muller).
     fn normal(rng: &mut PolicyRng) -> f64 {
         let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
         radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
     }
 
-    /// The first decision of each of 400 trials with this true gain, looked at after every pair.
+    /// Returns the first decision of each of 400 trials with this true gain, evaluated after every pair.
     fn decisions(gain: f64, noise: f64, pairs: u64) -> Vec<Option<Verdict>> {
         let mut rng = PolicyRng::seed_from_u64(11);
         let mut trial = || {

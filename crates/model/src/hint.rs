@@ -1,39 +1,39 @@
-//! Application hints: what a program says about one of its threads.
+//! Application hints: information from a program about one of its threads.
 //!
 //! Input: the page that a program shares with an engine, or a record of it. Output: part of a
-//! [`ThreadInfo`](crate::engine::ThreadInfo). A hint is no promise, so values are brought into their ranges here, and what
-//! policies make of them never gains a program anything at another's cost.
+//! [`ThreadInfo`](crate::engine::ThreadInfo). Hints are untrusted, so values are clamped to their ranges here. A program's hints
+//! never gain it anything at another's cost.
 
 use serde::{Deserialize, Serialize};
 
-/// Greatest priority; the least is its negative.
+/// Greatest priority; the lowest is its negative.
 pub const MOST_PRIORITY: i8 = 10;
-/// How much more each step of priority weighs.
+/// Ratio of the weights of adjacent priorities.
 const STEP: f64 = 1.25;
 
-/// What a thread does at the moment.
+/// Current activity of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     #[default]
     Running,
-    /// It waits, and uses up CPU time meanwhile.
+    /// Busy-waiting: it consumes CPU time.
     Spinning,
-    /// It waits in the kernel, or is about to.
+    /// Waiting in the kernel, or about to.
     Blocked,
 }
 
-/// Phases, by the number that stands for them in pages.
+/// Phases, by their number in hint pages.
 pub const PHASES: [Phase; 3] = [Phase::Running, Phase::Spinning, Phase::Blocked];
 
 impl Phase {
-    /// The phase of a number; one that stands for none is taken for work.
+    /// Returns the phase of a number; unknown numbers mean running.
     #[must_use]
     pub fn of(number: u32) -> Self {
         PHASES.get(number as usize).copied().unwrap_or_default()
     }
 
-    /// Its name in records and answers.
+    /// Returns its name in records and replies.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,20 +44,20 @@ impl Phase {
     }
 }
 
-/// An application hint about a thread. The default says nothing.
+/// Application hint about a thread. The default value contains no information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
-    /// How much its work matters beside that of the program's other threads, -10 to 10; each step weighs 1.25 times as much.
+    /// Priority of its work among the program's threads, -10 to 10; each step weighs 1.25 times as much.
     pub priority: i8,
-    /// What part of its full speed, alone on the fastest core type, is enough, in thousandths; 0 if it did not say.
+    /// Sufficient share of its full speed, alone on the fastest core type, in thousandths; 0 if not given.
     pub qos_permille: u16,
     pub phase: Phase,
-    /// Threads among which it shares out its work; 0 if it did not say.
+    /// Number of threads that share its work; 0 if not given.
     pub workers: u32,
 }
 
 impl Hint {
-    /// The hint of these values, each brought into its range.
+    /// Returns a hint with these values, each clamped to its range.
     #[must_use]
     pub fn of(priority: i32, qos_permille: u32, phase: u32, workers: u32) -> Self {
         let most = i32::from(MOST_PRIORITY);
@@ -69,13 +69,13 @@ impl Hint {
         }
     }
 
-    /// What its priority weighs; 1 without one.
+    /// Returns the weight of its priority; 1 without one.
     #[must_use]
     pub fn weight(&self) -> f64 {
         STEP.powi(i32::from(self.priority))
     }
 
-    /// Whether the slowest core type is fast enough for a thread of this speed-up factor.
+    /// True if the slowest core type is fast enough for a thread with this speed-up factor.
     #[must_use]
     pub fn is_content(&self, sf: f64) -> bool {
         self.qos_permille > 0 && f64::from(self.qos_permille) * sf <= 1000.0

@@ -1,4 +1,4 @@
-//! The pure core of Countersteer: no I/O, no clock, no threads.
+//! Pure core of Countersteer: no I/O, no clock, no threads.
 //!
 //! Data flows one way: a source yields samples, samples become metrics, a policy turns metrics into a placement, an engine
 //! applies it, and everything is recorded. Each module is one noun of that sentence.

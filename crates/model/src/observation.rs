@@ -1,6 +1,6 @@
-//! Observations: what an engine saw of its threads since it was last asked.
+//! Observations: the state and events of threads that an engine saw since the last call.
 //!
-//! Output of every engine, of the replay of a record too; input of metrics, usage and policies.
+//! Output of every engine and of the replay of a record; input of metrics, usage and policies.
 
 use std::sync::Arc;
 
@@ -9,98 +9,98 @@ use crate::hint::Hint;
 use crate::sample::Samples;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
-/// What happened since the last observation.
+/// Events since the last observation, and the present state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// The present.
+    /// Time of the observation.
     pub at: Nanos,
-    /// Threads that are alive, by id.
+    /// Living threads, by id.
     pub threads: Vec<ThreadInfo>,
-    /// What befell threads, in order.
+    /// Events of threads, in order.
     pub events: Vec<ThreadEvent>,
     /// Programs of these threads, by id.
     pub programs: Vec<ProgramInfo>,
-    /// Of which programs threads were that have ended since, where the engine knows: some came after the last observation, and of
-    /// some that had ended before there are samples only now.
+    /// Programs of threads that have exited since, if the engine knows them. Some threads started after the last observation; of
+    /// others that had exited before it, samples arrive only now.
     pub ended: Vec<(ThreadId, ProgramId)>,
     /// Counter samples, by thread, then time.
     pub samples: Samples,
-    /// Run intervals, in order of their end; only when the engine was asked to trace.
+    /// Run intervals, in order of their end; only if the engine was asked to trace.
     pub spans: Vec<Span>,
-    /// The workload has ended.
+    /// True once the workload has ended.
     pub finished: bool,
-    /// Changes of phase are among the events, if there were any: whoever made this looks for them.
+    /// True if the events include changes of phase: the source of the observation detects them.
     pub tells_phases: bool,
 }
 
-/// A thread that is alive.
+/// Living thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {
     /// The thread.
     pub id: ThreadId,
-    /// Of which program.
+    /// Its program.
     pub program: ProgramId,
-    /// The program's name, unique in the workload.
+    /// Name of its program, unique in the workload.
     pub name: Arc<str>,
-    /// Where it runs or last ran.
+    /// CPU it runs on or last ran on.
     pub cpu: CpuId,
-    /// Running or waiting for a CPU, as opposed to asleep.
+    /// True if it is running or waiting for a CPU, not asleep.
     pub runnable: bool,
     /// Nice value.
     pub nice: i8,
-    /// CPUs that it is confined to for now.
+    /// CPUs in its current affinity mask.
     pub allowed: Arc<CpuSet>,
-    /// What its program tells about it, if it does.
+    /// Hint of its program, if any.
     pub hint: Option<Hint>,
 }
 
-/// A program that has threads.
+/// Program with threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     pub id: ProgramId,
-    /// Unique in the workload.
+    /// Name, unique in the workload.
     pub name: Arc<str>,
-    /// Its executable file, or in a simulation its profile, where that is known.
+    /// Executable file, or in a simulation the profile, if known.
     pub path: Option<Arc<str>>,
 }
 
-/// Something that befell a thread.
+/// Event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadEvent {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
     /// The thread.
     pub thread: ThreadId,
-    /// What.
+    /// Kind of the event.
     pub kind: ThreadEventKind,
 }
 
 /// Kinds of thread events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadEventKind {
-    /// It came to life.
+    /// The thread was created.
     New,
-    /// Its program started over or replaced its image.
+    /// Its program started over or executed another program.
     Exec,
-    /// It ended.
+    /// The thread exited.
     Exit,
-    /// It became runnable.
+    /// The thread became runnable.
     Wake,
-    /// It went to sleep.
+    /// The thread went to sleep.
     Sleep,
-    /// It moved.
+    /// The thread migrated.
     Migrate {
-        /// From here.
+        /// Source CPU.
         from: CpuId,
-        /// To there.
+        /// Destination CPU.
         to: CpuId,
     },
-    /// It does other things to the hardware than before; see [`crate::phase`].
+    /// Its hardware behaviour changed; see [`crate::phase`].
     Phase,
 }
 
 impl ThreadEventKind {
-    /// Its name in records.
+    /// Returns its name in records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,15 +115,15 @@ impl ThreadEventKind {
     }
 }
 
-/// A run interval: a thread ran on a CPU without a break.
+/// Run interval: a thread ran on a CPU without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The thread.
     pub thread: ThreadId,
-    /// Where.
+    /// CPU it ran on.
     pub cpu: CpuId,
-    /// From.
+    /// Start time.
     pub start: Nanos,
-    /// To.
+    /// End time.
     pub end: Nanos,
 }

@@ -1,11 +1,11 @@
-//! Changes of phase, for engines that do not notice them by themselves.
+//! Detection of phase changes, for engines that do not detect them.
 //!
-//! Input: samples. Output: [`ThreadEventKind::Phase`] among the events. What a phase is, is the same as in the kernel's engine: the
-//! ratio that the first feature of the core type's step table is about ([`crate::metric::steps`]; cycles per instruction unless
-//! the machine's file says otherwise) keeps away from what it was when the phase began, by a quarter of that, for two samples in a
-//! row. Ratios of different core types are not compared.
+//! Input: samples. Output: [`ThreadEventKind::Phase`] among the events. The definition of a phase is that of the kernel's
+//! engine. It uses the first ratio of the core type's step table ([`crate::metric::steps`]; cycles per instruction unless the
+//! machine's file says otherwise). A phase changes if the ratio differs by more than a quarter from its value at the start of
+//! the phase, in two consecutive samples. Ratios of different core types are not compared.
 //!
-//! The speed-up factor itself would tell less: models of it level off where programs still differ a lot.
+//! The speed-up factor itself would be less sensitive: its models saturate in ranges where programs still differ a lot.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use crate::sample::Row;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
-/// After so many of them in a row it does.
+/// Consecutive differing samples that begin a phase.
 const MOST_DOUBTS: u32 = 2;
 
-/// What is known of a thread's phase on a core type.
+/// Phase of a thread on a core type.
 #[derive(Clone, Copy)]
 struct Present {
-    /// The ratio when it began.
+    /// Ratio at its start.
     began_q20: u64,
-    /// Samples in a row that do not fit.
+    /// Consecutive samples that differ.
     doubts: u32,
 }
 
-/// The phases that threads are in.
+/// Phases of threads.
 pub struct Phases {
     models: Vec<FixedModel>,
     present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Present>>,
@@ -46,7 +46,7 @@ impl Phases {
         }
     }
 
-    /// Adds changes of phase to an observation that has none since its engine does not tell them.
+    /// Adds changes of phase to an observation whose engine does not report them.
     pub fn notice(&mut self, seen: &mut Observation) {
         if seen.tells_phases {
             return;
@@ -63,7 +63,7 @@ impl Phases {
                 });
             }
         }
-        // After the samples: those of the threads' last moments are among them.
+        // This follows the samples, which include those of the threads' last moments.
         for event in &seen.events {
             if event.kind == ThreadEventKind::Exit {
                 self.present.remove(&event.thread);
@@ -78,7 +78,7 @@ impl Phases {
         seen.tells_phases = true;
     }
 
-    /// Whether another phase has begun with this sample, or the one before.
+    /// True if another phase has begun with this sample, or with the one before.
     fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
         let feature = self
             .models
@@ -101,7 +101,7 @@ impl Phases {
         if present.doubts < MOST_DOUBTS {
             return false;
         }
-        // What it was like on other types is over as well.
+        // The phases on other types have ended as well.
         *types = BTreeMap::from([(sample.core_type, anew)]);
         true
     }
@@ -114,7 +114,7 @@ mod tests {
     use crate::testing::{SMT, topology};
     use crate::units::{CpuId, Nanos};
 
-    /// A period in which a thread took so many cycles for each instruction.
+    /// Returns a period in which a thread took `cycles` cycles per instruction.
     fn period(nth: u64, core_type: u32, cycles: f64) -> Observation {
         let counts = [(Event::Instructions, 1e8), (Event::Cycles, cycles * 1e8)];
         let time = Nanos::from_millis(100);
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn two_periods_away_from_where_it_began_are_another_phase() {
         let mut phases = Phases::new(&topology(SMT));
-        // Away for once, and away for good.
+        // One differing sample, and then a lasting change.
         let noticed: Vec<bool> = [0.4, 0.4, 4.0, 0.4, 0.4, 4.0, 4.0, 4.0, 4.0, 0.4, 0.4]
             .into_iter()
             .zip(1..)

@@ -1,4 +1,4 @@
-//! Placements: where a policy wants threads, and why.
+//! Placements: a policy's decisions about where threads run, with reasons.
 //!
 //! Output of [`crate::policy`]; input of [`crate::engine::Engine::apply`] and of the record.
 
@@ -11,117 +11,116 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use crate::units::{GroupId, ProgramId, ThreadId};
 
-/// What a policy decided. Threads that are not named stay as they were placed before.
+/// Decision of a policy. Threads that are not named keep their placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// Threads to place, at most one entry each.
     pub threads: Vec<ThreadPlacement>,
-    /// How engines place new and waking threads between decisions; `None` keeps the last one.
+    /// Placement rule for new and waking threads between decisions; `None` keeps the last one.
     pub admission: Option<AdmissionTable>,
-    /// Partitions of the last-level caches by program or thread; `None` keeps what was said last, an empty list gives everything back.
+    /// Partitions of the last-level caches by program or thread; `None` keeps the last ones, an empty list removes all.
     pub caches: Option<Vec<CacheClass>>,
 }
 
-/// Where one thread goes.
+/// Placement of one thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadPlacement {
     /// The thread.
     pub thread: ThreadId,
-    /// Where to.
+    /// Target.
     pub target: Target,
     /// Share of CPU time as a Linux weight (1,024 is nice 0); `None` leaves it.
     pub weight: Option<u32>,
-    /// How fast its CPU should run for it, where the machine lets that be set; `None` leaves it, [`Clamp::FREE`] takes a
-    /// former hint back.
+    /// Frequency hint, if the machine supports one; `None` leaves it, [`Clamp::FREE`] removes a former hint.
     pub clamp: Option<Clamp>,
-    /// Why.
+    /// Reason.
     pub reason: Reason,
 }
 
-/// A hint at a frequency: what a thread is taken to ask of its CPU, as a part of the largest CPU's capacity (1,024).
+/// Frequency hint: limits on the utilisation of a thread, relative to the largest CPU's capacity (1,024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Clamp {
-    /// At least so much, even if it asks for less.
+    /// Lower limit, even if it demands less.
     pub least: u32,
-    /// At most so much, even if it asks for more.
+    /// Upper limit, even if it demands more.
     pub most: u32,
 }
 
-/// Threads that have part of the last-level caches together. Whoever is in no class uses all of them.
+/// Threads that share a partition of the last-level caches. Threads in no class use all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheClass {
-    /// Its name, by which it is known from one decision to the next.
+    /// Name, which identifies it from one decision to the next.
     pub name: Cow<'static, str>,
     /// Its programs or threads.
     pub members: Members,
-    /// What it has, by cache; of caches that are not named it has everything.
+    /// Its partition by cache; it has all of a cache that is not named.
     pub shares: Vec<CacheShare>,
 }
 
-/// The members of a class.
+/// Members of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// All threads of these programs, those to come too.
+    /// All threads of these programs, including future ones.
     Programs(Vec<ProgramId>),
     /// These threads, and those they fork.
     Threads(Vec<ThreadId>),
 }
 
-/// A class's part of a last-level cache and of the memory behind it.
+/// Partition of a last-level cache and of the memory bandwidth behind it, for a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShare {
     /// The cache: a group of [`crate::topology::GroupBy::Llc`].
     pub llc: GroupId,
-    /// Ways of it; all when absent.
+    /// Ways of the cache; `None` means all.
     pub ways: Option<Ways>,
-    /// Memory bandwidth, in per cent of what there is; all when absent.
+    /// Memory bandwidth in percent of the total; `None` means all.
     pub bandwidth: Option<u32>,
 }
 
-/// Ways of a cache, as the topology counts them.
+/// Ways of a cache, numbered as in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// The first one; without it, the engine puts one class behind the other.
+    /// First way; if absent, the engine places the classes one after another.
     pub first: Option<u32>,
-    /// How many.
+    /// Number of ways.
     pub count: u32,
 }
 
-/// A place.
+/// Target of a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A core group.
     Group(GroupId),
     /// A set of CPUs.
     Cpus(Arc<CpuSet>),
-    /// Wherever the program itself is allowed.
+    /// All CPUs that the program itself allows.
     Anywhere,
 }
 
-/// Thresholds by which an engine places a thread at once, without asking the policy.
+/// Thresholds by which an engine places a thread at once, without the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionTable {
-    /// The metric that is compared; a thread without it goes to the last row.
+    /// Metric to compare; a thread without it gets the last row.
     pub metric: Cow<'static, str>,
-    /// (least value, group), descending; the first row whose value is reached wins.
+    /// Pairs of (least value, group), descending; the first row whose value is reached applies.
     pub rows: Vec<(f64, GroupId)>,
 }
 
-/// Why a thread is where it is.
+/// Reason for a placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reason {
-    /// The rule that decided, in words.
+    /// Description of the rule that decided.
     pub rule: Cow<'static, str>,
-    /// Metrics that were seen.
+    /// Metrics used.
     pub seen: Vec<(Cow<'static, str>, f64)>,
-    /// What each alternative was predicted to be worth.
+    /// Predicted value of each alternative.
     pub alternatives: Vec<(GroupId, f64)>,
     /// Unit of the alternatives' values.
     pub unit: Cow<'static, str>,
 }
 
-/// What all placements of one policy so far amount to. A policy does not repeat itself, so this is what is said where its placements
-/// are to be in force again: after a pause, or by another engine.
+/// Combined placements of one policy so far. A policy does not repeat itself, so this state restores its placements after a
+/// pause or on another engine.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementState {
     threads: BTreeMap<ThreadId, ThreadPlacement>,
@@ -130,7 +129,7 @@ pub struct PlacementState {
 }
 
 impl PlacementState {
-    /// Takes in the next placement.
+    /// Adds the next placement.
     pub fn add(&mut self, placement: &Placement) {
         for next in &placement.threads {
             let before = self.threads.insert(next.thread, next.clone());
@@ -147,12 +146,12 @@ impl PlacementState {
         }
     }
 
-    /// Forgets threads but those that live.
+    /// Forgets exited threads.
     pub fn retain(&mut self, lives: impl Fn(ThreadId) -> bool) {
         self.threads.retain(|id, _| lives(*id));
     }
 
-    /// All of it as one placement, threads in ascending order.
+    /// Returns the state as one placement, threads in ascending order.
     #[must_use]
     pub fn placement(&self) -> Placement {
         Placement {
@@ -164,7 +163,7 @@ impl PlacementState {
 }
 
 impl ThreadPlacement {
-    /// A place for a thread, with nothing said about its weight or frequency.
+    /// Returns a placement of a thread, without a weight or a frequency hint.
     #[must_use]
     pub const fn new(thread: ThreadId, target: Target, reason: Reason) -> Self {
         Self {
@@ -178,20 +177,20 @@ impl ThreadPlacement {
 }
 
 impl Clamp {
-    /// The largest CPU's capacity.
+    /// Capacity of the largest CPU.
     pub const MOST: u32 = 1024;
     /// No hint.
     pub const FREE: Self = Self {
         least: 0,
         most: Self::MOST,
     };
-    /// As fast as it goes.
+    /// Full speed.
     pub const FULL: Self = Self {
         least: Self::MOST,
         most: Self::MOST,
     };
 
-    /// No more than this capacity.
+    /// Returns an upper limit at this capacity.
     #[must_use]
     pub fn at_most(capacity: u32) -> Self {
         Self {
@@ -220,7 +219,7 @@ impl fmt::Display for Members {
 }
 
 impl AdmissionTable {
-    /// Where a thread with this value of the metric goes; nowhere in particular if the table has no rows.
+    /// Returns the group for a thread with this value of the metric; `None` if the table has no rows.
     #[must_use]
     pub fn choose(&self, value: Option<f64>) -> Option<GroupId> {
         let reached = |row: &&(f64, GroupId)| value.is_some_and(|v| v >= row.0);
@@ -233,7 +232,7 @@ impl AdmissionTable {
 }
 
 impl Target {
-    /// The CPUs meant.
+    /// Returns the CPUs of the target.
     #[must_use]
     pub fn cpus(&self, topology: &Topology) -> Arc<CpuSet> {
         match self {
@@ -243,7 +242,7 @@ impl Target {
         }
     }
 
-    /// Its name in records and reports.
+    /// Returns its name in records and reports.
     #[must_use]
     pub fn name(&self, topology: &Topology) -> String {
         match self {
@@ -255,7 +254,7 @@ impl Target {
 }
 
 impl Reason {
-    /// A reason that needs no figures.
+    /// Returns a reason without numbers.
     #[must_use]
     pub fn rule(rule: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -264,7 +263,7 @@ impl Reason {
         }
     }
 
-    /// Adds a metric that was seen; unavailable ones are left out.
+    /// Adds a metric; unavailable ones are left out.
     #[must_use]
     pub fn saw(mut self, metric: impl Into<Cow<'static, str>>, value: Option<f64>) -> Self {
         self.seen.extend(value.map(|v| (metric.into(), v)));

@@ -1,18 +1,19 @@
-//! Text from outside as it is shown: a process's name comes from another user and must not control this one's terminal.
+//! Display of untrusted text: a process's name comes from another user and must not control this user's terminal.
 //!
-//! Input: a name or a text. Output: the same with `?`, as `ps` prints it, for what steers a terminal or turns text around:
-//! control characters (ISO 6429), and Unicode's directions and line separators. JSON is not changed: it has escapes of its own.
+//! Input: a name or a text. Output: the text with `?`, as `ps` prints it, in place of characters that control a terminal or
+//! reorder text. These are control characters (ISO 6429), and Unicode's directions and line separators. JSON is not changed,
+//! because it has its own escapes.
 
 use std::borrow::Cow;
 
-/// Whether a character changes how the rest is shown.
+/// True if a character changes the display of the text around it.
 const fn steers(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}'
         | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A name as it is shown, on one line.
+/// Returns a name for display on one line.
 #[must_use]
 pub fn printable(name: &str) -> Cow<'_, str> {
     if name.chars().any(steers) {
@@ -24,7 +25,7 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text with names in it as it is shown: its own lines and tabs stay.
+/// Returns a text with names in it for display; its own lines and tabs stay.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     let own = |c: char| c == '\n' || c == '\t';

@@ -1,7 +1,7 @@
-//! Rules: which processes of a host are steered, and which are never touched.
+//! Rules that select the processes of a host to steer, and those to leave alone.
 //!
-//! Input: TOML text; what is known of a process. Output: whether it is steered. A process is when one row of `steer` fits and no
-//! row of `never` does. A row fits when everything it names does; `*` and `?` stand for any characters and one character.
+//! Input: TOML text, and data of a process. Output: true if the process is steered. A process is steered if a row of `steer`
+//! matches and no row of `never` does. A row matches if all its fields do; `*` matches any characters and `?` one character.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,58 +9,58 @@ use wildmatch::WildMatch;
 
 use crate::textfile::{TextError, parse_toml, table_line};
 
-/// The schema name that a rules file carries.
+/// Schema name in every rules file.
 pub const SCHEMA: &str = "countersteer.rules/1";
 
-/// A rules file.
+/// Rules file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
     /// `countersteer.rules/1`.
     pub schema: String,
-    /// The policy with its parameters.
+    /// Policy with its parameters.
     #[serde(default = "linux")]
     pub policy: String,
     /// Time between decisions.
     #[serde(default = "tenth")]
     pub period_ms: f64,
-    /// Whom to steer.
+    /// Processes to steer.
     #[serde(default)]
     pub steer: Vec<Row>,
-    /// Whom never to touch.
+    /// Processes never to steer.
     #[serde(default)]
     pub never: Vec<Row>,
-    /// Whether the policy must prove itself again and again.
+    /// Repeated trials of the policy; absent: none.
     #[serde(default)]
     pub trust: Option<Trust>,
 }
 
-/// A row of rules.
+/// Row of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The process's name, as in `/proc/PID/comm`: at most 15 characters.
+    /// Name of the process, as in `/proc/PID/comm`: at most 15 characters.
     #[serde(default)]
     pub name: Option<String>,
-    /// The user's name or number.
+    /// Name or number of the user.
     #[serde(default)]
     pub user: Option<String>,
-    /// The control group's path, below the root of control groups.
+    /// Path of the control group, below the root of control groups.
     #[serde(default)]
     pub cgroup: Option<String>,
 }
 
-/// How a policy must prove itself: now and then Linux's own scheduler decides, and the two are compared.
+/// Repeated trials of a policy: Linux's own scheduler decides from time to time, and the two are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// Length of the policy's turns.
+    /// Length of the policy's blocks.
     #[serde(default = "minute")]
     pub policy_s: f64,
-    /// Length of Linux's turns.
+    /// Length of Linux's blocks.
     #[serde(default = "ten")]
     pub linux_s: f64,
-    /// The policy is given up when its gain lies, with 95 % confidence, below the predicted one by more than this.
+    /// The policy is dropped if its gain is, with 95 % confidence, below the predicted one by more than this.
     #[serde(default = "margin")]
     pub margin: f64,
 }
@@ -85,12 +85,12 @@ const fn margin() -> f64 {
     0.02
 }
 
-/// What is known of a process.
+/// Data of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Its name.
     pub name: String,
-    /// Its user's names and number.
+    /// Names and number of its user.
     pub users: Vec<String>,
     /// Its control group.
     pub cgroup: String,
@@ -100,7 +100,7 @@ impl Rules {
     /// Parses and checks a rules file.
     ///
     /// # Errors
-    /// Syntax, unknown fields, rows that fit everybody, impossible times; with the line.
+    /// Fails on syntax errors, unknown fields, rows that match every process, and impossible times; with the line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let rules: Self = parse_toml(path, text)?;
         if rules.schema != SCHEMA {
@@ -138,7 +138,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Whether a process is steered.
+    /// True if a process is steered.
     #[must_use]
     pub fn covers(&self, process: &Process) -> bool {
         let fits = |rows: &[Row]| rows.iter().any(|row| row.fits(process));

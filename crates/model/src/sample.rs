@@ -1,8 +1,8 @@
-//! Samples: what was counted for one owner in one interval, by one set of events, on one core type.
+//! Samples: counts of one owner in one interval, by one set of events, on one core type.
 //!
-//! Output of every source (perf_event, BPF, a simulated PMU, a record); input of [`crate::metric`] and of records. A [`Sample`] is
-//! the head of a row, and [`Samples`] has many rows with the values of all of them in one array. Counts are raw: what counted
-//! for half the time shows half the events, and says so.
+//! Output of every source (perf_event, BPF, a simulated PMU, a record); input of [`crate::metric`] and of records. A [`Sample`]
+//! is the head of a row, and [`Samples`] contains many rows with all their values in one array. Counts are raw: an event that
+//! counted for half the time shows half the count, and the times say so.
 
 mod batch;
 mod counts;
@@ -13,51 +13,51 @@ use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 pub use batch::Samples;
 pub use counts::{Counts, EventSet, Row};
 
-/// What was counted.
+/// Owner of the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     Thread {
-        /// 0 where the source knows threads only, as tables of records do.
+        /// 0 if the source knows only threads, as tables of records do.
         pid: u32,
         tid: u32,
     },
     /// All threads of a process.
     Process { pid: u32 },
-    /// Threads that are known only together: those alive at the end whose last run interval was not sampled.
+    /// Threads that are known only as a sum: those alive at the end whose last run interval was not sampled.
     Rest,
-    /// All that ran on a CPU.
+    /// All activity on a CPU.
     Cpu,
-    /// All that was looked at.
+    /// Total of all activity observed.
     Total,
 }
 
-/// The head of a row of [`Samples`]: what was counted, where, when and for how long.
+/// Head of a row of [`Samples`]: owner, CPU, event set and times of the counts.
 ///
 /// A thread that changed core type within a period has one row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub owner: Owner,
-    /// The CPU it last ran on within the interval; absent where CPUs were added up.
+    /// CPU it last ran on within the interval; `None` for sums over CPUs.
     pub cpu: Option<CpuId>,
-    /// The type of that CPU: of the topology in observations, a row of its own list in a counting session.
+    /// Core type of that CPU: of the topology in observations, a row of its own list in a counting session.
     pub core_type: CoreTypeId,
-    /// By which event set.
+    /// Number of its event set.
     pub set: u32,
-    /// When counting began; where the source does not keep it, as late as it can have been, by the time the owner ran.
+    /// Start of counting. If the source does not keep it, the latest possible time, given the owner's run time.
     pub start: Nanos,
     pub end: Nanos,
     /// Time the set was enabled for the owner while it ran on this core type.
     pub enabled: Nanos,
-    /// Time the set really counted; less than `enabled` when there were too few counters.
+    /// Time the set counted; less than `enabled` if there were too few counters.
     pub running: Nanos,
-    /// A bit per event of the set: it was counted.
+    /// One bit for each event of the set: it was counted.
     pub present: u64,
-    /// The owner ended with this sample.
+    /// True if the owner ended with this sample.
     pub last: bool,
 }
 
 impl Sample {
-    /// A head without times, of which no event was counted.
+    /// Creates a head without times and counted events.
     #[must_use]
     pub const fn new(owner: Owner, cpu: Option<CpuId>, core_type: CoreTypeId, set: u32) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Sample {
         }
     }
 
-    /// A head of a thread that ran on this CPU for as long as the set was enabled.
+    /// Creates a head for a thread that ran on this CPU for as long as the set was enabled.
     #[must_use]
     pub fn of_thread(
         thread: ThreadId,
@@ -96,7 +96,7 @@ impl Sample {
         }
     }
 
-    /// The thread that it is of, if it is of one.
+    /// Returns its thread; `None` for other owners.
     #[must_use]
     pub const fn thread(&self) -> Option<ThreadId> {
         match self.owner {
@@ -105,7 +105,7 @@ impl Sample {
         }
     }
 
-    /// Share of the enabled time that the set really counted; 1 where nothing ran.
+    /// Returns the share of the enabled time in which the set counted; 1 if nothing ran.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.enabled.0 == 0 {
@@ -115,7 +115,7 @@ impl Sample {
         }
     }
 
-    /// How long the owner ran, as far as either time tells.
+    /// Returns the run time of the owner, as far as either time shows.
     #[must_use]
     pub fn ran(&self) -> Nanos {
         self.enabled.max(self.running)

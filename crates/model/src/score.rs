@@ -1,14 +1,14 @@
-//! Scores: how well a workload was served.
+//! Scores of a workload.
 //!
-//! Input: completion times by program. Output: the field's metrics (definitions: PMCTrack, section 4.1.3; Eyerman and
-//! Eeckhout 2008 for STP and ANTT).
+//! Input: completion times by program. Output: the field's metrics (definitions: PMCTrack, section 4.1.3; Eyerman and Eeckhout
+//! 2008 for STP and ANTT).
 
 use serde::{Deserialize, Serialize};
 
-/// How well figures of a program are known, of whose run only samples were simulated in detail: half widths of 95 % intervals.
+/// Accuracy of a program's metrics if only samples of its run were simulated in detail: half-widths of 95 % intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Of its instructions per cycle, as a share.
+    /// Half-width for instructions per cycle, relative.
     pub ipc_half_width: f64,
     /// Last-level misses per kilo-instruction.
     pub llc_mpki: f64,
@@ -17,7 +17,7 @@ pub struct Sampled {
     pub detailed: f64,
 }
 
-/// What became of one program.
+/// Outcome of one program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramOutcome {
     /// Unique name in the workload.
@@ -26,40 +26,40 @@ pub struct ProgramOutcome {
     pub nice: i8,
     /// Length of each finished run.
     pub completions_s: Vec<f64>,
-    /// Runs done, the unfinished one by the part of its time alone that is behind it; absent where unknown.
+    /// Runs done, with the unfinished one as the completed share of its time alone; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<f64>,
-    /// One run alone with all its threads on the whole machine, fast cores first; 0 where nobody knows, and scores that need
-    /// it are no numbers.
+    /// Time of one run alone with all its threads on the whole machine, fast cores first. 0 if unknown; scores that need it are
+    /// then NaN.
     pub alone_fast_s: f64,
-    /// One run alone on the slowest cores only; likewise.
+    /// Time of one run alone on the slowest cores only; 0 if unknown.
     pub alone_slow_s: f64,
-    /// Instructions retired, unfinished runs included.
+    /// Retired instructions, including unfinished runs.
     pub instructions: f64,
-    /// Instructions of one whole run; 0 where they are unknown, and finished runs alone are counted as work.
+    /// Instructions of one whole run; 0 if unknown: then only finished runs count as work.
     #[serde(default)]
     pub run_instructions: f64,
     /// Cycles while not halted.
     pub cycles: f64,
-    /// Where the run was sampled.
+    /// Accuracy, if the run was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
 }
 
-/// What became of a workload.
+/// Outcome of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// By program, in the workload's order.
+    /// Outcomes by program, in the workload's order.
     pub programs: Vec<ProgramOutcome>,
     /// Length of the experiment.
     pub elapsed_s: f64,
-    /// Energy of the whole machine over it.
+    /// Energy of the whole machine during the experiment.
     pub energy_j: f64,
-    /// Moves of threads between CPUs.
+    /// Number of migrations of threads between CPUs.
     pub migrations: u64,
-    /// Context switches.
+    /// Number of context switches.
     pub switches: u64,
-    /// Lines of the last-level caches, by the program that lost them, then by the one that took their place; nothing where lines
+    /// Evicted lines of the last-level caches, by the program that lost them, then by the one that evicted them. Empty if lines
     /// are not simulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Vec<u64>>,
@@ -72,17 +72,17 @@ pub struct ProgramScore {
     pub name: String,
     /// Geometric mean of its completion times.
     pub completion_s: f64,
-    /// One run alone on the whole machine, fast cores first.
+    /// Time of one run alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// One run alone on the slowest cores only.
+    /// Time of one run alone on the slowest cores only.
     pub alone_slow_s: f64,
-    /// Completion over alone on the whole machine.
+    /// Completion time divided by the time alone on the whole machine.
     pub slowdown: f64,
     /// Instructions per unhalted cycle.
     pub ipc: f64,
-    /// Finished runs.
+    /// Number of finished runs.
     pub runs: usize,
-    /// Where the run was sampled.
+    /// Accuracy, if the run was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
 }
@@ -94,39 +94,40 @@ pub struct Score {
     pub asp: f64,
     /// System throughput: sum of `1 / slowdown`.
     pub stp: f64,
-    /// System throughput sustained over the whole experiment: sum of runs done per second times the time alone. Unlike `stp`,
-    /// which goes by geometric means of finished runs, it does not grow where runs differ in length; an upper bound holds for
-    /// it. Absent where nothing tells how far unfinished runs are.
+    /// System throughput sustained over the whole experiment: sum of runs per second times the time alone. `stp` uses geometric
+    /// means of finished runs and grows if runs differ in length; this value does not, so an upper bound holds for it. `None` if
+    /// the progress of unfinished runs is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sustained_stp: Option<f64>,
     /// Average normalised turnaround time: mean slowdown.
     pub antt: f64,
     /// Largest over smallest slowdown; 1 is fair.
     pub unfairness: f64,
-    /// The same of slowdowns times the weight of the program's nice value: 1 is fair to the weights. PMCTrack (section 4.1.3)
-    /// names the measure and gives no formula; this is what ACFS evens out.
+    /// Largest over smallest slowdown, each multiplied by the weight of the program's nice value: 1 is fair to the weights.
+    /// PMCTrack (section 4.1.3) names the measure without a formula; this is the quantity that ACFS equalises.
     pub weighted_unfairness: f64,
     /// Jain's index of the inverse slowdowns; 1 is fair.
     pub jain: f64,
     /// Mean over programs of instructions per cycle.
     pub ipc: f64,
-    /// Energy of the whole machine over the experiment, whose work differs between policies.
+    /// Energy of the whole machine during the experiment, whose work differs between policies.
     pub energy_j: f64,
-    /// Energy of the whole machine per instruction of all programs; 0 where either is unknown.
+    /// Energy of the whole machine per instruction of all programs; 0 if either is unknown.
     pub energy_per_instruction_nj: f64,
-    /// Energy of the whole machine per completed run: over the number of programs times the geometric mean of their runs, so that
-    /// a mix shifted to programs with cheap instructions gains nothing. 0 where energy or a program's runs are unknown.
+    /// Energy of the whole machine per completed run. The divisor is the number of programs times the geometric mean of their
+    /// runs, so that a mix shifted to programs with cheap instructions gains nothing. 0 if energy or a program's runs are
+    /// unknown.
     pub energy_per_run_j: f64,
-    /// Energy per 1e9 instructions times time per 1e9 instructions: it does not depend on how much work the experiment held.
+    /// Energy per 1e9 instructions times time per 1e9 instructions: independent of the amount of work in the experiment.
     pub edp_js: f64,
-    /// Moves of threads between CPUs.
+    /// Number of migrations of threads between CPUs.
     pub migrations: u64,
-    /// By program.
+    /// Scores by program.
     pub programs: Vec<ProgramScore>,
 }
 
 impl Score {
-    /// Scores an outcome; programs that finished no run are scored by the share of the work they did in the time.
+    /// Scores an outcome. Programs without a finished run are scored by the share of the work they did in the time.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         let programs: Vec<ProgramScore> = outcome
@@ -171,13 +172,13 @@ impl Score {
     }
 }
 
-/// A quantity per unit of work; 0 without work.
+/// Returns a quantity per unit of work; 0 without work.
 fn per(quantity: f64, work: f64) -> f64 {
     if work > 0.0 { quantity / work } else { 0.0 }
 }
 
-/// Runs of all programs: their number times the geometric mean of the programs' runs, unfinished ones in part where their length is
-/// known.
+/// Returns the runs of all programs: their number times the geometric mean of the programs' runs. Unfinished runs count in part
+/// if their length is known.
 fn runs(outcome: &Outcome) -> f64 {
     let runs = |p: &ProgramOutcome| {
         if p.run_instructions > 0.0 {
@@ -191,13 +192,13 @@ fn runs(outcome: &Outcome) -> f64 {
     n * (logs / n.max(1.0)).exp()
 }
 
-/// The weight of a nice value over that of 0: a quarter more per step, as in the kernel's table.
+/// Returns the weight of a nice value relative to that of 0: a quarter more per step, as in the kernel's table.
 #[must_use]
 pub fn nice_weight(nice: i8) -> f64 {
     1.25f64.powi(-i32::from(nice))
 }
 
-/// Largest over smallest; 1 of nothing, no number where one is none.
+/// Returns the largest over the smallest value; 1 without values, NaN if one is NaN.
 fn most_over_least(values: impl Iterator<Item = f64>) -> f64 {
     let range = |range: Option<(f64, f64)>, v: f64| {
         let (least, most) = range.unwrap_or((v, v));
@@ -274,7 +275,7 @@ mod tests {
         );
         assert!((score.asp - 1.0).abs() < 1e-12);
         assert!((score.stp - 0.75).abs() < 1e-12);
-        // 2.5 and 1.5 runs of a second each in five.
+        // 2.5 and 1.5 runs of one second each in five seconds.
         assert!((score.sustained_stp.unwrap() - 0.8).abs() < 1e-12);
         assert!((score.antt - 3.0).abs() < 1e-12);
         assert!((score.unfairness - 2.0).abs() < 1e-12);

@@ -1,7 +1,7 @@
-//! Architectural signatures: what a program would miss in any cache, carried by the program.
+//! Architectural signatures: misses of a program in caches of many sizes, stored with the program.
 //!
-//! Source: HASS, section 3. Input: a miss curve, taken once on any machine. Output: the completion time on a core class, up to
-//! a factor that is the same for all classes.
+//! Source: HASS, section 3. Input: a miss curve, recorded once on any machine. Output: the completion time on a core class, up
+//! to a factor common to all classes.
 
 use crate::topology::{Cache, Topology};
 use crate::units::CpuId;
@@ -14,7 +14,7 @@ pub const SMALLEST_BYTES: f64 = 16384.0;
 pub const SMALLEST_LINES: u64 = 256;
 /// Associativities of a signature.
 pub const WAYS: [u32; 4] = [4, 8, 16, 32];
-/// Instructions that misses are counted over.
+/// Number of instructions over which misses are counted.
 pub const PER_INSTRUCTIONS: f64 = 4096.0;
 /// Cycles per instruction without misses: the paper's constant.
 const BASE_CPI: f64 = 1.5;
@@ -28,7 +28,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// The signature of a program with these misses per instruction in a cache of so many lines and ways.
+    /// Creates the signature of a program with these misses per instruction in a cache of a number of lines and ways.
     pub fn new(misses_per_instruction: impl Fn(f64, u32) -> f64) -> Self {
         let mut misses = [[0; WAYS.len()]; SIZES];
         for (size, row) in misses.iter_mut().enumerate() {
@@ -41,26 +41,27 @@ impl Signature {
         Self { misses }
     }
 
-    /// The signature that holds these misses per 4,096 instructions, by size and associativity.
+    /// Creates a signature from misses per 4,096 instructions, by size and associativity.
     #[must_use]
     pub const fn of_counts(misses: [[u16; WAYS.len()]; SIZES]) -> Self {
         Self { misses }
     }
 
-    /// Misses per 4,096 instructions, by size and associativity.
+    /// Returns the misses per 4,096 instructions, by size and associativity.
     #[must_use]
     pub const fn counts(&self) -> &[[u16; WAYS.len()]; SIZES] {
         &self.misses
     }
 
-    /// Misses per 4,096 instructions by size, with the associativity nearest to this one.
+    /// Returns the misses per 4,096 instructions by size, with the associativity nearest to this one.
     #[must_use]
     pub fn by_size(&self, ways: u32) -> [f64; SIZES] {
         let column = nearest(ways);
         self.misses.map(|row| f64::from(row[column]))
     }
 
-    /// Misses per 4,096 instructions in a cache: between sizes by the logarithm of the size, of the nearest associativity.
+    /// Returns the misses per 4,096 instructions in a cache: interpolated by the logarithm of the size, with the nearest
+    /// associativity.
     #[must_use]
     pub fn misses(&self, bytes: f64, ways: u32) -> f64 {
         let column = nearest(ways);
@@ -72,7 +73,8 @@ impl Signature {
         cell(below) + (cell(above) - cell(below)) * (place - below as f64)
     }
 
-    /// Seconds per instruction on a core, as published: what misses the last cache that the core has to itself waits for memory.
+    /// Returns the seconds per instruction on a core, as published: misses of the core's last private cache have the latency of
+    /// memory.
     #[must_use]
     pub fn seconds(&self, core: &CoreTraits) -> f64 {
         let (bytes, ways) = core.own;
@@ -80,8 +82,8 @@ impl Signature {
         BASE_CPI / core.clock_hz + far / PER_INSTRUCTIONS
     }
 
-    /// Seconds per instruction with so many bytes of the last-level cache: what it serves waits for its latency, the rest for
-    /// memory, whose latency is `queue` times that of idle memory.
+    /// Returns the seconds per instruction with this number of bytes of the last-level cache. Its hits have its latency, the
+    /// others that of memory, which is `queue` times that of idle memory.
     #[must_use]
     pub fn seconds_with(&self, core: &CoreTraits, bytes: f64, queue: f64) -> f64 {
         let near = self.misses(core.inner.0, core.inner.1);
@@ -91,7 +93,7 @@ impl Signature {
         BASE_CPI / core.clock_hz + waits / PER_INSTRUCTIONS
     }
 
-    /// Misses per 4,096 instructions that go to memory, with so many bytes of the last-level cache.
+    /// Returns the misses per 4,096 instructions that go to memory, with this number of bytes of the last-level cache.
     #[must_use]
     pub fn far_misses(&self, core: &CoreTraits, bytes: f64) -> f64 {
         let (own, ways) = core.inner;
@@ -100,44 +102,44 @@ impl Signature {
     }
 }
 
-/// The column of an associativity.
+/// Returns the column of an associativity.
 fn nearest(ways: u32) -> usize {
     let column = (0..WAYS.len()).min_by_key(|c| WAYS[*c].abs_diff(ways));
     column.unwrap_or_default()
 }
 
-/// What of a core and its caches a signature is looked up for.
+/// Properties of a core and its caches that a signature is evaluated with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreTraits {
-    /// Cycles per second.
+    /// Clock frequency in Hz.
     pub clock_hz: f64,
-    /// What a miss of the last-level cache waits for, in seconds.
+    /// Latency of a miss of the last-level cache, in seconds.
     pub memory_latency_s: f64,
-    /// Bytes per second that memory gives the last-level cache: its cores' part of their memory domain.
+    /// Bytes per second from memory to the last-level cache: its cores' part of their memory domain.
     pub memory_bytes_per_s: f64,
-    /// Bytes and ways of the last cache that the core has to itself.
+    /// Bytes and ways of the core's last private cache.
     pub own: (f64, u32),
-    /// Bytes and ways of what lies before the last-level cache; of caches that few cores share, the core's part.
+    /// Bytes and ways of the caches in front of the last-level cache; of caches that few cores share, the core's part.
     pub inner: (f64, u32),
     /// The last-level cache.
     pub last: LastCache,
 }
 
-/// A last-level cache.
+/// Last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LastCache {
     /// Size in bytes.
     pub bytes: f64,
     /// Associativity.
     pub ways: u32,
-    /// What a hit waits for, in seconds.
+    /// Latency of a hit, in seconds.
     pub latency_s: f64,
-    /// Cores that share it.
+    /// Number of cores that share it.
     pub cores: usize,
 }
 
 impl CoreTraits {
-    /// Those of a CPU's core.
+    /// Returns the properties of a CPU's core.
     #[must_use]
     pub fn of(topology: &Topology, cpu: CpuId) -> Self {
         let row = &topology.cpus[cpu.index()];
@@ -185,7 +187,7 @@ impl CoreTraits {
     }
 }
 
-/// Cores under a cache.
+/// Returns the number of cores under a cache.
 fn cores_under(topology: &Topology, cache: &Cache) -> usize {
     let mut cores: Vec<u32> = cache
         .cpus

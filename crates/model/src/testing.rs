@@ -1,4 +1,4 @@
-//! Made-up machines for tests of policies.
+//! Artificial machines for tests of policies.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -87,7 +87,7 @@ latency_ns = 80
 bandwidth_gb_s = 20
 "#;
 
-/// The topology of a machine whose second line names its core types.
+/// Returns the topology of a machine whose second line names its core types.
 pub fn topology(body: &str) -> Arc<Topology> {
     let types = body
         .lines()

@@ -1,25 +1,26 @@
-//! Errors of text files, with path, line and what is wrong there.
+//! Errors in text files, with path, line and description.
 //!
-//! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that names file and line and shows it.
+//! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that names the file and line and shows
+//! the line.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
-/// What is wrong with a text file, and where.
+/// Error in a text file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}{}: {message}{}", line.map(|l| format!(":{l}")).unwrap_or_default(), shown.as_ref().map(|s| format!("\n    {s}")).unwrap_or_default())]
 pub struct TextError {
     /// The file as the user named it.
     pub path: String,
-    /// The line, from 1, where it is known.
+    /// Line, from 1, if it is known.
     pub line: Option<usize>,
-    /// What is wrong and how to fix it.
+    /// Description of the error and its remedy.
     pub message: String,
     pub shown: Option<String>,
 }
 
 impl TextError {
-    /// An impossible value somewhere in the file.
+    /// Creates an error about an impossible value somewhere in the file.
     #[must_use]
     pub fn value(path: &str, message: impl Into<String>) -> Self {
         Self {
@@ -30,7 +31,7 @@ impl TextError {
         }
     }
 
-    /// An error at a byte offset of `text`.
+    /// Creates an error at a byte offset of `text`.
     #[must_use]
     pub fn at_offset(path: &str, text: &str, offset: usize, message: impl Into<String>) -> Self {
         let line = text
@@ -39,7 +40,7 @@ impl TextError {
         Self::at_line(path, text, line, message)
     }
 
-    /// An error at a line of `text`, from 1.
+    /// Creates an error at a line of `text`, from 1.
     #[must_use]
     pub fn at_line(path: &str, text: &str, line: usize, message: impl Into<String>) -> Self {
         let shown = text
@@ -55,7 +56,7 @@ impl TextError {
     }
 }
 
-/// Whether a name may stand for a machine or a core type: lower-case letters, digits, dots and dashes.
+/// True if a name is valid for a machine or a core type: lower-case letters, digits, dots and dashes.
 pub(crate) fn is_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fine)
@@ -64,7 +65,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Parses TOML into `T`.
 ///
 /// # Errors
-/// Syntax errors, unknown fields and wrong types, with their line.
+/// Fails on syntax errors, unknown fields and wrong types, with their line.
 pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
     toml::from_str(text).map_err(|e| {
         let message = e.message().to_owned();
@@ -78,7 +79,7 @@ pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
 /// Parses JSON into `T`.
 ///
 /// # Errors
-/// Syntax errors, truncation, unknown fields and wrong types, with their line.
+/// Fails on syntax errors, truncation, unknown fields and wrong types, with their line.
 pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
     serde_json::from_str(text).map_err(|e| {
         let message = if e.is_eof() {
@@ -90,7 +91,7 @@ pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
     })
 }
 
-/// Reads a value and says what is wrong with it, if anything; the parser knows its line. For `deserialize_with`.
+/// Deserializes and checks a value; the parser adds the line to errors. For `deserialize_with`.
 pub(crate) fn checked<'de, D, T>(
     from: D,
     fault: impl FnOnce(&T) -> Option<String>,
@@ -103,7 +104,7 @@ where
     fault(&value).map_or(Ok(value), |why| Err(D::Error::custom(why)))
 }
 
-/// The line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.
+/// Returns the line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.
 #[must_use]
 pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
     let array = format!("[[{table}]]");

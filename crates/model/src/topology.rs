@@ -1,4 +1,4 @@
-//! Topology: CPUs, core types, caches and core groups, as policies and schedulers see them.
+//! Topology: CPUs, core types, caches and core groups, as seen by policies and schedulers.
 //!
 //! Input: a [`Machine`]. Output: dense tables, all indexed by the identifiers of [`crate::units`].
 
@@ -12,12 +12,12 @@ use crate::machine::{CoreType, Governor, LinuxKind, Machine, Memory, PowerLimit,
 use crate::models::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
-/// A machine as policies and schedulers see it.
+/// Machine as seen by policies and schedulers.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// The machine's name.
+    /// Name of the machine.
     pub name: String,
-    /// How Linux treats it.
+    /// Linux's treatment of the core types.
     pub linux: LinuxKind,
     /// Timer interrupts per second.
     pub hz: u32,
@@ -31,22 +31,22 @@ pub struct Topology {
     pub caches: Vec<Cache>,
     /// Memory domains.
     pub memory: Vec<Memory>,
-    /// Package power that no core accounts for.
+    /// Power of the package that belongs to no core, in watts.
     pub static_power_w: f64,
-    /// The governor of core types with operating points.
+    /// Governor of core types with operating points.
     pub governor: Governor,
-    /// What the package may take for long.
+    /// Sustained power limit of the package.
     pub power_limit: Option<PowerLimit>,
     /// Core groups of every kind; [`GroupBy::Machine`] is row 0.
     pub groups: Vec<Group>,
-    /// Row in `groups` by CPU and kind, so that finding a CPU's group costs the same on any machine.
+    /// Row in `groups` by CPU and kind, for a constant-time look-up of a CPU's group.
     group_rows: Vec<[GroupId; GROUP_KINDS]>,
 }
 
-/// Kinds of core groups.
+/// Number of kinds of core groups.
 const GROUP_KINDS: usize = 7;
 
-/// What puts a CPU into a group: the group's number, and what makes its name.
+/// Group number of a CPU, and the function that makes the group's name.
 type KeyOf = fn(&Cpu) -> (u32, fn(&Topology, u32) -> String);
 
 /// A logical CPU.
@@ -68,18 +68,18 @@ pub struct Cpu {
     pub memory: u32,
     /// Processor socket.
     pub socket: u32,
-    /// Its clock: CPUs with the same number always have the same frequency.
+    /// Number of its clock: CPUs with the same number always have the same frequency.
     pub clock: u32,
 }
 
-/// A cache outside the core.
+/// Cache outside the core.
 #[derive(Clone, Debug)]
 pub struct Cache {
     /// Row.
     pub id: CacheId,
     /// 1 to 4.
     pub level: u32,
-    /// The CPUs that share it.
+    /// CPUs that share it.
     pub cpus: CpuSet,
     /// Capacity in 64-byte lines.
     pub lines: f64,
@@ -89,11 +89,11 @@ pub struct Cache {
     pub latency_ns: f64,
     /// Energy of an access.
     pub access_nj: f64,
-    /// The core's own cache, listed only because nothing lies behind it.
+    /// True for the core's own cache, listed only because it has no other cache behind it.
     pub private: bool,
 }
 
-/// What core groups are formed by.
+/// Criterion of core groups.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -115,24 +115,24 @@ pub enum GroupBy {
     Cpu,
 }
 
-/// A core group: placement assigns threads to it, balancing inside is the kernel's business.
+/// Core group: placements assign threads to it, and the kernel balances inside.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Row.
     pub id: GroupId,
-    /// What it is formed by.
+    /// Criterion of the group.
     pub by: GroupBy,
-    /// `golden-cove`, `llc1`, `core7`, ...
+    /// Name: `golden-cove`, `llc1`, `core7`, ...
     pub name: String,
     /// Its CPUs.
     pub cpus: Arc<CpuSet>,
-    /// Physical cores.
+    /// Number of physical cores.
     pub cores: u32,
-    /// The type of its cores, when all are alike.
+    /// Type of its cores if all are equal.
     pub core_type: Option<CoreTypeId>,
 }
 
-/// The models of each core type: those that the machine's file has, else shipped ones.
+/// Returns the models of each core type: those in the machine's file, or else shipped ones.
 fn models(machine: &Machine, core_types: &[CoreType]) -> Vec<Models> {
     models_for(&machine.name, core_types, |core_type| {
         let own = machine.model.iter().filter(|m| m.core_type == core_type);
@@ -172,7 +172,7 @@ impl Topology {
         topology
     }
 
-    /// The core groups formed by `by`, in order.
+    /// Returns the core groups of kind `by`, in order.
     #[must_use]
     pub fn groups_by(&self, by: GroupBy) -> &[Group] {
         let start = self.groups.partition_point(|g| g.by < by);
@@ -180,7 +180,7 @@ impl Topology {
         &self.groups[start..end]
     }
 
-    /// The group of kind `by` that `cpu` belongs to.
+    /// Returns the group of kind `by` that contains `cpu`.
     #[must_use]
     pub fn group_of(&self, cpu: CpuId, by: GroupBy) -> Option<&Group> {
         self.group_rows
@@ -188,25 +188,25 @@ impl Topology {
             .map(|row| self.group(row[by as usize]))
     }
 
-    /// A group by row.
+    /// Returns a group by row.
     #[must_use]
     pub fn group(&self, id: GroupId) -> &Group {
         &self.groups[id.index()]
     }
 
-    /// A group by name.
+    /// Returns a group by name.
     #[must_use]
     pub fn group_named(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|g| g.name == name)
     }
 
-    /// The type of a CPU.
+    /// Returns the type of a CPU.
     #[must_use]
     pub fn core_type_of(&self, cpu: CpuId) -> CoreTypeId {
         self.cpus[cpu.index()].core_type
     }
 
-    /// The last-level cache of a CPU.
+    /// Returns the last-level cache of a CPU.
     #[must_use]
     pub fn llc_of(&self, cpu: CpuId) -> CacheId {
         self.cpus[cpu.index()]
@@ -216,7 +216,7 @@ impl Topology {
             .unwrap_or_default()
     }
 
-    /// The fastest and the slowest core type.
+    /// Returns the fastest and the slowest core type.
     #[must_use]
     pub fn extremes(&self) -> (CoreTypeId, CoreTypeId) {
         (

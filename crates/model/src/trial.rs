@@ -1,12 +1,11 @@
 //! Trials: a policy against a baseline on the same live load, in randomised blocks.
 //!
-//! Input: observations, and whose turn it is. Output: per program, by how much faster it got on under the policy, with a
-//! confidence interval.
+//! Input: observations, and the current arm. Output: for each program, its gain under the policy, with a confidence interval.
 //!
-//! Blocks come in pairs, one of each arm, in random order, so that what drifts slowly (load, phases, temperature) falls on both
-//! alike. The first part of a block is left out, while caches and queues still remember the other arm. Each pair gives one
-//! logarithm of a ratio of rates per program; [`Evidence`] of them gives an interval that may be looked at after every pair.
-//! Pairs in which a program did not run in both blocks say nothing about it.
+//! Blocks come in pairs, one of each arm, in random order, so that slow drifts (load, phases, temperature) affect both alike.
+//! The first part of a block is left out, while caches and queues still reflect the other arm. Each pair gives one logarithm of
+//! a ratio of rates per program. [`Evidence`] turns these into an interval that may be evaluated after every pair. Pairs in
+//! which a program did not run in both blocks are ignored for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +19,17 @@ use crate::policy::PolicyRng;
 use crate::sample::Event;
 use crate::units::{Nanos, ProgramId, ThreadId};
 
-/// For so long a program's name is known after it was last heard of: counts of its last threads may come late.
+/// Time for which a program's name is kept after its last observation: counts of its last threads may arrive late.
 const NAME_KEPT: Nanos = Nanos::from_millis(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     Policy,
-    /// What it is compared with.
+    /// Baseline of the comparison.
     Baseline,
 }
 
-/// How blocks are laid out.
+/// Layout of the blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialPlan {
     /// Length of a block of the policy.
@@ -41,18 +40,19 @@ pub struct TrialPlan {
     pub settle: f64,
     /// Confidence of the intervals, 0 to 1.
     pub confidence: f64,
-    /// Gains up to this, either way, are as good as none: 0.01 is 1 %.
+    /// Equivalence margin: gains up to this, in either direction, count as no difference; 0.01 is 1 %.
     pub margin: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Work per second of wall time, in units of the programs' own, where they tell it.
+    /// Work per second of wall time, in the programs' own units, if they report it.
     Work,
     /// Instructions per second of wall time.
     Instructions,
-    /// CPU time per second of wall time, where instructions are not counted: it tells who was kept waiting, not who was slow.
+    /// CPU time per second of wall time, if instructions are not counted. It shows threads that had to wait, not threads that
+    /// ran slowly.
     CpuTime,
 }
 
@@ -60,14 +60,15 @@ pub enum Measure {
 pub struct Trial {
     plan: TrialPlan,
     first: Arm,
-    /// Second block of the pair.
+    /// True in the second block of the pair.
     second: bool,
     began: Nanos,
     last: Nanos,
     program_of: BTreeMap<ThreadId, Arc<str>>,
-    /// Names of programs, and when each was last heard of: threads that are never listed are known by their programs only.
+    /// Names of programs, with the time of their last observation: threads that are never listed are known by their programs
+    /// only.
     names: BTreeMap<ProgramId, (Arc<str>, Nanos)>,
-    /// What was done in the pair so far by program and arm, and the time over which it was measured.
+    /// Work done in the current pair by program and arm, and the time over which it was measured.
     done: BTreeMap<Arc<str>, [Done; 2]>,
     time_s: [f64; 2],
     /// Logarithms of ratios by program, and of all programs together.
@@ -77,29 +78,29 @@ pub struct Trial {
     begun: bool,
 }
 
-/// What a program did in a block.
+/// Work of a program in a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     work: f64,
     counted: f64,
 }
 
-/// What a trial says of a program, or of all together.
+/// Result of a trial for a program, or for all together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     pub program: String,
-    /// Pairs of blocks in which it ran under both.
+    /// Number of pairs in which it ran under both arms.
     pub pairs: u64,
-    /// By how much faster it got on: 0.05 is 5 %.
+    /// Relative gain in speed: 0.05 is 5 %.
     pub gain: f64,
-    /// Interval in which the true gain lies with the plan's confidence, whenever it is looked at; absent while pairs are few.
+    /// Anytime-valid interval that contains the true gain with the plan's confidence; `None` while there are few pairs.
     pub interval: Option<(f64, f64)>,
-    /// What the interval decides, if it does.
+    /// Decision from the interval, if any.
     pub verdict: Option<Verdict>,
 }
 
 impl Trial {
-    /// A trial that begins with the first observation.
+    /// Creates a trial that begins with the first observation.
     #[must_use]
     pub fn new(plan: TrialPlan) -> Self {
         Self {
@@ -128,7 +129,7 @@ impl Trial {
         }
     }
 
-    /// Takes in what was seen under the present arm.
+    /// Takes in an observation under the current arm.
     pub fn observe(&mut self, seen: &Observation) {
         self.meet(seen);
         let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
@@ -163,7 +164,7 @@ impl Trial {
         }
     }
 
-    /// Learns of which programs threads are, of those too that came and ended between two observations.
+    /// Records the programs of threads, including threads that started and exited between two observations.
     fn meet(&mut self, seen: &Observation) {
         let listed = seen.threads.iter().map(|t| (t.program, &t.name));
         let programs = seen.programs.iter().map(|p| (p.id, &p.name));
@@ -188,7 +189,7 @@ impl Trial {
             .retain(|_, (_, heard_of)| seen.at.since(*heard_of) <= NAME_KEPT);
     }
 
-    /// Lets time pass; whether another arm decides from now on.
+    /// Advances the time. Returns true if the arm changes.
     pub fn turn(&mut self, now: Nanos, rng: &mut PolicyRng) -> bool {
         let before = self.arm();
         if !std::mem::replace(&mut self.begun, true) {
@@ -236,13 +237,13 @@ impl Trial {
         }
     }
 
-    /// What is measured here. Where some programs tell their work, others are measured by what there is.
+    /// Returns the measured quantity. If some programs report their work, others are measured by the best available quantity.
     #[must_use]
     pub const fn measure(&self) -> Measure {
         self.measure
     }
 
-    /// What is known by now of each program.
+    /// Returns the current result of each program.
     #[must_use]
     pub fn gains(&self) -> Vec<Gain> {
         self.ratios
@@ -251,7 +252,7 @@ impl Trial {
             .collect()
     }
 
-    /// What is known of all programs together: the geometric mean of their gains.
+    /// Returns the current result of all programs together: the geometric mean of their gains.
     #[must_use]
     pub fn overall(&self) -> Gain {
         self.gain("all", &self.overall)
@@ -312,8 +313,8 @@ mod tests {
         }
     }
 
-    /// One program whose speed is `fast` under the policy, else 1, with noise; an after-effect of the other arm in the first
-    /// tenth of a block.
+    /// Simulates one program with speed `fast` under the policy and 1 otherwise, with noise. The other arm has an after-effect
+    /// in the first tenth of a block.
     fn run(plan: TrialPlan, fast: f64, noise: f64, seconds: u64) -> Trial {
         let mut trial = Trial::new(plan);
         let mut rng = PolicyRng::seed_from_u64(3);
@@ -382,7 +383,7 @@ mod tests {
         for step in 0..600 {
             let at = Nanos(u64::from(step) * 100 * MS);
             let instructions = if trial.arm() == Arm::Policy { 2e8 } else { 1e8 };
-            // A job that came and ended since the last observation.
+            // A job that started and exited since the last observation.
             let job = ThreadId(100 + step);
             let tenth = Nanos::from_millis(100);
             let head = Sample::of_thread(job, CpuId(0), CoreTypeId(0), at, tenth);

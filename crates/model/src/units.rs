@@ -1,4 +1,4 @@
-//! Newtypes that keep identifiers and quantities apart.
+//! Newtypes that distinguish identifiers and quantities.
 //!
 //! Stage: everywhere. Every other module takes and returns these instead of bare integers.
 
@@ -15,13 +15,13 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The identifier as an index into a dense table.
+            /// Returns the identifier as an index into a dense table.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
 
-            /// The identifier of a dense table's row.
+            /// Returns the identifier of a dense table's row.
             #[must_use]
             pub fn from_index(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
@@ -41,7 +41,7 @@ id!(
     CpuId, "cpu"
 );
 id!(
-    /// A thread of the workload; simulated threads count from 0, real ones carry their tid.
+    /// A thread of the workload; simulated threads count from 0, real ones have their TID.
     ThreadId, "thread"
 );
 id!(
@@ -80,36 +80,36 @@ id!(
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The start of time.
+    /// Start of time.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// Time later than any event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Whole milliseconds.
+    /// Converts whole milliseconds.
     #[must_use]
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
 
-    /// Whole microseconds.
+    /// Converts whole microseconds.
     #[must_use]
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
     }
 
-    /// Seconds, rounded to the nearest nanosecond; negative and NaN become zero.
+    /// Converts seconds, rounded to the nearest nanosecond; negative and NaN become zero.
     #[must_use]
     pub fn from_secs_f64(s: f64) -> Self {
         Self((s * 1e9).round().max(0.0) as u64)
     }
 
-    /// In seconds.
+    /// Returns the time in seconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 * 1e-9
     }
 
-    /// From `earlier` to here, zero when `earlier` is later.
+    /// Returns the time from `earlier` to this one; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

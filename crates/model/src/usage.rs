@@ -1,6 +1,6 @@
 //! CPU time and instructions of threads and programs, by core type.
 //!
-//! Input: observations with samples. Output: what policies account by; it is the same on every engine and in a replay.
+//! Input: observations with samples. Output: the usage by which policies account; it is equal on every engine and in a replay.
 
 use std::collections::BTreeSet;
 
@@ -10,46 +10,46 @@ use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::{Event, Row};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
 
-/// What a thread or a program used.
+/// Usage of a thread or a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// CPU seconds by core type, since it was first seen; core types beyond the last entry: none.
+    /// CPU seconds by core type, since its first observation; zero for core types beyond the last entry.
     cpu_s: Vec<f64>,
-    /// The same in the last interval.
+    /// CPU seconds by core type in the last interval.
     last_cpu_s: Vec<f64>,
-    /// Instructions since it was first seen.
+    /// Instructions since its first observation.
     instructions: f64,
-    /// The same in the last interval.
+    /// Instructions in the last interval.
     last_instructions: f64,
 }
 
 impl Usage {
-    /// CPU seconds on a core type since the start.
+    /// Returns the CPU seconds on a core type since the start.
     #[must_use]
     pub fn cpu_s(&self, core_type: CoreTypeId) -> f64 {
         self.cpu_s.get(core_type.index()).copied().unwrap_or(0.0)
     }
 
-    /// CPU seconds on a core type in the last interval.
+    /// Returns the CPU seconds on a core type in the last interval.
     #[must_use]
     pub fn last_cpu_s(&self, core_type: CoreTypeId) -> f64 {
         let row = self.last_cpu_s.get(core_type.index());
         row.copied().unwrap_or(0.0)
     }
 
-    /// CPU seconds on all core types since the start.
+    /// Returns the CPU seconds on all core types since the start.
     #[must_use]
     pub fn total_cpu_s(&self) -> f64 {
         self.cpu_s.iter().sum()
     }
 
-    /// Instructions since the start; 0 where none are counted.
+    /// Returns the instructions since the start; 0 if none are counted.
     #[must_use]
     pub const fn instructions(&self) -> f64 {
         self.instructions
     }
 
-    /// Instructions in the last interval; 0 where none are counted.
+    /// Returns the instructions in the last interval; 0 if none are counted.
     #[must_use]
     pub const fn last_instructions(&self) -> f64 {
         self.last_instructions
@@ -75,18 +75,18 @@ impl Usage {
     }
 }
 
-/// A program of which so many observations in a row know nothing has ended: a daemon meets new ones for ever.
+/// Consecutive observations without a program after which it has ended: a daemon meets new programs without end.
 const MOST_UNHEARD: u32 = 16;
 
-/// What is known of a program.
+/// Usage of a program, with its age.
 #[derive(Default)]
 struct ProgramUsage {
     usage: Usage,
-    /// Observations since the last one that knows the program.
+    /// Observations since the last one that contained the program.
     unheard: u32,
 }
 
-/// The usage of every thread that is alive, and of every program that has threads or had some lately.
+/// Usage of every living thread, and of every program that has threads or had some recently.
 #[derive(Default)]
 pub struct UsageBank {
     threads: ByThread<Usage>,
@@ -118,7 +118,7 @@ impl UsageBank {
         }
     }
 
-    /// Forgets programs that have ended, too, where observations tell programs.
+    /// Begins an interval of programs, and forgets ended ones if observations contain programs.
     fn begin_interval_of_programs(&mut self, observation: &Observation) {
         let programs = &observation.programs;
         let ended: BTreeSet<ProgramId> = observation.ended.iter().map(|row| row.1).collect();
@@ -136,31 +136,31 @@ impl UsageBank {
         });
     }
 
-    /// Threads that are gone although the observation that was taken in last has samples of them.
+    /// Returns the exited threads that still have samples in the last observation.
     pub(crate) fn late(&self, observation: &Observation) -> Vec<ThreadId> {
         self.departed.late(observation)
     }
 
-    /// A thread's usage; none before its first sample.
+    /// Returns a thread's usage; `None` before its first sample.
     #[must_use]
     pub fn thread(&self, thread: ThreadId) -> Option<&Usage> {
         self.threads.get(thread)
     }
 
-    /// The usage of one thread after the other; cheapest in the order of threads.
+    /// Returns a reader of usage, thread by thread; cheapest in the order of threads.
     #[must_use]
     pub const fn read_threads(&self) -> Reader<'_, ThreadId, Usage> {
         self.threads.reader()
     }
 
-    /// A program's usage, threads that have exited included; none once it has ended, counts that come late taken in.
+    /// Returns a program's usage, including exited threads; `None` once it has ended and its late counts are included.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&Usage> {
         self.programs.get(program).map(|row| &row.usage)
     }
 }
 
-/// The program of a thread; `near` is the row of [`Observation::threads`] that is tried first, and moved on.
+/// Returns the program of a thread. `near` is the row of [`Observation::threads`] that is tried first; it is advanced.
 fn program_of(observation: &Observation, thread: ThreadId, near: &mut usize) -> Option<ProgramId> {
     let threads = &observation.threads;
     if threads.get(*near).is_none_or(|t| t.id != thread) {

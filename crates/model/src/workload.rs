@@ -1,6 +1,6 @@
-//! Workload files: which programs run together.
+//! Workload files: sets of programs that run together.
 //!
-//! Input: TOML text. Output: a checked [`Workload`]; its profiles are found by the caller.
+//! Input: TOML text. Output: a checked [`Workload`]; the caller finds its profiles.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Short name; the file's name when absent.
+    /// Short name; by default the file's name.
     #[serde(default)]
     pub name: String,
     /// One line for lists.
     #[serde(default)]
     pub title: String,
-    /// The programs.
+    /// Programs.
     pub program: Vec<WorkloadProgram>,
 }
 
-/// A program of a workload.
+/// Program of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadProgram {
-    /// Name; the profile's when absent. Copies and repeats get `#2`, `#3`, ...
+    /// Name; by default the profile's. Copies and repeats get `#2`, `#3`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Profile file, relative to the workload file. Either this or `command`.
@@ -40,31 +40,31 @@ pub struct WorkloadProgram {
     /// Command to record at first use; the profile is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// Independent copies.
+    /// Number of independent copies.
     #[serde(default = "one")]
     pub copies: u32,
-    /// Threads per copy; as recorded when absent.
+    /// Threads per copy; by default as recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Share of the instructions that one thread executes before the others begin, 0 to 1; as recorded when absent.
+    /// Share of the instructions that one thread executes before the others begin, 0 to 1; by default as recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial_share: Option<f64>,
     /// Nice value, -20 to 19.
     #[serde(default)]
     pub nice: i8,
-    /// When it starts.
+    /// Start time.
     #[serde(default)]
     pub start_s: f64,
-    /// Runs this many million instructions, then sleeps for `sleep_ms`, and so on.
+    /// Millions of instructions per burst; after each burst it sleeps for `sleep_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_mi: Option<f64>,
-    /// How long it sleeps after each burst.
+    /// Sleep time after each burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_ms: Option<f64>,
-    /// CPUs or core group where its threads are put at launch; from there on, scheduler and policy may move them.
+    /// CPUs or core group on which its threads start; afterwards, scheduler and policy may move them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_on: Option<String>,
-    /// Runs this share of the profile's instructions (above 1: longer), every phase alike.
+    /// Share of the profile's instructions to run (above 1: longer), equally in every phase.
     #[serde(default = "whole")]
     pub scale: f64,
 }
@@ -100,7 +100,7 @@ impl Workload {
     /// Parses and checks a workload file.
     ///
     /// # Errors
-    /// Syntax, unknown fields, or impossible values, with the line.
+    /// Fails on syntax errors, unknown fields, or impossible values, with the line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let workload: Self = parse_toml(path, text)?;
         if workload.program.is_empty() {
@@ -120,7 +120,7 @@ impl Workload {
     }
 }
 
-/// An error about a program of a workload file, with its line.
+/// Creates an error about a program of a workload file, with its line.
 #[must_use]
 pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError {
     match table_line(text, "program", row) {
@@ -129,10 +129,10 @@ pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError 
     }
 }
 
-/// CPUs of a core group's name or a CPU list, as `launch_on` has them.
+/// Returns the CPUs of a core group's name or a CPU list, as `launch_on` has them.
 ///
 /// # Errors
-/// One sentence: the machine has no such group or CPUs.
+/// Returns one sentence if the machine has no such group or CPUs.
 pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
     if let Some(group) = topology.group_named(place) {
         return Ok(Arc::clone(&group.cpus));
@@ -151,7 +151,7 @@ pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> 
 }
 
 impl WorkloadProgram {
-    /// One copy of a command, started at once.
+    /// Creates one copy of a command, started at once.
     #[must_use]
     pub fn of_command(command: Vec<String>) -> Self {
         Self {
@@ -170,10 +170,10 @@ impl WorkloadProgram {
         }
     }
 
-    /// Threads of each copy, and the share of its instructions that one of them executes before the others begin.
+    /// Returns the threads of each copy, and the share of its instructions that one thread executes before the others begin.
     ///
     /// # Errors
-    /// One sentence: several threads were asked for, and neither the profile nor the workload says that they have parallel work.
+    /// Returns one sentence if several threads were requested, and neither the profile nor the workload has parallel work.
     pub fn shape(&self, profile: &Profile) -> Result<(u32, f64), String> {
         let (recorded, recorded_share) = match profile {
             Profile::Recorded(p) => (p.shape.threads, p.shape.serial_share),

@@ -1,4 +1,4 @@
-//! No figure of a file from outside is without bounds: each, made absurd, is refused with a word about what it may be.
+//! Tests of bounds: every number in an input file has bounds, and an absurd value is refused with the allowed range.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -10,7 +10,7 @@ use countersteer_model::textfile::TextError;
 use countersteer_model::workload::Workload;
 use serde_json::Value;
 
-/// Larger than anything, yet finite; and below anything that may be negative.
+/// Larger than any valid value, yet finite; and below any negative one.
 const ABSURD: [f64; 2] = [1e300, -1e300];
 
 fn file(path: &str) -> String {
@@ -18,7 +18,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// Paths of all numbers in a document.
+/// Collects the paths of all numbers in a document.
 fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Number(_) => found.push(at.to_owned()),

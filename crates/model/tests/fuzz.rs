@@ -1,4 +1,4 @@
-//! Parsers of files and strings from outside: an error or a value, whatever the input.
+//! Fuzz tests of parsers of files and strings from outside: they return an error or a value for any input.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -14,7 +14,7 @@ use countersteer_model::rules::{Process, Rules};
 use countersteer_model::topology::Topology;
 use countersteer_model::workload::Workload;
 
-/// The texts of the files in a folder of the repository, the shortest `most`.
+/// Returns the texts of the files in a folder of the repository, the shortest `most`.
 fn files(folder: &str, ending: &str, most: usize) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")

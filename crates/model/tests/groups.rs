@@ -1,4 +1,4 @@
-//! Policies that decide by core group see their group alone.
+//! Tests of policies that decide by core group: they see only their group.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
 use rand::SeedableRng;
 
-/// Places its threads on the first CPU of the group, and says how many threads it saw.
+/// Places its threads on the first CPU of the group, and counts the threads it saw.
 struct ByGroup {
     needs: Needs,
     calls: Vec<(GroupId, Vec<ThreadId>, usize, usize)>,

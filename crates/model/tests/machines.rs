@@ -1,6 +1,6 @@
-//! Machine files: those that ship are sound, and those that are impossible are refused at the right line.
+//! Tests of machine files: shipped ones are valid, and impossible ones are refused at the right line.
 //!
-//! `bad_machines/<case>.toml` with the expected error in `<case>.txt`; `COUNTERSTEER_BLESS=1` writes the errors anew.
+//! `bad_machines/<case>.toml` has the expected error in `<case>.txt`; `COUNTERSTEER_BLESS=1` rewrites the errors.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -51,7 +51,7 @@ fn shipped_machines_survive_a_round_trip() {
     }
 }
 
-/// CPUs, cores, core types (fastest first), last-level caches, memory domains.
+/// Numbers of CPUs and cores, core types (fastest first), numbers of last-level caches and memory domains.
 type Shape = (usize, usize, &'static [&'static str], usize, usize);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Metrics as policies read them: figures in the unit that the table says, of the events that it says.
+//! Tests of metrics as policies read them: values have the unit and use the events that the table states.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -22,7 +22,7 @@ fn topology() -> Arc<Topology> {
     Arc::new(Topology::new(&Machine::parse(path, &text).unwrap()))
 }
 
-/// A second of which the thread ran and was counted for half.
+/// Returns a sample of one second; the thread ran and was counted for half of it.
 fn sample(set: u32, sets: u32, counted: &[(Event, f64)]) -> Samples {
     Samples::of(
         Sample {
@@ -107,7 +107,7 @@ fn a_column_shows_what_a_look_up_by_name_shows_of_every_thread() {
             .collect(),
     ));
     let mut column = bank.read_column("branch_mpki");
-    // Two have no counts; one of them stands between others.
+    // Two threads have no counts; one of them is between others.
     let read: Vec<Option<f64>> = [3, 4, 5, 9, 11].map(|t| column.get(ThreadId(t))).into();
     assert_eq!(read, [Some(2.0), None, Some(8.0), Some(2.0), None]);
     let mut unknown = bank.read_column("no such metric");
@@ -197,7 +197,7 @@ fn counts_that_come_after_a_thread_ended_do_not_bring_it_back() {
     // The program did execute them.
     let usage = bank.usage().program(program).unwrap();
     assert_eq!(usage.instructions(), 4e9);
-    // Another thread of that id is known as ever.
+    // Another thread of that id is known as usual.
     bank.update(&event(ThreadEventKind::New));
     bank.update(&late);
     assert!(bank.row(THREAD).is_some() && bank.usage().thread(THREAD).is_some());

@@ -1,4 +1,5 @@
-//! Files of trained models: those that ship are worth it, own ones go before them, and damaged ones are refused at the right line.
+//! Tests of trained model files: shipped ones beat the constant, own ones take precedence, and damaged ones are refused at the
+//! right line.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -21,7 +22,7 @@ fn text(path: &str) -> String {
     .unwrap()
 }
 
-/// A second at one instruction per cycle.
+/// Returns a sample of one second at one instruction per cycle.
 fn sample() -> Samples {
     let counts = [Event::Instructions, Event::Cycles].map(|event| (event, 1e9));
     let second = Nanos::from_millis(1000);
@@ -69,10 +70,10 @@ fn models_in_a_machine_file_go_before_shipped_ones() {
     file.constant.factor = 6.5;
     with.model.push(file.clone());
     assert_eq!(model_of(&with), 6.5);
-    // The text holds it, as records and experiments keep it.
+    // The text contains it, as records and experiments store it.
     let kept = Machine::parse("m", &with.to_toml().unwrap()).unwrap();
     assert_eq!(kept, with);
-    // Of another machine's, the shipped one of this name goes first; at other frequencies it does not count at all.
+    // On another machine, the shipped model of this name takes precedence; at other frequencies it is not used at all.
     for (change, constant) in [
         (("machine", "elsewhere"), file.constant.factor),
         (("fast", "zen4"), 0.0),

@@ -1,6 +1,6 @@
-//! The checked-in JSON Schemas are those of the types, and the checked-in data files are what the types read.
+//! Tests that the checked-in JSON Schemas match the types, and that the types read the checked-in data files.
 //!
-//! `COUNTERSTEER_BLESS=1` writes the schemas anew.
+//! `COUNTERSTEER_BLESS=1` rewrites the schemas.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -14,7 +14,7 @@ use countersteer_model::rules::Rules;
 use countersteer_model::workload::Workload;
 use schemars::{Schema, schema_for};
 
-/// A file name and the schema it must hold.
+/// File name, and the schema it must contain.
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.

@@ -1,7 +1,7 @@
-//! Adding samples up: by thread, process, CPU or altogether.
+//! Sums of samples: by thread, process, CPU or in total.
 //!
-//! Input: samples of one period. Output: samples with fewer rows. Sets and core types are never added up: counts of two
-//! sets are of different intervals, and those of two core types mean different things.
+//! Input: samples of one period. Output: samples with fewer rows. Samples of different sets or core types are never summed.
+//! Counts of two sets are of different intervals, and counts of two core types have different meanings.
 
 use std::collections::hash_map::Entry;
 
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::sample::{Owner, Sample, Samples};
 
-/// What a row is for.
+/// Aggregation of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     Thread,
@@ -18,7 +18,7 @@ pub enum Per {
     Total,
 }
 
-/// Adds samples up, keeping its memory.
+/// Aggregator of samples; it reuses its memory.
 #[derive(Debug)]
 pub struct Fold {
     per: Per,
@@ -27,7 +27,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Adds up per thread, process, CPU or altogether.
+    /// Creates an aggregator per thread, process, CPU or total.
     #[must_use]
     pub fn new(per: Per) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Fold {
         }
     }
 
-    /// The samples added up; rows come in the order of their first part.
+    /// Returns the sums of `samples`; rows are in the order of their first part.
     pub fn fold(&mut self, samples: &Samples) -> &Samples {
         self.rows.clear();
         self.sums.clear();
@@ -45,7 +45,7 @@ impl Fold {
         &self.sums
     }
 
-    /// Adds to what was added up before.
+    /// Adds samples to the current sums.
     pub fn add(&mut self, samples: &Samples) {
         for row in samples.iter() {
             let owner = self.owner(&row);
@@ -55,7 +55,7 @@ impl Fold {
                 Entry::Occupied(known) => self.sums.add_row(*known.get(), row),
                 Entry::Vacant(new) => {
                     new.insert(self.sums.rows().len());
-                    // A thread's row keeps the last CPU; others were on several.
+                    // A thread's row keeps the last CPU; other rows span several CPUs.
                     let cpu = if self.per == Per::Thread {
                         row.cpu
                     } else {
@@ -68,7 +68,7 @@ impl Fold {
         }
     }
 
-    /// What was added up so far.
+    /// Returns the current sums.
     #[must_use]
     pub const fn sums(&self) -> &Samples {
         &self.sums

@@ -1,17 +1,17 @@
 //! Formulas over events: `1000 * llc_misses / instructions`.
 //!
-//! Input: text. Output: a checked [`Formula`] that can be evaluated over counts; what is missing makes the value unavailable.
-//! Times are in seconds, energies in joules, everything else in events; adding seconds to events is an error.
+//! Input: text. Output: a checked [`Formula`] that can be evaluated over counts; a missing value makes the result unavailable.
+//! Times are in seconds, energies in joules, everything else in events. Adding seconds to events is an error.
 
 use std::fmt;
 
 use super::syntax::{Cursor, SpecError};
 
-/// What a quantity is of: exponents of events, seconds, joules, bytes and degrees.
+/// Dimension of a quantity: exponents of events, seconds, joules, bytes and degrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dimension([i8; 5]);
 
-/// Names of what a dimension is made of.
+/// Names of the base dimensions.
 const BASES: [&str; 5] = ["event", "s", "J", "B", "°C"];
 
 impl Dimension {
@@ -19,8 +19,8 @@ impl Dimension {
     pub const EVENTS: Self = Self([1, 0, 0, 0, 0]);
     pub const SECONDS: Self = Self([0, 1, 0, 0, 0]);
 
-    /// The dimension of a unit as sysfs, metrics and virtual counters name it, and what a value is multiplied by to be in
-    /// seconds, joules, bytes or parts of one.
+    /// Returns the dimension of a unit as sysfs, metrics and virtual counters name it. The factor converts a value to seconds,
+    /// joules, bytes or a ratio.
     #[must_use]
     pub fn of_unit(unit: &str) -> (Self, f64) {
         match unit {
@@ -67,11 +67,11 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// A name in a formula.
+/// Variable of a formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub name: String,
-    /// Where it was written first.
+    /// Offset of its first occurrence.
     pub offset: usize,
 }
 
@@ -80,26 +80,26 @@ enum Step {
     Number(f64),
     Variable(usize),
     Negate,
-    /// An operator, and where it stands.
+    /// Operator and its offset.
     Operator(char, usize),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     text: String,
-    /// Names, each once, in order of appearance.
+    /// Variables, each once, in order of appearance.
     pub variables: Vec<Variable>,
     steps: Vec<Step>,
 }
 
-/// Parentheses may nest that deep.
+/// Largest nesting depth of parentheses.
 const DEPTH: usize = 64;
 
 impl Formula {
     /// Parses a formula of numbers, names, `+ - * /` and parentheses.
     ///
     /// # Errors
-    /// What is none, with its column.
+    /// Returns the column of the first syntax error.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut parser = Parser {
             cursor: Cursor::new(text),
@@ -126,10 +126,10 @@ impl Formula {
         &self.text
     }
 
-    /// What the formula is of, from the dimension of each variable.
+    /// Returns the dimension of the formula, given the dimension of each variable.
     ///
     /// # Errors
-    /// Unlike quantities are added or subtracted, with the operator's column.
+    /// Fails if quantities of different dimensions are added or subtracted, with the operator's column.
     pub fn dimension(&self, of: &[Dimension]) -> Result<Dimension, SpecError> {
         let mut stack: Vec<Dimension> = Vec::new();
         for step in &self.steps {
@@ -157,8 +157,8 @@ impl Formula {
         Ok(stack.pop().unwrap_or_default())
     }
 
-    /// The factor, the variable above and the one below, of a formula that is a ratio of two variables and at most scaled, such as
-    /// `1000 * llc_misses / instructions`.
+    /// Returns the factor, the numerator and the denominator of a formula that is a scaled ratio of two variables, such as `1000
+    /// * llc_misses / instructions`; `None` for other formulas.
     #[must_use]
     pub fn as_ratio(&self) -> Option<(f64, usize, usize)> {
         let mut stack: Vec<(f64, Option<usize>, Option<usize>)> = Vec::new();
@@ -187,7 +187,7 @@ impl Formula {
         }
     }
 
-    /// The value, from that of each variable; unavailable where one is, or where it would be infinite.
+    /// Returns the value, given the values of the variables; `None` if one of them is missing or the result is not finite.
     #[must_use]
     pub fn evaluate(&self, of: &[Option<f64>], stack: &mut Vec<f64>) -> Option<f64> {
         stack.clear();
@@ -213,7 +213,7 @@ impl Formula {
     }
 }
 
-/// The one that is there, if any; none if there are two.
+/// Returns the one that is present, if any; `None` if both are.
 const fn one_of(a: Option<usize>, b: Option<usize>) -> Option<Option<usize>> {
     match (a, b) {
         (Some(_), Some(_)) => None,

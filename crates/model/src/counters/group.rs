@@ -1,6 +1,6 @@
-//! Groups of metrics, as files: events, formula, unit, prose.
+//! Groups of metrics from files: events, formula, unit, prose.
 //!
-//! Input: TOML text, or formulas from a command line. Output: [`Metric`]s, and for a choice of them the events they need.
+//! Input: TOML text, or formulas from a command line. Output: [`Metric`]s, and the events that selected metrics need.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +13,56 @@ use super::syntax::SpecError;
 use crate::sample::{Sample, Samples};
 use crate::textfile::{self, TextError};
 
-/// A file of metrics.
+/// File of metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricGroup {
-    /// What the group is about.
+    /// Subject of the group.
     pub prose: String,
     /// Its metrics.
     pub metric: Vec<MetricRow>,
 }
 
-/// A metric as a file has it.
+/// Metric as written in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricRow {
-    /// Its name; columns and flags use it.
+    /// Name in columns and flags.
     pub name: String,
-    /// `1000 * llc_misses / instructions`. `seconds` is the time that the events counted.
+    /// Formula, such as `1000 * llc_misses / instructions`. `seconds` is the time that the events counted.
     pub formula: String,
     /// Its unit.
     pub unit: String,
-    /// What it tells.
+    /// Description.
     pub prose: String,
-    /// Event strings for names in the formula that are no events themselves.
+    /// Event strings for names in the formula that are no event names.
     #[serde(default)]
     pub events: BTreeMap<String, String>,
 }
 
-/// A metric.
+/// Metric, by name or from a formula.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its column.
+    /// Name of its column.
     pub name: String,
     /// Its unit; empty for formulas of a command line.
     pub unit: String,
-    /// What it tells; empty for formulas of a command line.
+    /// Description; empty for formulas from a command line.
     pub prose: String,
-    /// How it is computed.
+    /// Formula over its variables.
     pub formula: Formula,
-    /// By variable of the formula, the event string behind it; none for `seconds`.
+    /// Event string of each variable of the formula; `None` for `seconds`.
     pub events: Vec<Option<String>>,
 }
 
-/// The variable that is no event.
+/// Name of the variable that is no event: the time counted.
 pub const SECONDS: &str = "seconds";
 
 impl MetricGroup {
-    /// Reads a file's text and checks its formulas.
+    /// Parses a file's text and checks its formulas.
     ///
     /// # Errors
-    /// What is no such file, or no formula, with its line.
+    /// Fails on text of another format and on invalid formulas, with the line.
     pub fn parse(path: &str, text: &str) -> Result<Vec<Metric>, TextError> {
         let group: Self = textfile::parse_toml(path, text)?;
         let metric = |(nth, row): (usize, MetricRow)| {
@@ -117,10 +117,10 @@ impl Metric {
         })
     }
 
-    /// The metrics that a comma-separated list names or spells out as formulas.
+    /// Returns the metrics of a comma-separated list of names and formulas.
     ///
     /// # Errors
-    /// What is neither, with its column.
+    /// Fails on an item that is neither, with its column.
     pub fn choose(list: &str, known: &[Self]) -> Result<Vec<Self>, SpecError> {
         let mut chosen: Vec<Self> = Vec::new();
         let mut offset = 0;
@@ -145,14 +145,14 @@ impl Metric {
     }
 }
 
-/// What a variable of a formula stands for.
+/// Meaning of a variable in a formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// An event, by its position in the set.
+    /// Event, by its position in the set.
     Event(usize),
-    /// The time counted.
+    /// Time counted.
     Seconds,
-    /// What no PMU counts: a virtual counter.
+    /// Virtual counter, which no PMU counts.
     Outside {
         /// Its name.
         name: &'static str,
@@ -161,28 +161,28 @@ pub enum Operand {
     },
 }
 
-/// What virtual counters said, by name, that belongs to a row: the change over its interval, or the level at its end.
+/// Value of a virtual counter, by name, for a row: the change over its interval, or the level at its end.
 pub type Outside<'a> = dyn Fn(&str, &Sample) -> Option<f64> + 'a;
 
-/// A metric of a set that counts its events.
+/// Metric bound to a set that counts its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundMetric {
-    /// Its column.
+    /// Name of its column.
     pub name: String,
     /// Its unit.
     pub unit: String,
     /// The set.
     pub set: u32,
     formula: Formula,
-    /// By variable: what it stands for, and what makes a value seconds, joules or bytes.
+    /// Operand of each variable, and the factor to seconds, joules or bytes.
     operands: Vec<(Operand, f64)>,
 }
 
 impl BoundMetric {
-    /// Binds a metric to a set; `operands` has, by variable, what it stands for.
+    /// Binds a metric to a set; `operands` holds the operand of each variable.
     ///
     /// # Errors
-    /// The formula adds what is unlike, with its column.
+    /// Fails if the formula adds quantities of different dimensions, with the column.
     pub fn new(
         metric: &Metric,
         set: u32,
@@ -224,7 +224,7 @@ impl BoundMetric {
         })
     }
 
-    /// The virtual counters that it names.
+    /// Returns the virtual counters that it uses.
     pub fn outside(&self) -> impl Iterator<Item = &'static str> {
         self.operands
             .iter()
@@ -234,8 +234,8 @@ impl BoundMetric {
             })
     }
 
-    /// Its value for a row; unavailable for rows of other sets, where an event was not counted, and where a virtual counter
-    /// had nothing to say.
+    /// Returns its value for a row. `None` for rows of other sets, and if an event was not counted or a virtual counter has no
+    /// value.
     #[must_use]
     pub fn value(&self, samples: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
         let sample = samples.row(row).filter(|r| r.set == self.set)?;

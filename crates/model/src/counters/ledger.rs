@@ -1,11 +1,11 @@
-//! The ledger: what each thread has counted so far, and what of it was reported.
+//! Ledger of counts: the counts of each thread so far, and the part already reported.
 //!
-//! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel reports them, and the totals of whole trees of
-//! threads. Output: [`Samples`] since the last flush. Nothing is counted twice and nothing is lost: the samples of a tree
-//! add up to its total, whatever was reported in between.
+//! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel reports them, and the totals of trees of threads.
+//! Output: [`Samples`] since the last flush. Nothing is counted twice or lost: the samples of a tree add up to its total, in
+//! whatever order reports arrive.
 //!
-//! A *tree* is a thread that existed before counting began (its root) and all its descendants. The kernel reports
-//! final counts of descendants when they exit. For the root it has only the tree's total, so the root's own counts are the difference.
+//! A *tree* is a thread that existed before counting began (its root) and all its descendants. The kernel reports final counts
+//! of descendants when they exit. For the root it has only the tree's total, so the root's own counts are the difference.
 
 mod thread;
 
@@ -16,20 +16,20 @@ use crate::units::{CoreTypeId, CpuId, Nanos};
 use crate::sample::{Owner, Sample, Samples};
 use thread::{Slot, TIMES, Thread, advance};
 
-/// Threads of no tree: they have counts of their own, and there is no total to compare them with.
+/// Threads of no tree: they have their own counts, without a total to compare with.
 pub const NO_TREE: u32 = u32::MAX;
 
-/// Counts since a thread's fork.
+/// Cumulative counts since a thread's fork.
 #[derive(Clone, Copy, Debug)]
 pub struct Cumulative<'a> {
     pub at: Nanos,
-    /// Where it counted last, if counts of several CPUs go by the number of one of them.
+    /// CPU it last ran on, for counts of several CPUs that are stored under one CPU number.
     pub seen_on: CpuId,
-    /// Time the thread ran on that CPU while the set had its turn.
+    /// Time the thread ran on that CPU while the set was scheduled.
     pub enabled: Nanos,
     /// Time the set counted there.
     pub running: Nanos,
-    /// One per event of the set.
+    /// One value per event of the set.
     pub values: &'a [u64],
 }
 
@@ -39,30 +39,30 @@ pub enum Which {
     All,
 }
 
-/// What each thread has counted so far.
+/// Cumulative and reported counts of all threads.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     threads: FxHashMap<u32, Thread>,
     core_types: Vec<u32>,
-    /// Events counted by (cpu, set), as bits.
+    /// Events counted, as bits, by (cpu, set).
     present: FxHashMap<(u32, u32), u64>,
-    /// Root of each tree that is not over.
+    /// TID of the root of each existing tree.
     roots: FxHashMap<u32, u32>,
     is_root: FxHashSet<u32>,
-    /// Trees that there ever were.
+    /// Number of trees created so far.
     trees: u32,
-    /// By (tree, cpu, set): counts of threads other than the root.
+    /// Counts of threads other than the root, by (tree, cpu, set).
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
-    /// Threads with something to report, in the order in which they got it.
+    /// Threads with unreported counts, in order of arrival.
     dirty: Vec<u32>,
-    /// Threads whose number was taken over by another thread before they were reported.
+    /// Threads whose TID another thread took over before they were reported.
     replaced: Vec<Thread>,
-    /// Slots of threads that ended, to be used again.
+    /// Slots of exited threads, for reuse.
     spare: Vec<Slot>,
 }
 
 impl Ledger {
-    /// A ledger for a machine whose CPUs are of these types.
+    /// Creates a ledger for a machine with CPUs of these core types.
     #[must_use]
     pub fn new(core_types: Vec<u32>) -> Self {
         Self {
@@ -71,9 +71,9 @@ impl Ledger {
         }
     }
 
-    /// Says which events of a set are counted on a CPU.
+    /// Sets the events of a set that are counted on a CPU.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
-        // Until this is called, all are.
+        // Before the first call, all events count as present.
         if self
             .present
             .insert((cpu.0, set), present)
@@ -90,7 +90,7 @@ impl Ledger {
             .for_each(|s| s.present = present);
     }
 
-    /// Adds a tree by its root; returns the tree.
+    /// Adds a tree by its root. Returns the tree's number.
     pub fn root(&mut self, pid: u32, tid: u32, at: Nanos) -> u32 {
         self.forked(Owner::Thread { pid, tid }, at);
         let tree = self.trees;
@@ -108,7 +108,7 @@ impl Ledger {
         tree
     }
 
-    /// Forgets a tree whose threads have all ended and been reported.
+    /// Forgets a tree whose threads have all exited and been reported.
     pub fn forget_tree(&mut self, tree: u32) {
         let Some(tid) = self.roots.remove(&tree) else {
             return;
@@ -122,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// Adds a thread that was forked. One of the same number, whose exit was not reported, ends.
+    /// Adds a forked thread. A thread with the same TID whose exit was not reported ends.
     pub fn forked(&mut self, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
@@ -150,7 +150,7 @@ impl Ledger {
         );
     }
 
-    /// A thread has another number from now on, and goes on counting from what it has counted; by the former number it has ended.
+    /// Gives a thread a new TID. Its counts continue; the former TID has exited.
     pub fn renumber(&mut self, before: u32, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
@@ -163,7 +163,7 @@ impl Ledger {
                 .collect::<Vec<_>>()
         };
         let mut slots = self.threads.get(&before).map_or_else(Vec::new, reported);
-        // The former owner of this number may be the root of a tree that is not over: its part of that tree's total is kept.
+        // The former owner of this TID may be the root of an existing tree: its part of that tree's total is kept.
         let own = self
             .threads
             .get(&tid)
@@ -194,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// The only thread of a process that has not ended, besides the one that has its number.
+    /// Returns the only other thread of a process that has not exited, besides the thread with the process's own number.
     #[must_use]
     pub fn survivor(&self, pid: u32) -> Option<u32> {
         let of = |(tid, thread): (&u32, &Thread)| {
@@ -205,7 +205,7 @@ impl Ledger {
         living.next().filter(|_| living.next().is_none())
     }
 
-    /// A thread ended; it is forgotten once it is flushed.
+    /// Records that a thread exited; it is forgotten after the flush.
     pub fn exit(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.ended = true;
@@ -215,19 +215,19 @@ impl Ledger {
         }
     }
 
-    /// Whether a thread is known and has not ended.
+    /// True if a thread is known and has not exited.
     #[must_use]
     pub fn is_alive(&self, tid: u32) -> bool {
         self.threads.get(&tid).is_some_and(|t| !t.ended)
     }
 
-    /// How many trees there are.
+    /// Returns the number of trees.
     #[must_use]
     pub fn trees(&self) -> usize {
         self.roots.len()
     }
 
-    /// Threads that have not ended, roots left out.
+    /// Returns the number of threads that have not exited, without roots.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.threads
@@ -236,9 +236,9 @@ impl Ledger {
             .count()
     }
 
-    /// Takes in what a thread has counted since its start. Values that are smaller than known ones are of an earlier time and ignored.
+    /// Updates the cumulative counts of a thread since its start. Values smaller than the known ones are outdated and ignored.
     ///
-    /// The counts of a set may come in parts: what a part does not have is zero in it. Returns whether the thread was unknown.
+    /// The counts of a set may come in parts; a part has zero for the values it lacks. Returns true if the thread was unknown.
     #[inline]
     pub fn tell(
         &mut self,
@@ -251,7 +251,8 @@ impl Ledger {
         self.take_in(owner, (tree, cpu, set), cumulative, false)
     }
 
-    /// The same; with `of_root` for the root of the tree, whichever thread has its number now.
+    /// Updates cumulative counts like [`Self::tell`]; with `of_root`, those of the tree's root, whichever thread has its TID
+    /// now.
     fn take_in(
         &mut self,
         owner: Owner,
@@ -303,7 +304,7 @@ impl Ledger {
             thread.slots.len() - 1
         });
         let slot = &mut thread.slots[index];
-        // Where each thread is a tree of its own this table is as long as that of the threads, and far from the processor.
+        // If each thread is its own tree, this table is as long as that of the threads, and far from the processor's caches.
         let shared = (!slot.own && tree != NO_TREE).then(|| {
             others
                 .entry((tree, cpu.0, set))
@@ -311,7 +312,7 @@ impl Ledger {
         });
         let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
         let (times, values) = slot.counts.split_at_mut(TIMES);
-        // The clock and the counts of a PMU come one after the other: a thread has run at least as long as it has counted.
+        // The clock and the counts of a PMU are read one after the other. A thread has run at least as long as it has counted.
         let enabled = cumulative.enabled.0.max(cumulative.running.0).max(times[1]);
         slot.dirty |= advance(times, &[enabled, cumulative.running.0], time_sums);
         slot.dirty |= advance(values, cumulative.values, value_sums);
@@ -323,15 +324,15 @@ impl Ledger {
         unknown
     }
 
-    /// The last counts of a thread were its final ones. Its exit is reported with them if it comes before the flush after the next.
+    /// Marks the last counts of a thread as final. Its exit is reported with them if it arrives before the flush after the next.
     pub fn leaves(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.leaving = true;
         }
     }
 
-    /// Takes in what a whole tree has counted. With `only_root` the difference to known counts is the root's; otherwise it is
-    /// returned: living threads have counted it since their last report.
+    /// Updates the total of a whole tree. With `only_root`, the difference to known counts is attributed to the root. Otherwise
+    /// the difference is returned: living threads have counted it since their last report.
     pub fn total(
         &mut self,
         tree: u32,
@@ -380,7 +381,7 @@ impl Ledger {
         own.iter().any(|v| *v > 0).then_some(own)
     }
 
-    /// Reports what is new, thread by thread, and forgets threads that ended.
+    /// Reports new counts, thread by thread, and forgets exited threads.
     pub fn flush(&mut self, which: Which, into: &mut Samples) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for mut thread in std::mem::take(&mut self.replaced) {
@@ -390,7 +391,7 @@ impl Ledger {
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
-            // A number may be listed twice: once for its former owner.
+            // A TID may be listed twice: once for its former owner.
             let Some(thread) = self.threads.get_mut(tid) else {
                 return false;
             };
@@ -400,7 +401,7 @@ impl Ledger {
                 thread.report(into);
             }
             if thread.ended && !stays {
-                // The tree's total may have more of a root.
+                // The tree's total may contain more counts of a root.
                 if !self.is_root.contains(tid) {
                     thread.final_counts(into);
                 }
@@ -411,7 +412,7 @@ impl Ledger {
         self.dirty = dirty;
     }
 
-    /// Reports exits of roots that were not reported yet: nothing more comes of these threads.
+    /// Reports the unreported exits of roots: no more counts of these threads will arrive.
     pub fn final_counts(&mut self, into: &mut Samples) {
         let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
         roots.sort_unstable();
@@ -422,7 +423,7 @@ impl Ledger {
         }
     }
 
-    /// Reports what is known only together, by CPU and set: enabled and running time, then values.
+    /// Reports counts that are known only as a sum, by CPU and set: enabled and running time, then values.
     pub fn rest(
         &self,
         at: Nanos,
@@ -454,7 +455,7 @@ impl Ledger {
     }
 
     fn recycle(&mut self, tid: u32) {
-        // A root's slots have its part of the tree's total, so they stay until the end.
+        // A root's slots hold its part of the tree's total, so they stay until the end.
         if self.is_root.contains(&tid) {
             return;
         }

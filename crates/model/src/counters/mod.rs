@@ -1,8 +1,8 @@
-//! Counters as data: what is to be counted, and what was.
+//! Counters as data: the events to count, and the counts.
 //!
 //! Stage: before and after a source of counters. Input: event strings and raw observations of counters. Output: event
-//! specifications, a [`Plan`] of sets, and [`Sample`]s: what one thread did in one interval. No I/O: a host opens what a plan
-//! says and feeds a [`Ledger`] with what the kernel tells; a replay or a test feeds it just as well.
+//! specifications, a [`Plan`] of sets, and [`Sample`]s with the counts of one thread in one interval. No I/O: a host opens the
+//! events of a plan and feeds a [`Ledger`] with the kernel's reports, as does a replay or a test.
 
 mod fold;
 mod formula;

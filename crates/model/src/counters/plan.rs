@@ -1,54 +1,54 @@
-//! The plan: which sets of events count when.
+//! Counting plan: the schedule of event sets.
 //!
-//! Input: the sets that were asked for, in order. Output: for each, its columns; sets are multiplexed, one per period, so that a
-//! set's counts are never an unmarked extrapolation: a sample names its set and says how long that counted.
+//! Input: the requested sets, in order. Output: the columns of each set. Sets are multiplexed, one per period, so that counts of
+//! a set are never an unmarked extrapolation: a sample names its set and the time it counted.
 
 use std::sync::Arc;
 
 use crate::sample::{Event, EventSet};
 use crate::units::Nanos;
 
-/// Events that one set can hold.
+/// Largest number of events in one set.
 const MAX_EVENTS: usize = EventSet::MOST;
 
-/// An event of a set.
+/// Event of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedEvent {
     pub name: String,
-    /// The unit of a count times `scale`; empty for plain counts.
+    /// Unit of a count times `scale`; empty for plain counts.
     pub unit: String,
-    /// What a count is multiplied by to be of that unit; 1 for plain counts.
+    /// Factor that converts a count to that unit; 1 for plain counts.
     pub scale: f64,
-    /// The portable event that it is, if any.
+    /// Portable event behind it, if any.
     pub event: Option<Event>,
 }
 
-/// Events that count at the same time.
+/// Events that are counted at the same time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlannedSet {
-    /// In order of their columns.
+    /// Events in the order of their columns.
     pub events: Vec<PlannedEvent>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// In order of their turns.
+    /// Sets in the order of multiplexing.
     pub sets: Vec<PlannedSet>,
-    /// How long a turn is; absent when there is one set.
+    /// Time for which each set counts; `None` if there is one set.
     pub turn: Option<Nanos>,
 }
 
-/// Why sets cannot be planned.
+/// Error of planning sets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("no event was asked for; name some with -e, as in -e task_clock,context_switches")]
     Empty,
-    /// More events than a set may have.
+    /// A set has too many events.
     #[error(
         "set {set} has {found} events, at most {MAX_EVENTS} can count together; use -e several times"
     )]
     TooLarge {
-        /// Which, from 0.
+        /// Index of the set, from 0.
         set: usize,
         found: usize,
     },
@@ -59,10 +59,10 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// A plan whose sets each count for a period in turn.
+    /// Creates a plan in which each set counts for a period, one after the other.
     ///
     /// # Errors
-    /// No or too many events; several sets without a period.
+    /// Fails without events, with too many events, and with several sets but no period.
     pub fn new(sets: Vec<PlannedSet>, period: Option<Nanos>) -> Result<Self, PlanError> {
         if sets.iter().all(|s| s.events.is_empty()) {
             return Err(PlanError::Empty);
@@ -90,13 +90,13 @@ impl Plan {
         }
     }
 
-    /// Whose turn comes after a set's.
+    /// Returns the set that counts after `set`.
     #[must_use]
     pub fn after(&self, set: usize) -> usize {
         (set + 1) % self.sets.len().max(1)
     }
 
-    /// What rows of samples go by, by set.
+    /// Returns the event sets of sample rows, by set.
     #[must_use]
     pub fn event_sets(&self) -> Vec<Arc<EventSet>> {
         let compile = |set: &PlannedSet| {
@@ -106,7 +106,7 @@ impl Plan {
         self.sets.iter().map(compile).collect()
     }
 
-    /// Every event once, in order of first appearance: set and position.
+    /// Returns every event once, in order of first appearance.
     #[must_use]
     pub fn columns(&self) -> Vec<&PlannedEvent> {
         let mut columns: Vec<&PlannedEvent> = Vec::new();
@@ -118,7 +118,7 @@ impl Plan {
         columns
     }
 
-    /// By set, the column of each of its events, as [`Plan::columns`] has them.
+    /// Returns the column of each event, by set, with columns as in [`Plan::columns`].
     #[must_use]
     pub fn places(&self) -> Vec<Vec<usize>> {
         let columns = self.columns();
@@ -135,10 +135,11 @@ impl Plan {
     }
 }
 
-/// Divides groups of events among sets that fit, few and in order; what fits nowhere is left out, and comes second. The events of
-/// a group are in one set, as far as one can hold them: they are counted over the same time. Each set has those of `base`
-/// besides, which others are compared with and by which it is known whether sets tell of the same phase; where not even one more
-/// event fits beside all of them, the first of them has to do, and the others are counted in their turn.
+/// Divides groups of events among few sets that fit, in order. The second result holds the events that fit nowhere.
+///
+/// The events of a group are in one set if possible, so that they are counted over the same time. Each set also has the events
+/// of `base`, with which the others are compared. They also show if sets belong to the same phase. If not even one more event
+/// fits beside them, each set has only the first of `base`, and the others are multiplexed.
 #[must_use]
 pub fn divide<E: Clone + PartialEq>(
     base: &[E],
@@ -179,7 +180,7 @@ pub fn divide<E: Clone + PartialEq>(
     (sets, left_out)
 }
 
-/// Puts a group into a set that has it, into the last one, or into one of its own; whether it fits there.
+/// Adds a group to a set that contains it, to the last one, or to a new one. Returns true if it fits.
 fn place<E: Clone + PartialEq>(
     sets: &mut Vec<Vec<E>>,
     base: &[E],
@@ -205,7 +206,7 @@ fn place<E: Clone + PartialEq>(
     fitting
 }
 
-/// Events of both, each once.
+/// Returns the events of both, each once.
 fn union<E: Clone + PartialEq>(set: &[E], more: &[E]) -> Vec<E> {
     let mut all = set.to_vec();
     for event in more {
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(Plan::new(vec![set(&[])], None), Err(PlanError::Empty));
     }
 
-    /// A PMU with so many counters, the first two events having counters of their own on some.
+    /// Simulates a PMU with this number of counters; on some, the first two events have fixed counters.
     fn divided(counters: usize, fixed: usize, others: &[&str]) -> (Vec<String>, String) {
         let base = ["i", "c"];
         let fits =
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(of(5, &[&["1", "2"], &["3", "4"]]), "ic12 ic34");
         assert_eq!(of(5, &[&["1", "2"], &["2", "i"], &["3"]]), "ic123");
         assert_eq!(of(4, &[&["1", "2"], &["3"], &["2", "1"]]), "ic12 ic3");
-        // Too large for one set: what cannot be counted together is counted in turns.
+        // Too large for one set: the events are multiplexed.
         assert_eq!(of(4, &[&["1", "2", "3"]]), "ic12 ic3");
     }
 

@@ -1,6 +1,6 @@
-//! Event strings: what a user writes after `-e`.
+//! Event strings: the argument of `-e`.
 //!
-//! Input: one set of events as text. Output: [`EventSpec`]s; what their names mean on a machine is the host's to say.
+//! Input: one set of events as text. Output: [`EventSpec`]s; the host resolves their names for its machine.
 //!
 //! ```text
 //! instructions,llc_misses:u         names (portable, software, or a vendor's), :u or :k for user or kernel mode only
@@ -12,68 +12,68 @@
 
 use super::syntax::{Cursor, SpecError, number};
 
-/// An event as it was asked for.
+/// Requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
-    /// As written; the name of its column.
+    /// Text as written, which names its column.
     pub text: String,
     /// Byte offset within the set's text, for errors of later stages.
     pub offset: usize,
     pub source: EventSource,
-    /// In which mode of the processor it counts.
+    /// Processor modes in which it counts.
     pub space: Space,
 }
 
-/// What an event string means.
+/// Meaning of an event string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSource {
-    /// A name to look up.
+    /// Name to look up.
     Named(String),
-    /// A PMU with terms.
+    /// PMU with terms.
     Pmu {
         pmu: String,
-        /// What is between the slashes.
+        /// Terms between the slashes.
         terms: Vec<Term>,
     },
-    /// The config of the core's PMU as it is.
+    /// Raw config of the core's PMU.
     Raw(u64),
-    /// A counter of a PMCTrack string.
+    /// Counter of a PMCTrack string.
     Counter(RawCounter),
 }
 
-/// A term between a PMU's slashes.
+/// Term between a PMU's slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     pub name: String,
-    /// Its value; absent for named events and flags.
+    /// Its value; `None` for named events and flags.
     pub value: Option<TermValue>,
     /// Byte offset within the set's text.
     pub offset: usize,
 }
 
-/// The value of a term.
+/// Value of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TermValue {
     Number(u64),
-    /// A word, as in `event=?`.
+    /// Word, as in `event=?`.
     Word(String),
 }
 
-/// A counter of a PMCTrack string.
+/// Counter of a PMCTrack string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCounter {
     pub counter: u32,
-    /// Event code; a fixed counter has none.
+    /// Event code; `None` for a fixed counter.
     pub event: Option<u64>,
     pub umask: u64,
     pub cmask: u64,
     pub edge: bool,
     pub inv: bool,
-    /// A sample each so many events.
+    /// Number of events per sample.
     pub every: Option<u64>,
 }
 
-/// Modes of the processor in which an event counts.
+/// Processor modes in which an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub user: bool,
@@ -103,7 +103,7 @@ impl Space {
 /// Parses one set of events.
 ///
 /// # Errors
-/// Anything that is none of the forms above, with its column.
+/// Fails on text of none of the forms above, with its column.
 pub fn parse_set(text: &str) -> Result<Vec<EventSpec>, SpecError> {
     if is_pmctrack(text) {
         return pmctrack(text);
@@ -221,7 +221,7 @@ fn space(cursor: &mut Cursor<'_>) -> Result<Space, SpecError> {
     }
 }
 
-/// Keys of PMCTrack's raw strings; each takes a counter's number.
+/// Keys of PMCTrack's raw strings; each is followed by a counter's number.
 const KEYS: [&str; 7] = ["pmc", "umask", "cmask", "edge", "inv", "ebs", "usr"];
 
 fn split_key(text: &str) -> Option<(&'static str, u32)> {
@@ -429,7 +429,7 @@ mod tests {
 
         #[test]
         fn what_was_parsed_is_parsed_again_to_the_same(nth in 0..VALID.len()) {
-            // The fourth is there to be mutated only: a mode is no number.
+            // The fourth string is only a base for mutations: a mode is no number.
             if let Ok(events) = parse_set(VALID[nth]) {
                 for event in events.iter().filter(|e| !matches!(e.source, EventSource::Counter(_))) {
                     prop_assert_eq!(&parse_set(&event.text).unwrap()[0].source, &event.source);

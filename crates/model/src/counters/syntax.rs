@@ -1,21 +1,21 @@
-//! What all small languages of the command line share: a cursor over text, numbers, and errors that point at a column.
+//! Common parts of the small languages of the command line: a cursor over text, numbers, and errors that point at a column.
 
 use std::fmt;
 
 use crate::units::Nanos;
 
-/// What is wrong with a string that the user wrote, and where.
+/// Error in a string that the user wrote, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     pub text: String,
-    /// Byte offset of what is wrong.
+    /// Byte offset of the error.
     pub offset: usize,
-    /// What is wrong, and what would be right.
+    /// Description of the error and of valid input.
     pub message: String,
 }
 
 impl SpecError {
-    /// An error at a byte offset of `text`.
+    /// Creates an error at a byte offset of `text`.
     #[must_use]
     pub fn new(text: &str, offset: usize, message: impl Into<String>) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl SpecError {
         }
     }
 
-    /// The column in characters, from 1.
+    /// Returns the column in characters, from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text
@@ -50,7 +50,7 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// Reads a string from left to right.
+/// Reader of a string from left to right.
 pub(super) struct Cursor<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// The longest run of characters of a kind; may be empty.
+    /// Returns the longest run of characters of a kind; it may be empty.
     pub(super) fn run(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let found = &rest[..rest.find(|c| !of(c)).unwrap_or(rest.len())];
@@ -98,10 +98,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `46`, `0x2e`.
+/// Parses `46`, `0x2e`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // Rust's own parser would take a sign.
+        // Rust's own parser would accept a sign.
         Some(hex) if hex.starts_with('+') => None,
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None if text.starts_with('+') => None,
@@ -109,10 +109,10 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// `100`, `5k`, `100M`, `2G`: a number of events.
+/// Parses a number of events: `100`, `5k`, `100M`, `2G`.
 ///
 /// # Errors
-/// Not such a number, zero, or too large.
+/// Fails if it is no such number, zero, or too large.
 pub fn parse_count(text: &str) -> Result<u64, SpecError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
@@ -134,10 +134,11 @@ pub fn parse_count(text: &str) -> Result<u64, SpecError> {
     value.ok_or_else(|| SpecError::new(text, 0, "write a number above zero, as in 100M"))
 }
 
-/// `100ms`, `1.5s`, `250us`, `2m`: a time span. A bare number is refused: some tools read milliseconds, others seconds.
+/// Parses a time span: `100ms`, `1.5s`, `250us`, `2m`. A number without a unit is refused: some tools read milliseconds, others
+/// seconds.
 ///
 /// # Errors
-/// No such time span, zero, or too long.
+/// Fails if it is no such time span, zero, or too long.
 pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {

@@ -1,4 +1,4 @@
-//! Events: what can be counted, by portable name, and what stands behind each name on every backend.
+//! Countable events by portable name, with their sources on every backend.
 //!
 //! One table ([`EVENTS`]). Command lines, metrics, machine files, records, `perf_event`, the virtual counters and the simulator
 //! all refer to its rows. A backend that cannot count an event leaves it out of a sample; it never counts zero.
@@ -10,53 +10,53 @@ use std::fmt;
 
 pub use table::{EVENTS, Event};
 
-/// A row of the event table.
+/// Row of the event table.
 #[derive(Clone, Copy, Debug)]
 pub struct EventDef {
     pub event: Event,
-    /// Portable name, as records and command lines have it.
+    /// Portable name in records and command lines.
     pub name: &'static str,
-    /// Other names, those of perf and PMCTrack among them; `-` and `_` are the same in all.
+    /// Other names, including those of perf and PMCTrack; `-` and `_` are equivalent in all.
     pub aliases: &'static [&'static str],
     /// Unit of a count; empty for plain counts.
     pub unit: &'static str,
-    /// Where real machines have it from.
+    /// Source on real machines.
     pub source: Source,
     pub prose: &'static str,
 }
 
-/// Where a real machine has an event from.
+/// Source of an event on a real machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A number of the kernel's own that means the same on every processor (`perf_event_open(2)`).
+    /// Generic event of the kernel with one meaning on every processor (`perf_event_open(2)`).
     Kernel {
         /// `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
         kind: u32,
         config: u64,
-        /// It happens in the kernel: counting user mode only would show zero.
+        /// True if it happens in the kernel: counting user mode only would show zero.
         in_kernel: bool,
     },
-    /// Numbered by each processor in its own way.
+    /// Event with processor-specific codes.
     Processor(&'static [ProcessorEvent]),
-    /// A virtual counter of threads.
+    /// Virtual counter of threads.
     Virtual {
         /// Name of the virtual counter.
         counter: &'static str,
-        /// Units of the event in one unit of the virtual counter.
+        /// Number of events per unit of the virtual counter.
         factor: u64,
     },
-    /// Programs report it on their hint page.
+    /// Reported by programs on their hint page.
     Program,
-    /// Only the simulator knows it.
+    /// Known to the simulator only.
     Simulator,
 }
 
-/// An event as the PMUs of some processors encode it.
+/// Encoding of an event on the PMUs of some processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorEvent {
     /// Names of PMUs (`cpu_core`) or of their models (`skylake`, `zen`); empty for any PMU that names the event itself.
     pub pmus: &'static [&'static str],
-    /// A name of the PMU's own list (`l2d_cache_refill`), or terms (`event=0x24,umask=0x3f`).
+    /// Name from the PMU's own list (`l2d_cache_refill`), or terms (`event=0x24,umask=0x3f`).
     pub terms: &'static str,
 }
 
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Reads of a cache: the kernel's number of the cache, and whether accesses or misses.
+    /// Returns the event of reads of a cache, given the kernel's number of the cache: misses, or all accesses.
     const fn cache(cache: u64, misses: bool) -> Self {
         let in_kernel = false;
         Self::Kernel {
@@ -94,7 +94,7 @@ impl Source {
 }
 
 impl EventDef {
-    /// Type and config for `perf_event_open`, where they are the same on every processor.
+    /// Returns type and config for `perf_event_open`; `None` if they depend on the processor.
     #[must_use]
     pub const fn perf(&self) -> Option<(u32, u64)> {
         match self.source {
@@ -103,25 +103,25 @@ impl EventDef {
         }
     }
 
-    /// Whether `perf_event` counts it at all, on some processor.
+    /// True if `perf_event` counts it on some processor.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         matches!(self.source, Source::Kernel { .. } | Source::Processor(_))
     }
 
-    /// Whether it takes a counter of the core's PMU.
+    /// True if it takes a counter of the core's PMU.
     #[must_use]
     pub const fn takes_counter(&self) -> bool {
         self.is_counted() && !self.is_software()
     }
 
-    /// Whether the kernel counts it without hardware.
+    /// True if the kernel counts it without hardware.
     #[must_use]
     pub const fn is_software(&self) -> bool {
         matches!(self.source, Source::Kernel { kind: SOFTWARE, .. })
     }
 
-    /// Whether it happens in the kernel, so that counting user mode only would show zero.
+    /// True if it happens in the kernel, so that counting user mode only would show zero.
     #[must_use]
     pub const fn is_in_kernel(&self) -> bool {
         matches!(
@@ -133,7 +133,7 @@ impl EventDef {
         )
     }
 
-    /// The row of a name, however it is spelt.
+    /// Returns the row of a name, in any spelling.
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         let exact = EVENTS.iter().find(|row| row.name == name);
@@ -156,22 +156,22 @@ impl Event {
             .unwrap_or_else(|| own::def(row - EVENTS.len()))
     }
 
-    /// The event of a portable name, one of its aliases, or a string that [`Self::named`] has seen.
+    /// Returns the event of a portable name, one of its aliases, or a string that [`Self::named`] has seen.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         EventDef::by_name(name).map(|row| row.event)
     }
 
-    /// The event of a name, or the one that a string encodes on some processor: a raw code (`r01c2`), a PMU with terms
-    /// (`cpu/event=0x2e,umask=0x41/`), or a vendor's name, which has a dot (`uops_retired.slots`). None if it is neither, and where
-    /// a process has named more than [`Self::OWN`] such strings.
+    /// Returns the event of a name, or of a string that encodes it on some processor. Such a string is a raw code (`r01c2`), a
+    /// PMU with terms (`cpu/event=0x2e,umask=0x41/`), or a vendor's name, which contains a dot (`uops_retired.slots`). `None` if
+    /// it is neither, or if the process has named more than [`Self::OWN`] such strings.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
         let row = EventDef::by_name(text).or_else(|| own::named(text));
         row.map(|row| row.event)
     }
 
-    /// Whether the table lacks it: it is one processor's, known by the string that encodes it.
+    /// True for a processor's event outside the table, known by the string that encodes it.
     #[must_use]
     pub const fn is_own(self) -> bool {
         self as usize >= EVENTS.len()

@@ -1,19 +1,19 @@
-//! Events that the table does not have: those of one processor, known by the string that encodes them (`r01c2`,
-//! `uops_retired.slots`, `cpu_core/event=0x2e,umask=0x41/`).
+//! Processor-specific events outside the table, known by the string that encodes them (`r01c2`, `uops_retired.slots`,
+//! `cpu_core/event=0x2e,umask=0x41/`).
 //!
-//! An event gets one of a few places when a formula first names it, and keeps it for the life of the process.
+//! An event gets one of a few slots when a formula first names it, and keeps it for the life of the process.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{Event, EventDef, Source};
 
-/// Those that have a place, in the order in which they were named.
+/// Events with a slot, in the order in which they were named.
 static OWN: [OnceLock<EventDef>; Event::OWN.len()] = [const { OnceLock::new() }; Event::OWN.len()];
 
-/// Held while an event gets its place.
+/// Lock held while an event gets its slot.
 static NAMING: Mutex<()> = Mutex::new(());
 
-/// A place that no event has yet.
+/// Slot without an event.
 static FREE: EventDef = EventDef {
     event: Event::Own0,
     name: "",
@@ -23,19 +23,19 @@ static FREE: EventDef = EventDef {
     prose: "a place for an event of this processor",
 };
 
-/// The row of a place.
+/// Returns the row of a slot.
 pub(super) fn def(place: usize) -> &'static EventDef {
     OWN.get(place).and_then(OnceLock::get).unwrap_or(&FREE)
 }
 
-/// The event of a string, if one was named so.
+/// Returns the event of a string, if it was named before.
 pub(super) fn by_name(name: &str) -> Option<&'static EventDef> {
     let named = OWN.iter().map_while(OnceLock::get);
     named.into_iter().find(|def| def.name == name)
 }
 
-/// Whether a string encodes an event, so that it cannot be a mistyped name of the table: a raw code, a PMU with terms, or a
-/// vendor's name, which has a dot. What it means on a machine, and whether anything, comes out where it is counted.
+/// True if a string encodes an event, so that it cannot be a mistyped name of the table. Such a string is a raw code, a PMU with
+/// terms, or a vendor's name, which contains a dot. Its meaning on a machine is resolved by the code that counts it.
 fn encodes(text: &str) -> bool {
     let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let is_name = |name: &str| {
@@ -52,7 +52,7 @@ fn encodes(text: &str) -> bool {
     is_raw || is_vendors || has_terms
 }
 
-/// The event that a string encodes; none if it encodes none, or if all places are taken.
+/// Returns the event that a string encodes; `None` if it encodes none, or if all slots are taken.
 pub(super) fn named(text: &str) -> Option<&'static EventDef> {
     let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = by_name(text) {

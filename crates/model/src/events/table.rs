@@ -1,11 +1,11 @@
-//! The table of events. A new event is one line here, and one in the simulator where its model can tell it.
+//! Table of events. A new event is one line here, and one in the simulator if its model provides it.
 
 use super::{EventDef, ProcessorEvent, Source};
 
 /// Declares [`Event`] and [`EVENTS`] from the same lines: event, name, aliases, unit, source, prose.
 macro_rules! events {
     ($($event:ident $name:literal $aliases:expr, $unit:literal $source:expr, $prose:literal;)*) => {
-        /// A countable event by its portable name.
+        /// Countable event, by its portable name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Event {
@@ -14,7 +14,7 @@ macro_rules! events {
         }
 
         impl Event {
-            /// Places for events that the table does not have.
+            /// Slots for events outside the table.
             pub const OWN: [Self; 8] = [
                 Self::Own0, Self::Own1, Self::Own2, Self::Own3, Self::Own4, Self::Own5, Self::Own6, Self::Own7,
             ];
@@ -39,14 +39,14 @@ macro_rules! events {
     };
 }
 
-/// Intel's cores from Skylake on, which share the codes used here; hybrids call theirs `cpu_core`.
+/// Intel's cores from Skylake on, which share the codes used here; hybrids name theirs `cpu_core`.
 const INTEL: &[&str] = &["cpu_core", "skylake", "icelake", "sapphire_rapids"];
 /// Intel's small cores from Gracemont on.
 const INTEL_SMALL: &[&str] = &["cpu_atom", "gracemont", "crestmont"];
 /// AMD's cores from family 17h on.
 const AMD: &[&str] = &["zen"];
 
-/// An event that PMUs name themselves.
+/// Returns an event that PMUs name themselves.
 const fn named(terms: &'static str) -> ProcessorEvent {
     ProcessorEvent { pmus: &[], terms }
 }

@@ -1,6 +1,6 @@
-//! Whether a machine is possible.
+//! Validation of machines.
 //!
-//! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], which knows its table and key in the file.
+//! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], with its table and key in the file.
 
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
@@ -9,7 +9,7 @@ use crate::events::Event;
 use crate::textfile::{TextError, is_name, table_line};
 use crate::units::CpuId;
 
-/// What is impossible, at a key in the `nth` table of a name; the table `""` is the top of the file.
+/// Impossible value, at a key in the `nth` table of a name; the table `""` is the top of the file.
 pub(super) struct Problem {
     table: &'static str,
     nth: usize,
@@ -18,7 +18,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// The error with its line.
+    /// Returns the error with its line.
     pub(super) fn locate(self, path: &str, text: &str) -> TextError {
         match self.line(text) {
             Some(line) => TextError::at_line(path, text, line, self.message),
@@ -26,7 +26,7 @@ impl Problem {
         }
     }
 
-    /// The line of the key, as `key = ..` or as `[table.key]`, else that of the table.
+    /// Returns the line of the key, as `key = ..` or as `[table.key]`, or else that of the table.
     fn line(&self, text: &str) -> Option<usize> {
         let header = if self.table.is_empty() {
             0
@@ -67,7 +67,7 @@ fn problem<T>(
     })
 }
 
-/// A key, what its figure may be, and the figure.
+/// Key, bounds and value of a number.
 type Figure = (&'static str, Bounds, f64);
 
 pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
@@ -122,7 +122,7 @@ fn models(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Names that core groups of other kinds have; a core type of that name could not be distinguished from them.
+/// True for names of core groups of other kinds; a core type with such a name would be ambiguous.
 fn is_group_name(name: &str) -> bool {
     let counted = ["llc", "node", "socket", "core", "cpu"].iter().any(|kind| {
         name.strip_prefix(kind)
@@ -215,7 +215,7 @@ fn core_figures(t: &CoreType) -> [Figure; 8] {
     ]
 }
 
-/// Checks operating points and idle states; the key and what is wrong.
+/// Checks operating points and idle states. Returns the key and the problem.
 fn frequencies(t: &CoreType) -> Result<(), (&'static str, String)> {
     let idle = t.idle.iter().flat_map(|states| {
         [
@@ -332,7 +332,7 @@ fn odd_cores(range: &Cores, core_type: &CoreType) -> String {
     )
 }
 
-/// The cores that `cpus` make: each takes the lowest free CPU and its siblings.
+/// Splits `cpus` into cores: each takes the lowest free CPU and its siblings.
 pub(super) fn split_into_cores(cpus: &CpuSet, threads: u32, step: u32) -> Option<Vec<Vec<CpuId>>> {
     if threads == 0 || (threads > 1 && step == 0) {
         return None;
@@ -352,7 +352,7 @@ pub(super) fn split_into_cores(cpus: &CpuSet, threads: u32, step: u32) -> Option
     Some(cores)
 }
 
-/// The first core that lies partly inside `cpus`.
+/// Returns the first core that lies partly inside `cpus`.
 fn cut_core<'a>(cpus: &CpuSet, cores: &'a [CpuSet]) -> Option<&'a CpuSet> {
     cores
         .iter()

@@ -1,36 +1,36 @@
 //! Frequencies of cores: operating points, turbo, governor, power limit, idle states.
 //!
-//! Part of a machine file. A core type without points runs at its `freq_ghz` all the time.
+//! Part of a machine file. A core type without points always runs at its `freq_ghz`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The governor, where core types have operating points.
+/// Governor of core types with operating points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Governor {
-    /// As fast as turbo and power limit allow.
+    /// Highest frequency that turbo and power limit allow.
     #[default]
     Performance,
-    /// As fast as utilisation asks for: the kernel's `schedutil`. Utilisation clamps act on it.
+    /// Frequency that follows utilisation: the kernel's `schedutil`. Utilisation clamps affect it.
     Schedutil,
 }
 
 impl Governor {
-    /// By name.
+    /// Governors by name.
     pub const ALL: [(&'static str, Self); 2] = [
         ("performance", Self::Performance),
         ("schedutil", Self::Schedutil),
     ];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         let row = Self::ALL.iter().find(|(_, value)| *value == self);
         row.map_or("", |(name, _)| name)
     }
 
-    /// The one of a name.
+    /// Returns the governor of a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let row = Self::ALL.iter().find(|(known, _)| *known == name);
@@ -38,13 +38,13 @@ impl Governor {
     }
 }
 
-/// Power of the package that may be taken for long.
+/// Sustained power limit of the package.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PowerLimit {
-    /// Limit of the moving average; while it is above, all cores go down the points one by one.
+    /// Limit of the moving average; while it is exceeded, all cores step down the points one by one.
     pub watts: f64,
-    /// Time constant of the average: how long a burst from idle may go beyond the limit.
+    /// Time constant of the average: duration for which a burst from idle may exceed the limit.
     pub seconds: f64,
 }
 
@@ -52,25 +52,25 @@ pub struct PowerLimit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Frequencies {
-    /// Operating points, slowest first. One of them is at the core type's `freq_ghz`, where its power figures hold.
+    /// Operating points, slowest first. One of them is at the core type's `freq_ghz`, where its power values hold.
     pub points: Vec<OperatingPoint>,
-    /// Frequency at most while 1, 2, ... cores of the type run something, the last one for more; `freq_ghz` where there is none.
+    /// Largest frequency while 1, 2, ... cores of the type are busy, the last one for more; `freq_ghz` if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turbo_ghz: Vec<f64>,
-    /// All cores of a `[[cores]]` entry have one clock, as fast as the one that needs most; else each has its own.
+    /// True if all cores of a `[[cores]]` entry share one clock, that of the highest demand; otherwise each has its own.
     #[serde(default)]
     pub shared: bool,
 }
 
-/// A frequency and what it costs: a voltage, or power at full load. With neither, the voltage is that of `freq_ghz`.
+/// Frequency and its cost: a voltage, or power at full load. With neither, the voltage is that of `freq_ghz`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatingPoint {
     pub ghz: f64,
-    /// Power goes with its square and the frequency. All points of a type have one, or none.
+    /// Voltage; power is proportional to its square times the frequency. All points of a type have one, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volts: Option<f64>,
-    /// Power of a busy core. All points of a type have one, or none; only their ratios count.
+    /// Power of a busy core. All points of a type have one, or none; only their ratios matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watts: Option<f64>,
 }
@@ -85,16 +85,16 @@ pub struct IdleStates {
     pub power_gated_after_us: f64,
 }
 
-/// A point as a simulation needs it.
+/// Operating point in the form for simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub ghz: f64,
-    /// Power of a busy core over that at the type's `freq_ghz`, with as many instructions per cycle.
+    /// Power of a busy core relative to that at the type's `freq_ghz`, at equal instructions per cycle.
     pub power: f64,
 }
 
 impl Point {
-    /// Energy per instruction over that at `freq_ghz` (`nominal`).
+    /// Returns the energy per instruction relative to that at `freq_ghz` (`nominal`).
     #[must_use]
     pub fn energy(&self, nominal: f64) -> f64 {
         self.power / (self.ghz / nominal)
@@ -102,7 +102,7 @@ impl Point {
 }
 
 impl Frequencies {
-    /// The points of a type whose power figures hold at `nominal` GHz, slowest first.
+    /// Returns the points of a type whose power values hold at `nominal` GHz, slowest first.
     #[must_use]
     pub fn scaled(&self, nominal: f64) -> Vec<Point> {
         let reference = self.points.iter().find(|p| p.ghz == nominal);
@@ -113,7 +113,7 @@ impl Frequencies {
         scaled.collect()
     }
 
-    /// Row of the fastest point while `active` cores of the type run something.
+    /// Returns the row of the fastest point while `active` cores of the type are busy.
     #[must_use]
     pub fn fastest(&self, active: usize, nominal: f64) -> usize {
         let last = self.turbo_ghz.len().saturating_sub(1);
@@ -123,7 +123,7 @@ impl Frequencies {
         within.saturating_sub(1)
     }
 
-    /// What is wrong, if anything.
+    /// Returns the first problem, if any.
     pub(super) fn fault(&self, nominal: f64) -> Option<String> {
         let known = |ghz: f64| self.points.iter().any(|p| p.ghz == ghz);
         if !self.points.is_sorted_by(|a, b| a.ghz < b.ghz) || self.points.is_empty() {
@@ -164,7 +164,7 @@ impl OperatingPoint {
 }
 
 impl IdleStates {
-    /// Energy (nJ) of so many ns of idling, with power `gated_w` in the deep state.
+    /// Returns the energy (nJ) of `ns` of idling, with power `gated_w` in the deep state.
     #[must_use]
     pub fn energy_nj(&self, ns: f64, gated_w: f64) -> f64 {
         let shallow = ns.min(self.power_gated_after_us * 1e3);

@@ -1,25 +1,25 @@
-//! What simulated speed-up factors are worth: how far those that were measured are from them.
+//! Accuracy of simulated speed-up factors, from a comparison with measured ones.
 //!
-//! Source: `bench/silicon.tsv`, simulated against measured factors; `make bench` prints the interval anew, and
-//! `docs/benchmarks.md` has it.
+//! Source: `bench/silicon.tsv`, simulated against measured factors. `make bench` prints the interval again, and
+//! `docs/benchmarks.md` contains it.
 
 use super::CoreType;
 
-/// Measured over simulated speed-up factors of nine programs in ten.
+/// Range of measured over simulated speed-up factors for nine programs in ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SfSpread {
     pub low: f64,
     pub high: f64,
-    /// Programs that were compared.
+    /// Number of programs compared.
     pub programs: u32,
-    /// Where.
+    /// Machine of the measurement.
     pub on: &'static str,
 }
 
-/// A pair of core types, fast and slow, by name, and what was found there.
+/// Fast and slow core type, by name, and their range.
 type Row = (&'static str, &'static str, SfSpread);
 
-/// Every pair for which programs were compared.
+/// Every pair of core types with measurements.
 const SPREADS: [Row; 1] = [(
     "golden-cove",
     "gracemont",
@@ -32,8 +32,8 @@ const SPREADS: [Row; 1] = [(
 )];
 
 impl SfSpread {
-    /// That of a pair of core types, and whether it was found there: of types that nothing was measured on, the one found
-    /// elsewhere stands in.
+    /// Returns the range of a pair of core types, and true if it was measured on them. For other types, the range measured
+    /// elsewhere is used.
     #[must_use]
     pub fn of(fast: &CoreType, slow: &CoreType) -> (Self, bool) {
         let own = SPREADS
@@ -42,13 +42,13 @@ impl SfSpread {
         own.map_or((SPREADS[0].2, false), |(.., spread)| (*spread, true))
     }
 
-    /// The interval of a simulated factor.
+    /// Returns the interval of a simulated factor.
     #[must_use]
     pub fn interval(&self, sf: f64) -> (f64, f64) {
         (self.low * sf, self.high * sf)
     }
 
-    /// The spread of any simulated factor, where core types are not known.
+    /// Range of any simulated factor, for unknown core types.
     pub const KNOWN: Self = SPREADS[0].2;
 }
 

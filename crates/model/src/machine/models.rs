@@ -1,13 +1,14 @@
-//! Which models and rules are for a machine: those trained for it, else for the same core types at the same ratio of frequencies.
+//! Selection of models and rules for a machine: those trained for it, or else for the same core types at the same ratio of
+//! frequencies.
 
 use super::CoreType;
 use crate::models::swaps::SwapFile;
 use crate::models::{Model, ModelFile, Models, Target, shipped_swaps};
 
-/// Ratios of frequencies that differ by no more than this part are taken to be the same.
+/// Relative difference up to which ratios of frequencies count as equal.
 const SAME_CLOCKS: f64 = 0.05;
 
-/// The core types that a factor compares.
+/// Core types that a factor compares.
 struct Pair<'a> {
     fast: &'a str,
     slow: &'a str,
@@ -15,7 +16,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Of a machine's core types, fastest first; none where all are alike.
+    /// Returns the pair of a machine's core types, fastest first; `None` if there is only one type.
     fn of(core_types: &'a [CoreType]) -> Option<Self> {
         let [fast, .., slow] = core_types else {
             return None;
@@ -27,7 +28,7 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Whether a file compares these core types at these frequencies.
+    /// True if a file compares these core types at these frequencies.
     fn fits(&self, fast: &str, slow: &str, clock_ratio: f64) -> bool {
         let same_clocks = (clock_ratio / self.clock_ratio - 1.0).abs() <= SAME_CLOCKS;
         fast == self.fast && slow == self.slow && same_clocks
@@ -38,15 +39,16 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Whether a model is for a machine with these core types, fastest first.
+/// True if a model is for a machine with these core types, fastest first.
 #[must_use]
 pub fn is_for(file: &ModelFile, core_types: &[CoreType]) -> bool {
     let known = core_types.iter().any(|t| t.name == file.core_type);
     known && Pair::of(core_types).is_some_and(|pair| pair.fits_model(file))
 }
 
-/// The models for each of a machine's core types, fastest first, out of what `files` gives for a core type: those trained for this
-/// machine, else for the same core types at the same ratio of frequencies; of several, the last.
+/// Returns the models for each of a machine's core types, fastest first, from the files that `files` returns for a core type.
+/// Models trained for this machine take precedence, then those for the same core types at the same ratio of frequencies; of
+/// several, the last.
 #[must_use]
 pub fn models_for(
     machine: &str,
@@ -71,8 +73,8 @@ pub fn models_for(
     core_types.iter().map(of).collect()
 }
 
-/// The shipped rules for exchanges on a machine with these core types, fastest first: those of its name, else for the same core
-/// types at the same ratio of frequencies.
+/// Returns the shipped exchange rules for a machine with these core types, fastest first: those with its name, or else for the
+/// same core types at the same ratio of frequencies.
 #[must_use]
 pub fn swaps_for(machine: &str, core_types: &[CoreType]) -> Option<SwapFile> {
     let pair = Pair::of(core_types)?;

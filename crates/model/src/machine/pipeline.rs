@@ -1,6 +1,6 @@
-//! Pipelines of core types: what bounds a core between its misses.
+//! Pipelines of core types: the limits of a core between its misses.
 //!
-//! Input: the name of a pipeline in a machine file. Output: a [`CorePipeline`] out of `pipelines.toml`, which names its sources.
+//! Input: the name of a pipeline in a machine file. Output: a [`CorePipeline`] from `pipelines.toml`, which names its sources.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::profile::Operation;
 
-/// What an instruction asks of a pipeline: an operation, a load, a store, a branch.
+/// Kind of work that an instruction needs from a pipeline: an operation, a load, a store, a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Compute(Operation),
@@ -18,7 +18,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All, in the order of the bits of a [`UnitSet`].
+    /// All units, in the order of the bits of a [`UnitSet`].
     pub const ALL: [Self; 11] = [
         Self::Compute(Operation::Alu),
         Self::Compute(Operation::Shift),
@@ -48,7 +48,7 @@ impl Unit {
     ];
 }
 
-/// A set of units, a bit for each of [`Unit::ALL`].
+/// Set of units, one bit for each of [`Unit::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitSet(u16);
 
@@ -68,7 +68,7 @@ impl UnitSet {
         self.0 & other.0 != 0
     }
 
-    /// Work on these units, given that of each of [`Unit::ALL`].
+    /// Returns the work on these units, given that of each of [`Unit::ALL`].
     #[must_use]
     pub fn sum(self, work: &[f64; Unit::ALL.len()]) -> f64 {
         let rows = (0..work.len()).filter(|row| self.contains(*row));
@@ -89,14 +89,14 @@ impl<'de> Deserialize<'de> for UnitSet {
     }
 }
 
-/// A scheduler queue.
+/// Scheduler queue.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// Operations that can wait in it.
+    /// Number of operations that can wait in it.
     pub entries: f64,
     pub holds: UnitSet,
-    /// Separate queues that these are, each before units of its own.
+    /// Number of separate queues that these form, each in front of its own units.
     #[serde(default = "one")]
     pub parts: u32,
 }
@@ -105,7 +105,7 @@ const fn one() -> u32 {
     1
 }
 
-/// Latencies in cycles; those not listed take one.
+/// Latencies in cycles; those not listed are one cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latencies {
@@ -118,7 +118,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Cycles of an operation.
+    /// Returns the cycles of an operation.
     #[must_use]
     pub const fn of(&self, operation: Operation) -> f64 {
         match operation {
@@ -133,80 +133,80 @@ impl Latencies {
     }
 }
 
-/// Sets of ports that matter for the port bound, at most.
+/// Largest number of port sets that matter for the port bound.
 pub const MAX_PORT_SETS: usize = 14;
 
-/// Ports, a bit each.
+/// Ports, one bit each.
 type PortSet = u32;
 
-/// What bounds a core between its misses, and how many misses it has under way.
+/// Limits of a core between its misses, and its number of outstanding misses.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorePipeline {
     pub name: String,
-    /// What each execution port accepts.
+    /// Units that each execution port accepts.
     pub ports: Vec<UnitSet>,
-    /// Scheduler queues; none for a core that issues in order.
+    /// Scheduler queues; empty for an in-order core.
     #[serde(default)]
     pub queues: Vec<Queue>,
-    /// Integer registers for instructions in flight, where they may end the window before the reorder buffer does.
+    /// Integer registers for instructions in flight, if they may end the window before the reorder buffer does.
     #[serde(default)]
     pub registers: Option<f64>,
     /// Entries of the reorder buffer.
     #[serde(default)]
     pub retained: Option<f64>,
-    /// Cycles from a load that hits the first level to an operation that needs it.
+    /// Cycles from a load that hits the first level to a dependent operation.
     pub load_cycles: f64,
     pub latency: Latencies,
-    /// A compare and the branch after it execute as one.
+    /// True if a compare and the branch after it are fused.
     #[serde(default)]
     pub fused_branches: bool,
     pub taken_per_cycle: f64,
-    /// Lines that the first level has under way.
+    /// Outstanding lines of the first level.
     pub miss_buffers: f64,
-    /// Lines that prefetchers and misses together have under way beyond the second level.
+    /// Outstanding lines of prefetchers and misses together beyond the second level.
     pub prefetch_lines: f64,
-    /// Work that only some ports can do, and how many these are, for every set of ports that matters.
+    /// Work that only some ports can do, and the number of these ports, for every set of ports that matters.
     #[serde(skip)]
     forms: Vec<(UnitSet, f64)>,
 }
 
 impl CorePipeline {
-    /// The pipeline of a name, if there is one.
+    /// Returns the pipeline of a name, if there is one.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         all().iter().find(|p| p.name == name)
     }
 
-    /// Cycles per instruction that the ports need for `work` per instruction on each of [`Unit::ALL`].
+    /// Returns the cycles per instruction that the ports need for `work` per instruction on each of [`Unit::ALL`].
     ///
-    /// Exact for the best assignment of work to ports (Hall's condition): for every set of ports, what can go nowhere else
-    /// shares them (Abel, Sharma and Reineke, Facile, IISWC 2023).
+    /// Exact for the best assignment of work to ports (Hall's condition): for every set of ports, the work that can go nowhere
+    /// else shares them (Abel, Sharma and Reineke, Facile, IISWC 2023).
     #[must_use]
     pub fn port_cycles(&self, work: &[f64; Unit::ALL.len()]) -> f64 {
         self.port_uses(work).fold(0.0, f64::max)
     }
 
-    /// Cycles per instruction of each set of ports that matters, at most [`MAX_PORT_SETS`] of them; the longest is what the
-    /// ports need. Threads that share the ports add up set by set.
+    /// Returns the cycles per instruction of each set of ports that matters, at most [`MAX_PORT_SETS`] of them. The maximum is
+    /// the port bound. Threads that share the ports add up set by set.
     pub fn port_uses(&self, work: &[f64; Unit::ALL.len()]) -> impl Iterator<Item = f64> {
         let forms = self.forms.iter();
         forms.map(|(units, ports)| units.sum(work) / ports)
     }
 
-    /// The linear forms of the port bound.
+    /// Returns the linear forms of the port bound.
     fn port_forms(&self) -> Vec<(UnitSet, f64)> {
         let mut forms: Vec<(UnitSet, PortSet)> = Vec::new();
         for bits in 1..1u16 << Unit::ALL.len() {
             let asked = UnitSet(bits);
             let ports = self.ports_of(asked);
             match forms.iter_mut().find(|(_, known)| *known == ports) {
-                // What is added last asks for all that fits: subsets come before their supersets.
+                // The last one added has all units that fit: subsets come before their supersets.
                 Some((units, _)) => units.0 |= asked.0,
                 None => forms.push((asked, ports)),
             }
         }
-        // Two sets apart bind before their union does.
+        // Two disjoint sets bind before their union does.
         let falls_apart = |(units, ports): &(UnitSet, PortSet)| {
             forms.iter().any(|(part, some)| {
                 let rest = forms.iter().find(|(_, other)| *other == ports & !some);
@@ -220,13 +220,13 @@ impl CorePipeline {
             .collect()
     }
 
-    /// The ports that accept one of `units`, a bit each.
+    /// Returns the ports that accept one of `units`, one bit each.
     fn ports_of(&self, units: UnitSet) -> PortSet {
         let meets = |(row, port): (usize, &UnitSet)| PortSet::from(port.meets(units)) << row;
         self.ports.iter().enumerate().map(meets).sum()
     }
 
-    /// Names of all pipelines, in the order of the file.
+    /// Returns the names of all pipelines, in the order of the file.
     pub fn names() -> impl Iterator<Item = &'static str> {
         all().iter().map(|p| p.name.as_str())
     }
@@ -238,7 +238,7 @@ fn all() -> &'static [CorePipeline] {
         pipeline: Vec<CorePipeline>,
     }
     static ALL: OnceLock<Vec<CorePipeline>> = OnceLock::new();
-    // A test reads the file, so that an empty list is impossible in a build that passed.
+    // A test reads the file, so an empty list is impossible in a build that passed.
     ALL.get_or_init(|| {
         let file: Result<File, _> = toml::from_str(include_str!("pipelines.toml"));
         let mut pipelines = file.map_or_else(|_| Vec::new(), |f| f.pipeline);
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn sets_of_ports_that_fall_apart_are_left_out_without_loss() {
-        // Every set of units is tried, as the bound is defined.
+        // All sets of units are tried, by the definition of the bound.
         let exhaustive = |pipeline: &CorePipeline, work: &[f64; Unit::ALL.len()]| {
             (1..1u16 << Unit::ALL.len())
                 .map(|bits| {

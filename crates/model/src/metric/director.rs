@@ -1,19 +1,21 @@
-//! Speed-up factors by Intel's Thread Director: the processor sorts what a thread executes into four classes, and a table says
-//! how well each core type does with each class.
+//! Speed-up factors by Intel's Thread Director. The processor assigns a thread to one of four classes, and a table holds the
+//! performance of each core type for each class.
 //!
-//! Source: PMCSched, section 4 (classes 0 to 3; none is valid on a small core). Registers, after Intel's manual: the class of what
-//! runs on a CPU is MSR 17D2h (bits 7 to 0, valid with bit 63), MSR 17D4h turns classification on, and the table of
+//! Source: PMCSched, section 4 (classes 0 to 3; none is valid on a small core). Registers, after Intel's manual: the class of
+//! the thread on a CPU is MSR 17D2h (bits 7 to 0, valid with bit 63), and MSR 17D4h enables classification. The table of
 //! performances (a byte for each CPU and class) is in memory that only the kernel can read.
 //!
-//! Simulated only. Linux reads the table for class 0 and sends changes of it over the thermal netlink family, but gives no program the
-//! class of a thread: patches that would were posted in 2022 and 2023 and not merged. So [`Event::TdClass`] has no counter
-//! here, and a live run with it is refused. The simulator draws a class for each phase of each program, without regard to what the
-//! phase is like. With the ratios below the mean absolute error on the SPEC CPU2017 programs of a 12900KS is .38, and nothing
-//! correlates: both are the published figures of Thread Director on a 12900K (Saez and Prieto-Matias, APSys 2022). The values
-//! themselves are not published; these are spread evenly around the median SF of those programs, and are used on every machine.
+//! Simulated only. Linux reads the table for class 0 and sends its changes over the thermal netlink family, but gives no program
+//! the class of a thread. Patches for it were posted in 2022 and 2023 and not merged. So [`Event::TdClass`] has no counter here,
+//! and a live run with it is refused. The simulator draws a class for each phase of each program, independently of the phase's
+//! behaviour.
 //!
-//! A kernel would read the class at every tick and believe it after some equal readings; that is much faster than samples are
-//! taken, so here the class of a sample is believed.
+//! With the ratios below, the mean absolute error on the SPEC CPU2017 programs of a 12900KS is .38, without correlation. Both
+//! are the published values of Thread Director on a 12900K (Saez and Prieto-Matias, APSys 2022). The ratios themselves are not
+//! published; these are spread evenly around the median SF of those programs, and are used on every machine.
+//!
+//! A kernel would read the class at every tick and accept it after several equal readings. That is much faster than the sampling
+//! interval, so the class of a sample is accepted as it is.
 
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::sample::Event;
@@ -32,10 +34,10 @@ pub(super) const SF_TD: MetricDef = MetricDef {
 /// Performance of the classes on big and small cores, in the unitless bytes of the table.
 pub const TABLE: [(u8, u8); 4] = [(175, 100), (195, 100), (214, 100), (156, 100)];
 
-/// What a thread without a class is taken to have (constant of PMCTrack's public code).
+/// Factor of a thread without a class (constant of PMCTrack's public code).
 const NO_CLASS: f64 = 2.5;
 
-/// The factor of a class; 1 where the table says nothing.
+/// Returns the factor of a class; 1 if the table has no value.
 #[must_use]
 pub fn factor_of_class(class: usize) -> Option<f64> {
     let (big, small) = *TABLE.get(class)?;
@@ -45,7 +47,7 @@ pub fn factor_of_class(class: usize) -> Option<f64> {
     })
 }
 
-/// The classes that threads on the fastest core type have.
+/// Classes of threads on the fastest core type.
 pub(super) struct Director {
     fast: CoreTypeId,
 }
@@ -57,7 +59,7 @@ impl Director {
         }
     }
 
-    /// The factor of the class, where one is valid.
+    /// Returns the factor of the class, if a class is valid.
     pub(super) fn factor(&self, round: &Round<'_>) -> Option<f64> {
         let sample = round.sample;
         let class = sample.counts.get(Event::TdClass)?;
@@ -65,7 +67,7 @@ impl Director {
     }
 }
 
-/// Thread Director's word and nothing else.
+/// Thread Director's factor without any other source.
 struct Literal(Director);
 
 impl MetricSource for Literal {

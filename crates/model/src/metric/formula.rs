@@ -1,23 +1,23 @@
 //! Metrics that are formulas over one sample.
 //!
-//! Input: a [`Metric`] as files and command lines have it. Output: a [`Computed`], in which names are events of the table, so
-//! that reading it looks nothing up. Times are in seconds, energies in joules, everything else in events or bytes.
+//! Input: a [`Metric`] from files and command lines. Output: a [`Computed`], whose names are resolved to events of the table, so
+//! that reading needs no look-up. Times are in seconds, energies in joules, everything else in events or bytes.
 
 use super::{MetricSource, Round};
 use crate::counters::{Dimension, Formula, Metric};
 use crate::events::{EVENTS, Source};
 use crate::sample::{Event, Row};
 
-/// What a variable of a formula stands for.
+/// Meaning of a variable in a formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operand {
-    /// An event, and what makes its counts the quantity that was named.
+    /// Event, and the factor from its counts to the named quantity.
     Event(Event, f64),
-    /// The time counted.
+    /// Time counted.
     Seconds,
 }
 
-/// A formula over the events of a sample.
+/// Formula over the events of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Computed {
     formula: Formula,
@@ -26,8 +26,8 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Binds a metric to events; none if a name in it is no event and no virtual counter that samples hold, or if it adds unlike
-    /// quantities.
+    /// Binds a metric to events. `None` if a name is neither an event nor a virtual counter in samples, or if the formula adds
+    /// quantities of different dimensions.
     #[must_use]
     pub fn new(metric: &Metric) -> Option<Self> {
         let bound: Vec<(Operand, Dimension)> = metric
@@ -49,7 +49,7 @@ impl Computed {
         })
     }
 
-    /// The events that it names, all of which one event set has to hold.
+    /// Returns its events, all of which one event set must contain.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
@@ -58,7 +58,8 @@ impl Computed {
 
 const TIME: (Operand, Dimension) = (Operand::Seconds, Dimension::SECONDS);
 
-/// The event of a name, that of a virtual counter that stands in samples as an event, or one of a processor by its encoding.
+/// Returns the event of a name, that of a virtual counter that samples contain as an event, or a processor's event by its
+/// encoding.
 fn operand(name: &str) -> Option<(Operand, Dimension)> {
     if let Some(event) = Event::by_name(name) {
         let (dimension, factor) = Dimension::of_unit(event.def().unit);
@@ -79,7 +80,7 @@ fn operand(name: &str) -> Option<(Operand, Dimension)> {
     })
 }
 
-/// A formula at work; its memory is used again at every sample.
+/// Evaluator of a formula; its memory is reused at every sample.
 pub(super) struct Evaluated {
     computed: &'static Computed,
     values: Vec<Option<f64>>,

@@ -1,17 +1,20 @@
-//! Speed-up factors of big cores, kept by phase, for use on small cores.
+//! Speed-up factors of big cores, stored by phase, for use on small cores.
 //!
 //! Source: PMCSched, section 4: HSF/B (`sf_history`: the trained model of the big core) and HSF/TD (`sf_td_history`: Thread
-//! Director); the idea after Garcia-Garcia et al. (2018). Each thread has a table of phases. A phase is known by its signature:
+//! Director); the idea follows Garcia-Garcia et al. (2018). Each thread has a table of phases. The signature of a phase is
 //! branches, loads, floating-point and vector operations, and misses of the last-level cache (as `log2(1 + x)`), all per 1,000
-//! instructions, which hardly depend on the core type. On the big core the estimate goes into the table; on a small one the
-//! factor is that of the nearest phase. A small core without a phase near enough is a *miss*: the factor stays what it was, and
-//! `sf_history_misses` counts misses in a row, so that a policy can send the thread to a big core to be estimated there.
+//! instructions. These hardly depend on the core type.
 //!
-//! Decided here, since the papers give no numbers: 16 phases; a phase is the same within a mean relative difference of .15;
-//! an estimate moves the entry by .65; the least recently used one is dropped. Tables are per thread, not per program. The model's
-//! estimate is taken as it is: the paper's models do not abstain. A core type without a trained model has the untrained one.
-//! Assumes that a phase has one SF. Loses: programs with more phases than the table has, and phases that differ in nothing that the
-//! signature sees.
+//! On the big core, the estimate is entered into the table. On a small one, the factor is that of the nearest phase. A small
+//! core without a phase near enough is a *miss*: the factor is unchanged. `sf_history_misses` counts consecutive misses, so that
+//! a policy can send the thread to a big core for an estimate.
+//!
+//! Decided here, because the papers give no numbers: a table has 16 phases; phases are equal up to a mean relative difference of
+//! .15; an estimate moves the entry by .65; the least recently used entry is replaced. Tables are per thread, not per program.
+//! The model's estimate is always used: the paper's models do not abstain. A core type without a trained model uses the
+//! untrained one.
+//!
+//! Assumption: a phase has one SF. Weakness: programs with more phases than the table, and phases with equal signatures.
 
 use std::sync::Arc;
 
@@ -65,22 +68,22 @@ pub(super) const SF_TD_HISTORY_MISSES: MetricDef = MetricDef {
     ..SF_TD_HISTORY
 };
 
-/// Whether a metric reads, on the fastest core type, what its model of SF reads.
+/// True if a metric reads, on the fastest core type, the events of its SF model.
 pub(super) fn by_model(metric: &str) -> bool {
     [SF_HISTORY.name, SF_HISTORY_MISSES.name].contains(&metric)
 }
 
-/// Phases of a thread that are remembered.
+/// Number of phases of a thread that are remembered.
 const MOST_PHASES: usize = 16;
-/// A phase is the same up to this mean relative difference of its ratios.
+/// Mean relative difference of ratios up to which phases are equal.
 const SAME: f64 = 0.15;
-/// What is left of an entry when another estimate of its phase comes.
+/// Weight of the old entry when a new estimate of its phase arrives.
 const KEPT: f64 = 0.35;
 
-/// Ratios per 1,000 instructions, of those that are counted.
+/// Ratios per 1,000 instructions; `None` for those not counted.
 type Signature = [Option<f64>; 4];
 
-/// The signature of a round; none of one that is not whole or counts nothing of it.
+/// Returns the signature of a round; `None` if the round is incomplete or has none of its events.
 fn signature(round: &Round<'_>) -> Option<Signature> {
     if !round.is_whole() {
         return None;
@@ -96,7 +99,8 @@ fn signature(round: &Round<'_>) -> Option<Signature> {
     signature.iter().any(Option::is_some).then_some(signature)
 }
 
-/// Mean relative difference of the ratios that both have; ratios below 1 are taken as 1, since they weigh nothing.
+/// Returns the mean relative difference of the ratios that both have. Ratios below 1 are taken as 1, because they are
+/// negligible.
 fn distance(a: &Signature, b: &Signature) -> f64 {
     let both = a.iter().zip(b).filter_map(|(a, b)| (*a).zip(*b));
     let (sum, count) = both.fold((0.0, 0u32), |(sum, count), (a, b)| {
@@ -109,7 +113,7 @@ fn distance(a: &Signature, b: &Signature) -> f64 {
     }
 }
 
-/// Where estimates on the big core come from.
+/// Source of estimates on the big core.
 enum Estimate {
     Model {
         topology: Arc<Topology>,
@@ -130,7 +134,7 @@ impl Estimate {
         Self::Director(Director::new(topology))
     }
 
-    /// An estimate, where the thread runs on the fastest core type.
+    /// Returns an estimate if the thread runs on the fastest core type.
     fn read(&mut self, round: &Round<'_>, fast: bool) -> Option<f64> {
         match self {
             Self::Director(director) => director.factor(round),
@@ -149,7 +153,7 @@ impl Estimate {
     }
 }
 
-/// What is known of a thread.
+/// State of a thread.
 #[derive(Default)]
 struct Known {
     /// Signatures and factors, most recently used first.
@@ -159,7 +163,7 @@ struct Known {
 }
 
 impl Known {
-    /// The nearest phase, moved to the front, if it is near enough.
+    /// Returns the nearest phase, moved to the front, if it is near enough.
     fn recall(&mut self, signature: &Signature) -> Option<&mut f64> {
         let distances = self
             .phases
@@ -193,7 +197,7 @@ struct History {
     fast: CoreTypeId,
     estimate: Estimate,
     threads: ByThread<Known>,
-    /// Misses of the thread that was read last.
+    /// Consecutive misses of the last thread read.
     misses: u32,
 }
 
@@ -251,7 +255,7 @@ mod tests {
     use crate::testing;
     use crate::units::{CpuId, Nanos};
 
-    /// A sample with branches and misses per 1,000 instructions.
+    /// Returns a sample with branches and misses per 1,000 instructions.
     fn sample(core_type: u32, branches: f64, misses: f64, class: Option<f64>) -> Samples {
         let mut counts = vec![
             (Event::Instructions, 1e6),
@@ -267,7 +271,7 @@ mod tests {
         )
     }
 
-    /// Factors and misses after each sample.
+    /// Returns factors and misses after each sample.
     fn shown(samples: &[Samples]) -> Vec<(Option<f64>, Option<f64>)> {
         let topology = testing::topology(testing::SMT);
         let mut source = History::boxed(&topology, Estimate::director);
@@ -279,7 +283,7 @@ mod tests {
     fn small_cores_recall_what_the_big_core_said_of_the_same_phase() {
         let big = |branches, class| sample(0, branches, 1.0, Some(class));
         let small = |branches| sample(1, branches, 1.0, None);
-        // Two phases on a big core; then the second phase, the first, one never seen, and the first once more.
+        // Two phases on a big core; then the second phase, the first, an unseen one, and the first again.
         let mut samples = vec![big(200.0, 2.0), big(50.0, 3.0)];
         samples.extend([
             small(52.0),

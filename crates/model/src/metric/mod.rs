@@ -1,7 +1,7 @@
-//! Metrics: what a policy asks for by name.
+//! Metrics, which policies request by name.
 //!
-//! Input: [`crate::sample::Samples`]. Output: per thread, the latest value of each metric that was asked for. A metric is a formula over
-//! events, by name or spelled out, or a source of its own. A policy is architecture-independent; a metric source is not.
+//! Input: [`crate::sample::Samples`]. Output: for each thread, the latest value of each requested metric. A metric is a formula
+//! over events, by name or written out, or has its own source. A policy is architecture-independent; a metric source is not.
 //! Several sources run at once.
 
 mod director;
@@ -30,52 +30,52 @@ pub use formula::Computed;
 pub use registry::{FILES, NameTaken, add, all, by_name, resolve, shipped};
 pub use round::Round;
 
-/// Turns the samples of all threads into one metric.
+/// Source that turns the samples of all threads into one metric.
 pub trait MetricSource: Send {
-    /// The metric after the newest sample of this round; `None` when that cannot tell.
+    /// Returns the metric after the newest sample of this round; `None` if it is unavailable.
     fn read(&mut self, round: &Round<'_>) -> Option<f64>;
 
-    /// A second metric that came of the last reading, where the table has one ([`ReadBy::Beside`]).
+    /// Returns a second metric from the last call of `read`, if the table has one ([`ReadBy::Beside`]).
     fn beside(&self) -> Option<f64> {
         None
     }
 
-    /// Forgets a thread that ended.
+    /// Forgets an exited thread.
     fn forget(&mut self, _thread: ThreadId) {}
 }
 
-/// A row of the metric table.
+/// Row of the metric table.
 pub struct MetricDef {
-    /// The name that policies, flags and records use.
+    /// Name in policies, flags and records.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
     pub prose: &'static str,
     /// Events that a sample, or the samples of a round, must have.
     pub needs: &'static [Event],
-    /// Events that make it more exact.
+    /// Events that improve its accuracy.
     pub helps: &'static [Event],
     pub read_by: ReadBy,
 }
 
-/// How a metric is read.
+/// Method of reading a metric.
 pub enum ReadBy {
-    /// By a formula over the newest sample that has its events.
+    /// By a formula over the newest sample with its events.
     Formula(&'static Computed),
-    /// By a source of its own, made for a machine: what remembers something, or knows core types.
+    /// By its own source, created for a machine: for metrics with state or knowledge of core types.
     Source(fn(&Arc<Topology>) -> Box<dyn MetricSource>),
-    /// By the source of another metric, which comes by both at once.
+    /// By the source of another metric, which yields both at once.
     Beside(&'static str),
 }
 
 impl MetricDef {
-    /// Only a trained model tells it.
+    /// True if only a trained model provides the metric.
     #[must_use]
     pub fn is_trained_only(&self) -> bool {
         [trained::SF_DOUBT.name, trained::EF_MODEL.name].contains(&self.name)
     }
 
-    /// The events behind it on a core type: those of the trained model if it is evaluated and there is one.
+    /// Returns the events behind it on a core type: those of the trained model, if it is evaluated and exists.
     fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
         let models = topology.models.get(core_type.index());
         let target = TRAINED.iter().find(|(name, _)| *name == self.name);
@@ -93,7 +93,7 @@ impl MetricDef {
     }
 }
 
-/// Metrics that a trained model tells where there is one.
+/// Metrics that a trained model provides, if there is one.
 const TRAINED: [(&str, Target); 4] = [
     (trained::SF_MODEL.name, Target::Sf),
     (trained::SF_DOUBT.name, Target::Sf),
@@ -102,7 +102,7 @@ const TRAINED: [(&str, Target); 4] = [
 ];
 
 impl MetricDef {
-    /// Starts to read it; none where it stands beside a metric that is not in the table.
+    /// Creates its source; `None` if it accompanies a metric that is not in the table.
     fn source(&self, topology: &Arc<Topology>) -> Option<Box<dyn MetricSource>> {
         match self.read_by {
             ReadBy::Formula(computed) => Some(Box::new(formula::Evaluated::new(computed))),
@@ -111,7 +111,7 @@ impl MetricDef {
         }
     }
 
-    /// The metric whose source it is read by.
+    /// Returns the metric whose source reads it.
     fn read_with(&self) -> &'static str {
         match self.read_by {
             ReadBy::Beside(other) => other,
@@ -120,7 +120,7 @@ impl MetricDef {
     }
 }
 
-/// A source and the columns that it fills.
+/// Source, with the columns that it fills.
 struct Reading {
     metric: &'static str,
     source: Box<dyn MetricSource>,
@@ -128,7 +128,7 @@ struct Reading {
     beside: Option<usize>,
 }
 
-/// The sources of metrics in columns: one where two come of the same.
+/// Returns the sources of the metrics in columns; two metrics of one source share it.
 fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
     let mut all: Vec<Reading> = Vec::new();
     for (column, metric) in rows.iter().enumerate() {
@@ -157,22 +157,22 @@ fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
     all
 }
 
-/// The events behind these metrics, each once, in the order in which they are first needed, but for those that trained models
-/// read; unknown names need none.
+/// Returns the events behind these metrics, each once, in the order of first need, without those of trained models. Unknown
+/// names need none.
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
     let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.needs.iter().chain(m.helps).copied()))
 }
 
-/// The events behind these metrics on a core type.
+/// Returns the events behind these metrics on a core type.
 #[must_use]
 pub fn events_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Event> {
     let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.events(topology, core_type)))
 }
 
-/// The events behind these metrics on some core type.
+/// Returns the events behind these metrics on any core type.
 #[must_use]
 pub fn events_on_any(topology: &Topology, names: &[&str]) -> Vec<Event> {
     let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
@@ -189,8 +189,8 @@ fn unique(all: impl Iterator<Item = Event>) -> Vec<Event> {
     events
 }
 
-/// The events behind these metrics on a core type, in groups that are to be counted together: what a metric needs is one, and
-/// each event that helps it is one of its own.
+/// Returns the events behind these metrics on a core type, in groups that are to be counted together. The needs of a metric form
+/// one group, and each helping event its own.
 #[must_use]
 pub fn groups_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Vec<Event>> {
     let mut groups: Vec<Vec<Event>> = Vec::new();
@@ -203,7 +203,7 @@ pub fn groups_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> 
     groups
 }
 
-/// The same of all core types: for PMUs that are counted alike.
+/// Returns the groups of all core types, like [`groups_on`]: for PMUs that are programmed alike.
 #[must_use]
 pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
     let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
@@ -212,7 +212,7 @@ pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
         .collect()
 }
 
-/// The metrics that somebody asked for, with their latest values per thread.
+/// Requested metrics, with their latest values per thread.
 pub struct MetricBank {
     names: Vec<&'static str>,
     readings: Vec<Reading>,
@@ -228,7 +228,7 @@ impl fmt::Debug for MetricBank {
 }
 
 impl MetricBank {
-    /// A bank for these metrics; unknown names are left out, so their values stay unavailable.
+    /// Creates a bank for these metrics. Unknown names are left out, so their values stay unavailable.
     #[must_use]
     pub fn new(topology: &Arc<Topology>, names: &[&str]) -> Self {
         let mut rows: Vec<&MetricDef> = names.iter().filter_map(|n| resolve(n)).collect();
@@ -243,7 +243,7 @@ impl MetricBank {
         }
     }
 
-    /// The same where samples of different phases are put together, for measuring what looking for phases is worth.
+    /// Combines samples of different phases, to measure the value of phase detection.
     #[must_use]
     pub fn blind_to_phases(self) -> Self {
         Self {
@@ -252,7 +252,7 @@ impl MetricBank {
         }
     }
 
-    /// Takes in an observation: new samples update values, threads that are gone are forgotten.
+    /// Takes in an observation: new samples update values, and exited threads are forgotten.
     pub fn update(&mut self, observation: &Observation) {
         self.usage.update(observation);
         for (thread, sample) in observation.samples.of_threads() {
@@ -283,7 +283,7 @@ impl MetricBank {
         sources.for_each(|s| s.forget(thread));
     }
 
-    /// The bank of another policy's metrics, with the usage of this one.
+    /// Returns the bank for another policy's metrics, with the usage of this one.
     #[must_use]
     pub fn succeed(self, topology: &Arc<Topology>, names: &[&str]) -> Self {
         Self {
@@ -292,43 +292,43 @@ impl MetricBank {
         }
     }
 
-    /// CPU time and instructions of threads and programs.
+    /// Returns CPU time and instructions of threads and programs.
     #[must_use]
     pub const fn usage(&self) -> &UsageBank {
         &self.usage
     }
 
-    /// The column of a metric, for those who read it of many threads.
+    /// Returns the column of a metric, for callers that read it for many threads.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|n| *n == name)
     }
 
-    /// The latest value of the metric in a column.
+    /// Returns the latest value of the metric in a column.
     #[must_use]
     pub fn at(&self, thread: ThreadId, column: usize) -> Option<f64> {
         self.values.get(thread)?[column]
     }
 
-    /// The latest value of a metric.
+    /// Returns the latest value of a metric.
     #[must_use]
     pub fn get(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.at(thread, self.column(name)?)
     }
 
-    /// The metrics' names, in column order.
+    /// Returns the metrics' names, in column order.
     #[must_use]
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// All values of a thread, in column order.
+    /// Returns all values of a thread, in column order.
     #[must_use]
     pub fn row(&self, thread: ThreadId) -> Option<&[Option<f64>]> {
         self.values.get(thread).map(AsRef::as_ref)
     }
 
-    /// One metric of many threads, by a name that is looked up once.
+    /// Returns a reader of one metric for many threads; the name is looked up once.
     #[must_use]
     pub fn read_column(&self, name: &str) -> Column<'_> {
         Column {
@@ -338,7 +338,7 @@ impl MetricBank {
     }
 }
 
-/// Reads one metric of one thread after the other; cheapest in the order of threads.
+/// Reader of one metric, thread by thread; cheapest in the order of threads.
 #[derive(Debug)]
 pub struct Column<'a> {
     rows: Reader<'a, ThreadId, Box<[Option<f64>]>>,
@@ -346,7 +346,7 @@ pub struct Column<'a> {
 }
 
 impl Column<'_> {
-    /// The latest value.
+    /// Returns the latest value.
     pub fn get(&mut self, thread: ThreadId) -> Option<f64> {
         let column = self.column?;
         self.rows.get(thread)?[column]

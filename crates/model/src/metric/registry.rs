@@ -1,6 +1,6 @@
-//! The metrics that are known by name: formulas of the files in `metrics/`, sources of this crate, and what other packages add.
+//! Metrics by name: formulas of the files in `metrics/`, sources of this crate, and additions of other packages.
 //!
-//! A formula without a name is known by its text. Each is compiled once, however often it is asked for.
+//! A formula without a name is identified by its text. Each is compiled once, however often it is requested.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
@@ -9,7 +9,7 @@ use super::formula::Computed;
 use super::{MetricDef, ReadBy, director, history, sf, steps, trained, work};
 use crate::counters::{Metric, MetricGroup};
 
-/// The files of metrics, with their texts.
+/// Files of metrics, with their texts.
 pub const FILES: [(&str, &str); 4] = [
     (
         "metrics/caches.toml",
@@ -29,7 +29,7 @@ pub const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Metrics that remember something, or come of more than one sample.
+/// Metrics with state, or computed from more than one sample.
 static SOURCES: &[MetricDef] = &[
     trained::SF_MODEL,
     trained::SF_DOUBT,
@@ -46,7 +46,7 @@ static SOURCES: &[MetricDef] = &[
     history::SF_TD_HISTORY_MISSES,
 ];
 
-/// The metrics of the files.
+/// Metrics of the files.
 static SHIPPED: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let parsed = FILES
         .iter()
@@ -60,30 +60,30 @@ static KNOWN: LazyLock<RwLock<Vec<&'static MetricDef>>> = LazyLock::new(|| {
     RwLock::new(formulas.chain(SOURCES).collect())
 });
 
-/// Formulas that nobody named, by text; none of a text that is no formula over events.
+/// Unnamed formulas by text; `None` for text that is no formula over events.
 static INLINE: Mutex<BTreeMap<String, Option<&'static MetricDef>>> = Mutex::new(BTreeMap::new());
 
-/// A metric that cannot be added.
+/// Error: a metric's name is taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is a metric `{0}` already; rename the one that is added")]
 pub struct NameTaken(pub &'static str);
 
-/// The metrics of the files that ship.
+/// Returns the metrics of the shipped files.
 #[must_use]
 pub fn shipped() -> &'static [Metric] {
     &SHIPPED
 }
 
-/// Every metric that has a name.
+/// Returns every named metric.
 #[must_use]
 pub fn all() -> Vec<&'static MetricDef> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds metrics of another package, for policies, records and command lines alike.
+/// Adds metrics of another package, for policies, records and command lines.
 ///
 /// # Errors
-/// A name is taken.
+/// Fails if a name is taken.
 pub fn add(metrics: &'static [MetricDef]) -> Result<(), NameTaken> {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     for metric in metrics {
@@ -95,14 +95,14 @@ pub fn add(metrics: &'static [MetricDef]) -> Result<(), NameTaken> {
     Ok(())
 }
 
-/// The metric of a name.
+/// Returns the metric of a name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static MetricDef> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.iter().find(|m| m.name == name).copied()
 }
 
-/// The metric of a name or of a formula over events, such as `1000 * l2_misses / instructions`.
+/// Returns the metric of a name, or of a formula over events such as `1000 * l2_misses / instructions`.
 #[must_use]
 pub fn resolve(text: &str) -> Option<&'static MetricDef> {
     by_name(text).or_else(|| {
@@ -120,7 +120,8 @@ pub fn resolve(text: &str) -> Option<&'static MetricDef> {
     })
 }
 
-/// A formula as a row of the table. It stays for the program's life, as rows do; there are as many as somebody wrote down.
+/// Compiles a formula to a row of the table. Like all rows, it stays for the program's life; their number is limited by the
+/// texts given.
 fn compiled(metric: &Metric) -> Option<&'static MetricDef> {
     let computed: &'static Computed = Box::leak(Box::new(Computed::new(metric)?));
     let row = MetricDef {

@@ -1,11 +1,13 @@
 //! Rounds: samples of a thread by multiplexed event sets since its phase began.
 //!
-//! Where a PMU cannot count at once all that a metric is made of, event sets are multiplexed. Their counts are of different
-//! intervals, so they are never added up or scaled: a ratio is taken from the newest sample that has both its sides, and
-//! a metric from ratios of samples that belong together. Those of a *round* do: of one core type, one of each set, and all of one
-//! phase. A sample whose first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says
-//! otherwise) is away by more than a quarter from that of the round's first begins another round, and those before it are
-//! dropped. The engine in the kernel goes by the same rule.
+//! If a PMU cannot count all events of a metric at once, event sets are multiplexed. Their counts are of different intervals, so
+//! they are never summed or scaled. A ratio is taken from the newest sample that has both its sides, and a metric from ratios of
+//! samples that belong together.
+//!
+//! The samples of a *round* belong together: they are of one core type, one of each set, and all of one phase. The test uses the
+//! first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says otherwise). A sample
+//! whose ratio differs by more than a quarter from that of the round's first sample begins another round, and earlier samples
+//! are dropped. The engine in the kernel uses the same rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +19,17 @@ use crate::sample::{Event, Row, Samples};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
-/// A sample, and those of other sets that belong to the same round.
+/// Sample, with those of other sets in the same round.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
     pub thread: ThreadId,
     pub sample: Row<'a>,
-    /// The round, oldest first, the newest sample included; none where one set counts all the time.
+    /// Samples of the round, oldest first, including the newest sample; `None` if one set counts all the time.
     parts: Option<&'a Samples>,
 }
 
 impl<'a> Round<'a> {
-    /// The newest of these samples, if it is a thread's and by a set that is not multiplexed.
+    /// Returns the newest of these samples, if it is a thread's and its set is not multiplexed.
     #[must_use]
     pub fn of(samples: &'a Samples) -> Option<Self> {
         let sample = samples.iter().next_back()?;
@@ -43,14 +45,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Each set has been seen.
+    /// True if a sample of each set is present.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let sets = self.sample.sets();
         self.parts.map_or(0, Samples::len) >= sets as usize || sets <= 1
     }
 
-    /// The newest sample that has all of these.
+    /// Returns the newest sample that has all of these events.
     #[must_use]
     pub fn with(&self, events: &[Event]) -> Option<Row<'a>> {
         let has = |sample: &Row<'_>| {
@@ -63,7 +65,7 @@ impl<'a> Round<'a> {
             .or_else(|| self.parts?.iter().rev().find(has))
     }
 
-    /// `numerator / denominator` in the newest sample that has both; none where nothing was counted of the denominator.
+    /// Returns `numerator / denominator` in the newest sample that has both; `None` if the denominator is zero.
     #[must_use]
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
         self.with(&[numerator, denominator])?
@@ -72,20 +74,20 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What is known of a round.
+/// State of a round.
 #[derive(Default)]
 struct Known {
-    /// The ratio that its first sample had which had one.
+    /// First available ratio of its samples.
     began_q20: Option<u64>,
     parts: Samples,
 }
 
-/// The rounds of all threads.
+/// Rounds of all threads.
 pub(super) struct Rounds {
     topology: Arc<Topology>,
-    /// By core type, once sets are multiplexed.
+    /// Models by core type, once sets are multiplexed.
     models: Vec<FixedModel>,
-    /// Samples of different phases belong together as well.
+    /// True if samples of different phases belong together as well.
     blind: bool,
     threads: ByThread<BTreeMap<CoreTypeId, Known>>,
 }
@@ -100,7 +102,7 @@ impl Rounds {
         }
     }
 
-    /// The same without looking for changes of phase.
+    /// Disables the detection of phase changes.
     pub(super) fn blind(self) -> Self {
         Self {
             blind: true,
@@ -112,7 +114,7 @@ impl Rounds {
         self.threads.remove(thread);
     }
 
-    /// The round to which a sample belongs.
+    /// Adds a sample and returns its round.
     pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: Row<'a>) -> Round<'a> {
         if sample.sets() <= 1 {
             self.threads.remove(thread);
@@ -125,7 +127,7 @@ impl Rounds {
             .models
             .get(sample.core_type.index())
             .and_then(|model| model.features.first());
-        // A thread that did nothing belongs nowhere; a set that does not count the feature belongs anywhere.
+        // A sample without activity belongs to no round; a set that does not count the feature belongs to any.
         let counted = feature.filter(|f| {
             sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
         });
@@ -161,7 +163,7 @@ mod tests {
     use crate::testing::{SMT, topology};
     use crate::units::{CpuId, Nanos};
 
-    /// A sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.
+    /// Returns a sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.
     fn sample(set: u32, core_type: u32, cycles: f64, rare: f64) -> Samples {
         of_sets(2, set, core_type, cycles, rare)
     }
@@ -182,7 +184,7 @@ mod tests {
         Samples::of(Sample { set, ..head }, sets, counts)
     }
 
-    /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
+    /// Returns, after each sample, true if its round is whole, and its misses and mispredictions.
     fn seen(samples: &[Samples]) -> Vec<(bool, Option<f64>, Option<f64>)> {
         seen_by(Rounds::new(topology(SMT)), samples)
     }

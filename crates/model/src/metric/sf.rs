@@ -1,7 +1,8 @@
-//! Speed-up factors: instructions per second on the fastest core type over those on the slowest.
+//! Speed-up factors: instructions per second on the fastest core type, divided by those on the slowest.
 //!
-//! Three sources (PMCSched, section 4; PMCTrack, section 4.1): a model over counters of the core type the thread runs on, trained
-//! ([`super::trained`]) or, for core types without one, the untrained one here; its own speeds, measured when it last ran on each type ("IPC sampling"); and the truth, which only a simulator has.
+//! There are three sources (PMCSched, section 4; PMCTrack, section 4.1). The first is a model over counters of the current core
+//! type: trained ([`super::trained`]), or untrained for core types without a trained one. The second is the thread's own speeds,
+//! measured when it last ran on each type ("IPC sampling"). The third is the true value, which only a simulator has.
 
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ pub(super) const EF_ORACLE: MetricDef = MetricDef {
     read_by: ReadBy::Source(|_| Box::new(Oracle(Event::EfTrue))),
 };
 
-/// What a simulator knows and reports as an event.
+/// Value that a simulator reports as an event.
 struct Oracle(Event);
 
 impl MetricSource for Oracle {
@@ -82,46 +83,47 @@ impl MetricSource for Sampled {
     }
 }
 
-/// Splits the cycles seen here into base, branch and memory parts by the core type's own figures, then adds the parts up as
-/// another core type would pay for them (interval analysis: Karkhanis and Smith 2004, Eyerman et al. 2009; applied to core
-/// types as in performance impact estimation, Van Craeynest et al. 2012). Nothing is trained.
+/// Untrained model. It splits the measured cycles into base, branch and memory parts by the core type's parameters, then adds up
+/// their cost on another core type. This is interval analysis (Karkhanis and Smith 2004, Eyerman et al. 2009), applied to core
+/// types as in performance impact estimation (Van Craeynest et al. 2012). Nothing is trained.
 ///
-/// - Misses overlap when they fall into one window and do not depend on each other: of m misses per instruction a window of
-///   W holds mW, and the part of them that is independent is the thread's own. A miss stalls for its latency, less what half
-///   a window of dispatched work covers, shared among those that overlap.
-/// - Base part and independence cannot both be read off one number of cycles. Fewer cycles than typical are taken off both
-///   alike, down to the dispatch width; more are put down to misses that depend on each other, as far as those can explain
-///   them, and to the base part beyond.
-/// - Types differ in what lies in front of the last-level cache (a cache of the core's own, or one that a cluster shares), so
-///   references to the last level are compared, not misses of the private caches.
-/// - The base part scales with the width as far as the thread used it, else with what the window exposes of dependences.
-/// - Where the other type has a cache of another size, misses follow the square root of the size (Hartstein et al. 2006).
+/// - Misses overlap if they fall into one window and are independent of each other. Of m misses per instruction a window of W
+///   holds mW; the independent part of them is a property of the thread. A miss stalls for its latency, minus half a window of
+///   dispatched work, divided among the overlapping misses.
+/// - Base part and independence cannot both follow from one number of cycles. Fewer cycles than typical reduce both alike, down
+///   to the dispatch width. More cycles are attributed to dependent misses, as far as these can explain them, and beyond that to
+///   the base part.
+/// - Types differ in the cache in front of the last-level cache (the core's own, or one that a cluster shares). References to
+///   the last level are therefore compared, not misses of the private caches.
+/// - The base part scales with the width as far as the thread used it, or else with the dependencies that the window exposes.
+/// - If the other type has a cache of another size, misses follow the square root of the size (Hartstein et al. 2006).
 ///
-/// Assumes: references to and misses of the last-level cache are counted alike on all types. Wrong for threads with working sets that fit one type's cache and
-/// not the other's, and blind to what a core type does well that intervals do not see (prefetching, vector units).
+/// Assumption: references to and misses of the last-level cache are counted alike on all types. The model is wrong for threads
+/// with working sets that fit one type's cache and not the other's. It ignores strengths of a core type outside of intervals
+/// (prefetching, vector units).
 pub(super) struct Model {
     types: Vec<Type>,
     fast: usize,
     slow: usize,
 }
 
-/// What the model knows of a core type.
+/// Parameters of a core type in the model.
 struct Type {
     freq_ghz: f64,
     width: f64,
     window: f64,
     in_order: bool,
     branch_penalty: f64,
-    /// Latency of the shared last-level cache in cycles; `None` where the last level is the core's own.
+    /// Latency of the shared last-level cache in cycles; `None` if the last level is the core's own.
     llc: Option<f64>,
     memory: f64,
     /// Lines of the cache in front of the last level: the core's own, or one that a cluster shares.
     near_lines: f64,
-    /// The last-level cache's row and size.
+    /// Row and size of the last-level cache.
     last_level: (usize, f64),
 }
 
-/// What a thread does, per instruction, as far as counters tell.
+/// Demand of a thread per instruction, from counters.
 #[derive(Clone, Copy)]
 struct Demand {
     llc_references: f64,
@@ -129,13 +131,13 @@ struct Demand {
     branch_misses: f64,
 }
 
-/// Part of the misses in a window that do not depend on each other, for a typical thread.
+/// Independent part of the misses in a window, for a typical thread.
 const INDEPENDENT: f64 = 0.5;
-/// A miss finds the window half full on average.
+/// Part of the window that is full at a miss, on average.
 const COVER: f64 = 0.5;
-/// Part of the stalls by which an answer may be off.
+/// Relative accuracy of the stalls.
 const CLOSE: f64 = 5e-3;
-/// Window entries per miss buffer on current cores: no more misses overlap.
+/// Window entries per miss buffer on current cores; it limits the number of overlapping misses.
 const WINDOW_PER_BUFFER: f64 = 20.0;
 
 impl MetricSource for Model {
@@ -181,7 +183,7 @@ impl Model {
 }
 
 impl Demand {
-    /// The same on another core type's caches.
+    /// Returns the demand on another core type's caches.
     fn moved(self, here: &Type, there: &Type) -> Self {
         let rule = |from: f64, to: f64| {
             if from > 0.0 && to > 0.0 {
@@ -227,7 +229,7 @@ impl Type {
         }
     }
 
-    /// The base part of the cycles seen here, and which part of the misses is independent.
+    /// Returns the base part of the measured cycles, and the independent part of the misses.
     fn split(&self, cpi: f64, demand: &Demand) -> (f64, f64) {
         let floor = 1.0 / self.width;
         // Between full width and a chain of dependent instructions.
@@ -242,16 +244,16 @@ impl Type {
             (usual * factor).min(here - floor)
         };
         let base = here - stalls;
-        // Without misses, or on a core that overlaps none, nothing was learnt about their independence.
+        // Without misses, or on a core that overlaps none, their independence is unknown.
         if alone < 0.05 * here {
             return (base, INDEPENDENT);
         }
         (base, self.independence(demand, base, stalls))
     }
 
-    /// The part of the misses that is independent if they stall for `stalls`.
+    /// Returns the independent part of the misses if they stall for `stalls`.
     fn independence(&self, demand: &Demand, base: f64, stalls: f64) -> f64 {
-        // Stalls are all but linear in the share of its latency that each miss pays: false position there takes few steps.
+        // Stalls are almost linear in the share of its latency that each miss pays, so false position needs few steps.
         let in_window = demand.llc_references.max(demand.llc_misses) * self.window;
         let part = |share: f64| ((1.0 / share - 1.0) / in_window).clamp(0.0, 1.0);
         let excess = |share: f64| self.stalls(demand, base, part(share)) - stalls;
@@ -268,7 +270,7 @@ impl Type {
             if left.abs() < CLOSE * stalls {
                 return part(share);
             }
-            // The end that stays counts half (Illinois), or it would stay for ever.
+            // The unchanged end counts half (Illinois); otherwise it would never change.
             if left > 0.0 {
                 (all, over, under) = (share, left, under / 2.0);
             } else {
@@ -278,7 +280,7 @@ impl Type {
         part((few + all) / 2.0)
     }
 
-    /// Cycles per instruction that misses stall here.
+    /// Returns the cycles per instruction for which misses stall on this type.
     fn stalls(&self, demand: &Demand, base: f64, independent: f64) -> f64 {
         let cover = if self.in_order {
             0.0
@@ -289,7 +291,7 @@ impl Type {
             let in_window = misses * self.window;
             let overlap =
                 (1.0 + independent * in_window).min((self.window / WINDOW_PER_BUFFER).max(2.0));
-            // One window covers once, however many clusters of misses it holds.
+            // One window hides latency once, however many clusters of misses it holds.
             let clusters = (in_window / overlap).max(1.0);
             misses * (latency - (cover / clusters).min(latency)) / overlap
         };
@@ -298,7 +300,7 @@ impl Type {
         stall(hits, on_chip) + stall(demand.llc_misses, on_chip + self.memory)
     }
 
-    /// The base part of the cycles on another core type.
+    /// Returns the base part of the cycles on another core type.
     fn base_elsewhere(&self, base: f64, there: &Self) -> f64 {
         let width = self.width / there.width;
         let window = (self.window / there.window).sqrt().sqrt();
@@ -320,7 +322,8 @@ mod tests {
     use crate::testing;
     use crate::units::{CpuId, Nanos};
 
-    /// Cycles, references to and misses of the last-level cache, mispredictions, each per 1,000 instructions.
+    /// Returns a sample with cycles, references to and misses of the last-level cache, and mispredictions, each per 1,000
+    /// instructions.
     fn sample(core_type: u32, cycles: f64, references: f64, misses: f64, branches: f64) -> Samples {
         let mut counts = Vec::new();
         for (event, value) in [
@@ -342,7 +345,7 @@ mod tests {
         )
     }
 
-    /// Two core types that differ in frequency alone: 3 and 1.5 GHz.
+    /// Returns two core types that differ only in frequency: 3 and 1.5 GHz.
     fn two_clocks() -> Topology {
         let mut topology = (*testing::topology(testing::SMT)).clone();
         topology.core_types[1] = topology.core_types[0].clone();
@@ -380,8 +383,8 @@ mod tests {
 
     #[test]
     fn time_in_memory_does_not_depend_on_the_clock() {
-        // Twenty dependent misses at 90 ns behind 500 cycles of base: 1.97 us at 3 GHz, 2.13 us at 1.5 GHz. The window
-        // covers part of each miss in proportion to the base, at either clock.
+        // Twenty dependent misses at 90 ns behind 500 cycles of base: 1.97 us at 3 GHz, 2.13 us at 1.5 GHz. The window hides
+        // part of each miss in proportion to the base, at either clock.
         let mut model = Model::new(&two_clocks());
         let typical = 500.0;
         let covered = 96.0 * 0.5 / (20.0 * 0.192);

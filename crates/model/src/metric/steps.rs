@@ -1,9 +1,11 @@
-//! Speed-up factors by step tables: sums of what each of a few ratios of counters adds, in whole numbers only.
+//! Speed-up factors by step tables: sums of contributions from a few ratios of counters, in fixed point only.
 //!
-//! This is the form in which the engine in the kernel evaluates a model, where there are no fractions: value and table are
-//! compared as fixed-point numbers, and the same arithmetic is done here, bit by bit. A machine file may bring a table for
-//! each core type (`sf_steps`); else that of the trained model ([`crate::models`]) is taken. Without either, the table is the best sum of
-//! its kind for the model of [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
+//! The engine in the kernel evaluates a model in this form, because it has no floating point. Values and tables are fixed-point
+//! numbers, and this module computes the same result bit by bit. A machine file may contain a table for each core type
+//! (`sf_steps`); otherwise that of the trained model ([`crate::models`]) is used.
+//!
+//! Without either, the table is the best additive approximation of the model in [`super::sf`]. On a grid that combines each
+//! value of a ratio with each of the others, the least-squares solution is the means.
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, ReadBy, Round};
@@ -21,7 +23,7 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Steps(step_models(topology)))),
 };
 
-/// A ratio that is away by more than one part in so many may belong to another phase.
+/// Reciprocal of the relative difference beyond which a ratio may belong to another phase.
 const AWAY: u64 = 4;
 #[must_use]
 pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
@@ -29,14 +31,15 @@ pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
 }
 
 impl FixedModel {
-    /// The speed-up factor from a round; none of a thread that did nothing. A feature whose events are not counted adds nothing.
+    /// Returns the speed-up factor of a round in Q16 fixed point; `None` if the thread did nothing. A feature whose events are
+    /// not counted adds nothing.
     #[must_use]
     pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
         self.evaluate(|row| self.features[row].read_q20(round))
             .map(|(factor, _)| factor)
     }
 
-    /// The same of features that somebody reads, and whether every one could be read.
+    /// Evaluates the model with features from `read`. The second result is true if every feature could be read.
     #[must_use]
     pub fn evaluate(&self, mut read: impl FnMut(usize) -> Option<u64>) -> Option<(u64, bool)> {
         let (first, others) = self.features.split_first()?;
@@ -53,19 +56,19 @@ impl FixedModel {
 }
 
 impl FixedFeature {
-    /// What a value of the ratio adds: nothing below the least step.
+    /// Returns the contribution of a value of the ratio: zero below the least step.
     fn addition(&self, value: u64) -> i64 {
         let reached = self.steps.partition_point(|(least, _)| *least <= value);
         reached.checked_sub(1).map_or(0, |row| self.steps[row].1)
     }
 
-    /// The ratio in the newest sample of a round that has both events.
+    /// Returns the ratio, in Q20 fixed point, in the newest sample of a round that has both events.
     #[must_use]
     pub fn read_q20(&self, round: &Round<'_>) -> Option<u64> {
         self.ratio_q20(&round.with(&[self.above, self.below])?.counts)
     }
 
-    /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
+    /// Returns the ratio of its counts in Q20 fixed point; `None` if an event is not counted or the denominator is zero.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts<'_>) -> Option<u64> {
         let above = counts.get(self.above)? as u64;
@@ -74,7 +77,7 @@ impl FixedFeature {
     }
 }
 
-/// The models of a machine by core type: its own, or trained, or derived.
+/// Returns the models of a machine by core type: its own, or trained, or derived.
 #[must_use]
 pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
     let of = |id: CoreTypeId| {
@@ -102,8 +105,8 @@ impl MetricSource for Steps {
     }
 }
 
-/// Ratios of a derived table: numerator, denominator, least and greatest value. Misses are taken per cycle, because what part
-/// of its time a thread waits for them says more than how many there are.
+/// Ratios of a derived table: numerator, denominator, least and greatest value. Misses are taken per cycle, because the share of
+/// time spent waiting for them is more informative than their number.
 const GRID: [Ratio; 4] = [
     Ratio {
         above: Event::Cycles,
@@ -137,17 +140,17 @@ struct Ratio {
     least: f64,
     greatest: f64,
 }
-/// Steps of each ratio.
+/// Number of steps of each ratio.
 const STEPS: usize = 24;
-/// Values of each other ratio that a value meets.
+/// Number of values of each other ratio that a value is combined with.
 const OTHERS: usize = 5;
 
-/// The `nth` of `of` values, in equal ratios from the least to the greatest.
+/// Returns the `nth` of `of` values, spaced geometrically from the least to the greatest.
 fn grid_value(ratio: Ratio, nth: usize, of: usize) -> f64 {
     ratio.least * (ratio.greatest / ratio.least).powf(nth as f64 / (of - 1) as f64)
 }
 
-/// The sum of steps nearest to the model of counters.
+/// Returns the sum of steps nearest to the model of counters.
 fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
     let mut model = Model::new(topology);
     let mut factor = |values: &[f64; GRID.len()]| {
@@ -256,10 +259,10 @@ mod tests {
         assert_eq!(factor(0.5, 0.0), Some(2.25));
         assert_eq!(factor(3.0, 0.0), Some(1.5));
         assert_eq!(factor(3.0, 0.005), Some(1.25));
-        // Never below what can be distinguished from "unknown".
+        // The result is never so small that it equals "unknown".
         assert_eq!(factor(3.0, 0.5), Some(1.0 / 65536.0));
         assert_eq!(factor_of(&model, &[(Event::Cycles, 5.0)]), None);
-        // What is not counted adds nothing, not what none of it would add.
+        // An uncounted event adds nothing, which differs from a count of zero.
         let mut model = model;
         model.features[1].steps.insert(0, (0, 1 << 20));
         let cycles = [(Event::Instructions, 1e6), (Event::Cycles, 3e6)];
@@ -269,7 +272,7 @@ mod tests {
         );
     }
 
-    /// Both models of the same counts agree on who gains more, as far as a sum can say what a model of queues says.
+    /// Both models of the same counts agree on the order of gains, as far as an additive table can follow the interval model.
     #[test]
     fn derived_tables_rank_threads_like_the_model_they_are_derived_from() {
         let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
@@ -300,7 +303,7 @@ mod tests {
         let drawn: Vec<(f64, f64)> = (0..200).map(&mut draw).collect();
         for (i, a) in drawn.iter().enumerate() {
             for b in &drawn[..i] {
-                // Near ties say nothing.
+                // Near ties are not compared.
                 if (a.0 - b.0).abs() > 0.2 {
                     all += 1;
                     alike += i32::from((a.0 > b.0) == (a.1 > b.1));

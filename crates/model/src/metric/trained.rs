@@ -1,16 +1,16 @@
-//! Factors by trained models ([`crate::models`]), corrected by what the thread showed, and what takes their place where there is
-//! none or it abstains.
+//! Factors by trained models ([`crate::models`]), corrected by measurements of the thread; a fallback is used if there is no
+//! model or it abstains.
 //!
-//! A model errs by thread more than by phase: what it does not see of a program, it does not see in any phase. So whenever a
-//! thread has run on the fastest and on the slowest core type shortly one after the other, its speeds on both are a measured
-//! factor of that time, and by how much the model of each type was off then is taken off what the model says later, on that type. The
-//! models of two types then agree about the thread, and still follow its phases. Moves that happen anyway do; the policies
-//! send only threads on which the model abstains.
+//! A model's error depends on the thread more than on the phase: properties of a program that it cannot observe persist in all
+//! phases. If a thread has run on the fastest and the slowest core type within a short time, its speeds give a measured factor
+//! for that time. The error of each type's model is then subtracted from later predictions on that type. The models of two types
+//! then agree about the thread, and still follow its phases. Moves that happen anyway suffice; policies send only threads on
+//! which the model abstains.
 //!
-//! Both may err: the model as far as its own interval says, a measurement by other phases and company ([`NOISE`]). They are weighed
-//! by these variances (a Kalman filter of one state, the logarithm of the bias): a model that is sharper than a measurement
-//! is hardly corrected by the first one. Decided here, the papers have either source alone. It is wrong for a thread whose
-//! bias differs by phase, until it moves again.
+//! Both have errors: the model's is given by its own interval, a measurement's comes from phases and co-runners ([`NOISE`]).
+//! They are weighted by these variances (a Kalman filter of one state, the logarithm of the bias). A model that is more accurate
+//! than a measurement is hardly corrected by the first one. Decided here; the papers use either source alone. It is wrong for a
+//! thread whose bias differs by phase, until it moves again.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{Nanos, ThreadId};
 
-/// Speeds on two core types make a factor if they were seen within this time: most likely of one phase.
+/// Largest time between speeds on two core types that make a factor: within it they are most likely of one phase.
 const SHORTLY: Nanos = Nanos::from_millis(500);
-/// Standard deviation of a measured factor, relative to it.
+/// Relative standard deviation of a measured factor.
 const NOISE: f64 = 0.1;
-/// Standard deviation by which a thread's bias changes from one measurement to the next, relative to the factor.
+/// Relative standard deviation of the change of a thread's bias from one measurement to the next.
 const DRIFT: f64 = 0.03;
-/// Standard deviation of an untrained model, relative to the factor.
+/// Relative standard deviation of an untrained model.
 const UNTRAINED: f64 = 0.3;
-/// Half-width of an interval of 90 % over the standard deviation.
+/// Half-width of a 90 % interval over the standard deviation.
 const WIDTH: f64 = 1.645;
 
 pub(super) const SF_MODEL: MetricDef = MetricDef {
@@ -61,15 +61,15 @@ pub(super) const EF_MODEL: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
 };
 
-/// A factor: of the core type's trained model; where that abstains, the thread's own speeds, once it ran on both types; for core
-/// types without a trained model, the untrained one.
+/// Factor from the trained model of the core type. If it abstains, the thread's own speeds are used, once it ran on both types.
+/// Core types without a trained model use the untrained one.
 pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
     untrained: Untrained,
     sampled: Sampled,
     own: ByThread<Own>,
-    /// How much wider the last prediction's interval is than that of the constant.
+    /// Width of the last prediction's interval relative to that of the constant.
     doubt: Option<f64>,
 }
 
@@ -85,7 +85,7 @@ impl Factor {
         }
     }
 
-    /// A prediction, corrected where the thread's bias on this core type is known.
+    /// Returns a prediction, corrected if the thread's bias on this core type is known.
     fn corrected(&mut self, round: &Round<'_>, predicted: f64, deviation: f64) -> Option<f64> {
         let sample = round.sample;
         let (fast, slow) = self.topology.extremes();
@@ -107,8 +107,8 @@ impl Factor {
 }
 
 impl Model {
-    /// The factor that a round gives; none of one that is not whole or of a thread that did nothing. Where a ratio is unknown, the
-    /// doubt is beyond all bounds.
+    /// Returns the factor of a round; `None` if the round is incomplete or the thread did nothing. If a ratio is unknown, the
+    /// doubt is unbounded.
     #[must_use]
     pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
         if !round.is_whole() {
@@ -116,7 +116,7 @@ impl Model {
         }
         let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
         let (least, most) = self.target.bounds();
-        // Each ratio is read once, though both tables have it.
+        // Each ratio is read once, although both tables have it.
         let mut read = [None; MAX_FEATURES];
         for (value, feature) in read.iter_mut().zip(&self.factor.features) {
             *value = feature.read_q20(round);
@@ -173,11 +173,11 @@ impl MetricSource for Factor {
     }
 }
 
-/// What a thread showed on the fastest and on the slowest core type.
+/// Measurements of a thread on the fastest and on the slowest core type.
 #[derive(Default)]
 struct Own {
     last: [Option<Seen>; 2],
-    /// Where it was last, and samples in a row there.
+    /// Last core type, and consecutive samples on it.
     visit: Option<(usize, u32)>,
     bias: [Option<Bias>; 2],
 }
@@ -191,7 +191,7 @@ struct Seen {
     at: Nanos,
 }
 
-/// What the factor was over what a type's model said.
+/// Bias: measured factor over the prediction of a type's model.
 #[derive(Clone, Copy)]
 struct Bias {
     log: f64,
@@ -207,7 +207,7 @@ impl Own {
             seen.ips = (seen.ips * last.ips).sqrt();
         }
         self.last[end] = Some(seen);
-        // Once a visit; its first sample alone is of caches that were cold.
+        // Once per visit. The first sample of a visit may be of cold caches.
         let [Some(fast), Some(slow)] = self.last else {
             return;
         };
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// A thread that was seen on the slow type, then on the fast one, at three times the speed.
+    /// Returns a thread that ran on the slow type, then on the fast one, at three times the speed.
     fn moved(deviation: f64) -> Own {
         let mut own = Own::default();
         for at_ms in [100, 200] {
@@ -264,11 +264,11 @@ mod tests {
 
     #[test]
     fn speeds_shortly_one_after_the_other_say_how_far_each_model_is_off() {
-        // A model that knows nothing is set right at once.
+        // A model without knowledge is corrected at once.
         let mut own = moved(10.0);
         let [fast, slow] = factors(&own);
         assert!((fast - 2.0).abs() < 1e-3 && (slow - 1.5).abs() < 1e-3);
-        // Much later the speed on the slow type is of another phase, maybe.
+        // Much later, the speed on the slow type may be of another phase.
         own.see(1, seen(0.1e9, 2.0, 10.0, 5000), BOUNDS);
         own.see(1, seen(0.1e9, 2.0, 10.0, 5100), BOUNDS);
         assert_eq!(factors(&own), [fast, slow]);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_sharp_model_is_corrected_little_at_first() {
-        // As sharp as a measurement: half of the way, on the logarithm's scale.
+        // As accurate as a measurement: half of the correction, on the logarithmic scale.
         let [fast, slow] = factors(&moved(NOISE));
         assert!((fast - 2.0f64.sqrt()).abs() < 1e-9, "{fast}");
         assert!((slow - 1.5f64.sqrt()).abs() < 1e-9, "{slow}");

@@ -1,9 +1,9 @@
-//! Speed-up factors by work done: what a thread says it gets done in a second on the fastest core type over that on the slowest.
+//! Speed-up factors by work done: the work a thread reports per second on the fastest core type, divided by that on the slowest.
 //!
-//! Unlike factors by instructions these need no counter, and they know that a thread which mostly sleeps gains little by a fast
-//! core, as well as that one which spins gets nothing done (progress reported by the program: Hoffmann et al., "Application
-//! Heartbeats", ICAC 2010). A second is one of wall time. Assumes: a thread waits as long for a CPU of either type, so with many
-//! more threads than CPUs factors shrink, for all alike. They are as honest as the program.
+//! In contrast to factors by instructions, they need no counters. They show that a thread that mostly sleeps gains little from a
+//! fast core, and that a spinning thread does no work (progress reported by the program: Hoffmann et al., "Application
+//! Heartbeats", ICAC 2010). Seconds are wall time. Assumption: a thread's run-queue latency is equal on both types. With many
+//! more threads than CPUs, all factors therefore shrink alike. The factors depend on honest reports of the program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) const SF_WORK: MetricDef = MetricDef {
     }),
 };
 
-/// Time after which work counts half: units may be as long as a period, so several periods are needed.
+/// Half-life of work: units may be as long as a period, so several periods are needed.
 const HALF_LIFE_S: f64 = 1.0;
 
 struct Worked {
@@ -35,18 +35,18 @@ struct Worked {
     threads: BTreeMap<ThreadId, Log>,
 }
 
-/// What is known of a thread.
+/// State of a thread.
 struct Log {
-    /// Work done and time taken by core type, fading.
+    /// Work done and time taken by core type, with exponential decay.
     rates: Vec<(f64, f64)>,
-    /// The interval between its last two samples, until it is known that it ran on one type only.
+    /// Interval between its last two samples, until it is known to have run on one type only.
     since: Nanos,
     at: Nanos,
     open: Option<(CoreTypeId, f64)>,
 }
 
 impl Log {
-    /// Begins an interval where the last one ended, and counts that.
+    /// Begins an interval at the end of the last one, and counts that one.
     fn close(&mut self, at: Nanos) {
         let span = self.at.since(self.since).as_secs_f64();
         if let Some((core_type, work)) = self.open.take() {
@@ -81,7 +81,7 @@ impl MetricSource for Worked {
             .open
             .is_some_and(|(core_type, _)| core_type != sample.core_type)
         {
-            // It ran on both; which did how much is not known.
+            // It ran on both types, and their shares are unknown.
             log.open = None;
         }
         let (fast, slow) = self.topology.extremes();
@@ -127,14 +127,14 @@ mod tests {
         let mut read = |core_type, at_ms, work| {
             source.read(&Round::of(&sample(core_type, at_ms, Some(work))).unwrap())
         };
-        // 30 units a second on the fast type, though it ran for a tenth of the time only.
+        // 30 units per second on the fast type, though it ran for a tenth of the time only.
         read(0, 0, 5.0);
         read(0, 100, 3.0);
         read(0, 200, 3.0);
         // A move within the period: neither part is counted.
         read(0, 300, 900.0);
         read(1, 300, 900.0);
-        // No sample for 300 ms, since it slept: 20 units a second on the slow type.
+        // No sample for 300 ms, because it slept: 20 units per second on the slow type.
         read(1, 400, 2.0);
         read(1, 700, 6.0);
         let sf = read(1, 800, 2.0).unwrap();

@@ -1,7 +1,8 @@
-//! Trained models of speed-up and energy factors: the files in `models/`, and which of them is for a core type.
+//! Trained models of speed-up and energy factors: the files in `models/`, and their assignment to core types.
 //!
-//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of counts into a factor and says how far it may be
-//! off. Factor and width are step tables ([`crate::metric::steps`]): whole numbers, evaluated alike in user space and in the kernel.
+//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of counts into a factor with its uncertainty.
+//! Factor and width are step tables ([`crate::metric::steps`]) in fixed point, evaluated identically in user space and in the
+//! kernel.
 
 mod shipped;
 mod steps;
@@ -20,14 +21,14 @@ pub use steps::{
     StepModel,
 };
 
-/// The schema name that every model file carries.
+/// Schema name in every model file.
 pub const SCHEMA: &str = "countersteer.model/2";
-/// The share of factors that an interval holds.
+/// Share of factors that an interval contains.
 pub const COVERAGE: f64 = 0.9;
-/// Half-width of the interval where a model cannot tell at all, relative to the factor.
+/// Relative half-width of the interval if a model has no information.
 pub const UNKNOWN_WIDTH: f64 = 10.0;
 
-/// What a model predicts of a thread.
+/// Quantity that a model predicts for a thread.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -42,7 +43,7 @@ pub enum Target {
 impl Target {
     pub const ALL: [Self; 2] = [Self::Sf, Self::Ef];
 
-    /// As files and command lines spell it.
+    /// Returns its name in files and on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl Target {
         }
     }
 
-    /// What a factor can be: those beyond are taken to be these.
+    /// Returns the limits of the factor; values beyond are clamped to them.
     #[must_use]
     pub const fn bounds(self) -> (f64, f64) {
         match self {
@@ -61,7 +62,7 @@ impl Target {
     }
 }
 
-/// A trained model for threads that run on one core type.
+/// Trained model for threads that run on one core type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
@@ -69,36 +70,36 @@ pub struct ModelFile {
     #[serde(deserialize_with = "schema")]
     pub schema: String,
     pub target: Target,
-    /// The core type on which the counts are taken.
+    /// Core type on which the counts are taken.
     #[serde(deserialize_with = "name")]
     pub core_type: String,
-    /// The machine it was trained for.
+    /// Machine it was trained for.
     #[serde(deserialize_with = "name")]
     pub machine: String,
-    /// The core types whose speeds or energies the factor compares.
+    /// Core types whose speeds or energies the factor compares.
     #[serde(deserialize_with = "name")]
     pub fast: String,
     #[serde(deserialize_with = "name")]
     pub slow: String,
-    /// Frequency of the fast one over that of the slow one.
+    /// Frequency of the fast core type divided by that of the slow one.
     #[serde(deserialize_with = "ratio")]
     pub clock_ratio: f64,
-    /// What it was trained on, in words.
+    /// Description of the training data.
     pub trained_on: String,
-    /// The least that the width is.
+    /// Smallest width.
     #[serde(deserialize_with = "ratio")]
     pub least_width: f64,
-    /// The factor that is best taken for any thread, and how far 9 of 10 factors are from it at most, relative to it.
+    /// Best constant factor for any thread, and the largest relative distance of 9 of 10 factors from it.
     pub constant: Constant,
-    /// How it did on families of programs that it was not trained on.
+    /// Accuracy on program families that it was not trained on.
     pub judged: Judged,
     /// The factor.
     pub factor: StepModel,
-    /// How far 9 of 10 factors are from the predicted one at most, relative to it.
+    /// Largest relative distance of 9 of 10 factors from the predicted one.
     pub width: StepModel,
 }
 
-/// The model without counters.
+/// Model without counters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
@@ -126,23 +127,23 @@ fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     checked(from, |value| bounds::RATIO.check("value", *value).err())
 }
 
-/// How a model did on families of programs that it was not trained on.
+/// Accuracy of a model on program families that it was not trained on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
     /// Correlation of predicted and true factors.
     pub r: f64,
-    /// Mean relative error, families weighted alike; that of the constant.
+    /// Mean relative error with equal weights of families, and that of the constant.
     pub mape: f64,
     pub constant_mape: f64,
-    /// Share of true factors in the intervals.
+    /// Share of true factors inside the intervals.
     pub coverage: f64,
     /// Share of samples on which it abstains.
     pub abstains: f64,
 }
 
 impl Judged {
-    /// Whether the model errs less than the constant.
+    /// True if the model's error is smaller than the constant's.
     #[must_use]
     pub fn beats_constant(&self) -> bool {
         self.mape < self.constant_mape
@@ -153,51 +154,52 @@ impl ModelFile {
     /// Parses and checks a model file.
     ///
     /// # Errors
-    /// Syntax, unknown fields, another schema, or an impossible table.
+    /// Fails on syntax errors, unknown fields, another schema, or an impossible table.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         parse_toml(path, text)
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     ///
     /// # Errors
-    /// None for a checked model.
+    /// Never fails for a checked model.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
 }
 
-/// A model, ready to be evaluated.
+/// Model in the form for evaluation.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub target: Target,
     pub factor: FixedModel,
     pub width: FixedModel,
-    /// By row of `width`, the row of `factor` with the same ratio.
+    /// Row of `factor` with the same ratio, by row of `width`.
     pub shared: Vec<Option<usize>>,
-    /// The least that the width is.
+    /// Smallest width.
     pub least_width: f64,
     pub constant: Constant,
 }
 
-/// What a model says of a thread.
+/// Prediction for a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     pub factor: f64,
-    /// How far 9 of 10 factors are from it at most, relative to it.
+    /// Largest relative distance of 9 of 10 factors from it.
     pub width: f64,
     /// [`Self::width`] over that of the constant.
     pub doubt: f64,
 }
 
-/// Whether a model abstains that is so much in doubt: its interval is no narrower than that of the constant, so counters tell nothing.
+/// True if a model with this doubt abstains: its interval is no narrower than that of the constant, so the counters carry no
+/// information.
 #[must_use]
 pub fn abstains(doubt: f64) -> bool {
     doubt >= 1.0
 }
 
 impl Prediction {
-    /// The factor, unless the model abstains.
+    /// Returns the factor; `None` if the model abstains.
     #[must_use]
     pub fn confident(&self) -> Option<f64> {
         (!abstains(self.doubt)).then_some(self.factor)
@@ -222,7 +224,7 @@ impl Model {
         }
     }
 
-    /// The events that it reads, each once.
+    /// Returns the events that it reads, each once.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -236,7 +238,7 @@ impl Model {
     }
 }
 
-/// The models of a core type.
+/// Models of a core type.
 #[derive(Clone, Debug, Default)]
 pub struct Models {
     pub sf: Option<Model>,

@@ -1,4 +1,4 @@
-//! Step tables as files of models and machines carry them; [`crate::metric::steps`] evaluates them.
+//! Step tables as contained in model and machine files; [`crate::metric::steps`] evaluates them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,41 +8,41 @@ use crate::counters::Formula;
 use crate::events::Event;
 use crate::textfile::checked;
 
-/// Features of a model at most.
+/// Largest number of features of a model.
 pub const MAX_FEATURES: usize = 8;
-/// Steps of a feature at most.
+/// Largest number of steps of a feature.
 pub const MAX_STEPS: usize = 64;
-/// Bits behind the point of a feature's value.
+/// Fraction bits of a feature's value (Q20 fixed point).
 pub const FEATURE_BITS: u32 = 20;
-/// Bits behind the point of a speed-up factor.
+/// Fraction bits of a speed-up factor (Q16 fixed point).
 pub const FACTOR_BITS: u32 = 16;
 
-/// A model of the speed-up factor for threads that run on one core type.
+/// Model of the speed-up factor for threads that run on one core type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepModel {
-    /// The speed-up factor to which features add.
+    /// Speed-up factor to which features add.
     #[serde(deserialize_with = "factor")]
     pub base: f64,
-    /// At most 8. What the first one is a ratio of tells phases apart.
+    /// At most 8 features. The ratio of the first one distinguishes phases.
     #[serde(deserialize_with = "features")]
     pub features: Vec<StepFeature>,
 }
 
-/// What a ratio of two counters adds.
+/// Contribution of a ratio of two counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepFeature {
-    /// The formula of one event over another: `cycles / instructions`, `1000 * llc_misses / instructions`. The event below in the
-    /// first feature shows how much a thread did.
+    /// Formula of one event over another: `cycles / instructions`, `1000 * llc_misses / instructions`. The denominator of the
+    /// first feature measures a thread's activity.
     #[serde(deserialize_with = "ratio")]
     pub ratio: String,
-    /// Pairs of (least value, what is added from there to the next), ascending; below the first nothing is added. At most 64.
+    /// Pairs of (least value, contribution from there to the next), ascending; nothing is added below the first. At most 64.
     #[serde(deserialize_with = "steps")]
     pub steps: Vec<(f64, f64)>,
 }
 
-/// A ratio of two events.
+/// Ratio of two events.
 struct Ratio {
     factor: f64,
     above: Event,
@@ -103,28 +103,28 @@ fn steps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, f64)>, D::Error
     })
 }
 
-/// A model in whole numbers.
+/// Model in fixed point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FixedModel {
-    /// The base.
+    /// Base in Q16 fixed point.
     pub base_q16: i64,
-    /// Features whose events are known.
+    /// Features with known events.
     pub features: Vec<FixedFeature>,
 }
 
-/// A feature in whole numbers.
+/// Feature in fixed point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedFeature {
     /// Numerator.
     pub above: Event,
     /// Denominator.
     pub below: Event,
-    /// (Least value, addition).
+    /// Pairs of (least value, contribution).
     pub steps: Vec<(u64, i64)>,
 }
 
 impl StepFeature {
-    /// What `above / below` adds.
+    /// Creates the contribution of `above / below`.
     #[must_use]
     pub fn new(above: Event, below: Event, steps: Vec<(f64, f64)>) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl StepFeature {
 }
 
 impl StepModel {
-    /// In whole numbers; features of unknown events are left out.
+    /// Converts to fixed point; features of unknown events are left out.
     #[must_use]
     pub fn fixed(&self) -> FixedModel {
         FixedModel {

@@ -1,16 +1,16 @@
-//! Rules that say of two threads whether to exchange them: the files `models/<machine>.swaps.toml`.
+//! Rules for exchanging two threads: the files `models/<machine>.swaps.toml`.
 //!
-//! Input: TOML text. Output: [`SwapFile`], boxes in the space of what counters show of a thread on the fastest and of one on the
+//! Input: TOML text. Output: [`SwapFile`], boxes in the space of counter metrics of a thread on the fastest and of one on the
 //! slowest core type (patient rule induction; PMCTrack, section 4.2.2, after Zhang et al., DATE 2014).
 
 use serde::{Deserialize, Serialize};
 
 use crate::textfile::{TextError, parse_toml};
 
-/// The schema name that every file carries.
+/// Schema name in every file.
 pub const SCHEMA: &str = "countersteer.swaps/1";
 
-/// What rules may read of each thread: metrics by name, or formulas.
+/// Metrics of each thread that rules may use, by name or as formulas.
 pub const FEATURES: [&str; 4] = [
     "ipc",
     "llc_mpki",
@@ -18,32 +18,32 @@ pub const FEATURES: [&str; 4] = [
     "branch_mpki",
 ];
 
-/// The rules of a machine.
+/// Rules of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapFile {
     /// `countersteer.swaps/1`.
     pub schema: String,
-    /// The machine they were induced for.
+    /// Machine they were induced for.
     pub machine: String,
-    /// The core types between which threads are exchanged.
+    /// Core types between which threads are exchanged.
     pub fast: String,
     pub slow: String,
-    /// Frequency of the fast one over that of the slow one.
+    /// Frequency of the fast core type divided by that of the slow one.
     pub clock_ratio: f64,
-    /// What they were induced from, in words.
+    /// Description of the data they were induced from.
     pub trained_on: String,
-    /// How they did on pairs of programs that they were not induced from.
+    /// Accuracy on pairs of programs that they were not induced from.
     pub judged: SwapsJudged,
     #[serde(default)]
     pub rule: Vec<SwapRule>,
 }
 
-/// How rules did on pairs of programs that they were not induced from.
+/// Accuracy of rules on pairs of programs that they were not induced from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapsJudged {
-    /// Share of pairs that some rule exchanges, and of pairs whose exchange saves energy.
+    /// Share of pairs that a rule exchanges, and share of pairs whose exchange saves energy.
     pub exchanged: f64,
     pub worth: f64,
     /// Share of the exchanged pairs that save energy.
@@ -52,20 +52,20 @@ pub struct SwapsJudged {
     pub saving: f64,
 }
 
-/// A box: exchange two threads that are inside of all its bounds.
+/// Box: exchange two threads that are inside all its bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapRule {
-    /// Mean share of energy saved: by the pairs it was induced from, and by those of other programs.
+    /// Mean share of energy saved: for the pairs it was induced from, and for those of other programs.
     pub saving: f64,
     pub held_out_saving: f64,
-    /// Share of the pairs that are inside.
+    /// Share of the pairs inside the box.
     pub support: f64,
     #[serde(default)]
     pub bounds: Vec<Bound>,
 }
 
-/// An interval of a feature of one of the two threads; both ends are inside.
+/// Interval of a feature of one of the two threads, both ends included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
@@ -78,18 +78,19 @@ pub struct Bound {
     pub most: Option<f64>,
 }
 
-/// Which of the two threads.
+/// Thread that a bound applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The one on the fastest core type.
+    /// Thread on the fastest core type.
     Fast,
-    /// The one on the slowest.
+    /// Thread on the slowest core type.
     Slow,
 }
 
 impl SwapRule {
-    /// Whether two threads are inside, given for each bound, by its place, the feature of one of them; none of what is not known is.
+    /// True if two threads are inside. `feature` returns a thread's feature for each bound, by index; a missing feature is
+    /// outside.
     pub fn contains(&self, feature: impl Fn(usize, Side) -> Option<f64>) -> bool {
         self.bounds.iter().enumerate().all(|(place, bound)| {
             feature(place, bound.thread).is_some_and(|value| {
@@ -104,7 +105,7 @@ impl SwapFile {
     /// Parses and checks a file.
     ///
     /// # Errors
-    /// Syntax, unknown fields, another schema, or a metric that rules do not read.
+    /// Fails on syntax errors, unknown fields, another schema, or a metric that rules do not use.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let file: Self = parse_toml(path, text)?;
         if file.schema != SCHEMA {
@@ -120,10 +121,10 @@ impl SwapFile {
         Ok(file)
     }
 
-    /// The file as TOML.
+    /// Returns the file as TOML.
     ///
     /// # Errors
-    /// A value that TOML cannot hold.
+    /// Fails on a value that TOML cannot represent.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }

@@ -1,9 +1,9 @@
-//! Core slots: how many threads each core type takes, and which core each thread is assigned.
+//! Core slots: the number of threads for each core type, and the core of each thread.
 //!
-//! Shared by policies that place threads by core type. Input: the rank (core type, fastest first) that each thread should have.
-//! Output: the threads to be placed, each with the group it goes to. As long as a type holds no more threads than it
-//! has cores, every thread gets a core of its own, so that the kernel has nothing to balance and shares come out exactly;
-//! beyond that the type's whole group is the target and the kernel balances inside.
+//! Shared by policies that place threads by core type. Input: the desired rank (core type, fastest first) of each thread.
+//! Output: the threads to be placed, each with its group. While a type has no more threads than cores, every thread gets its own
+//! core. The kernel then has nothing to balance, and shares are exact. Beyond that, the target is the type's whole group, and
+//! the kernel balances inside.
 
 use std::sync::Arc;
 
@@ -13,57 +13,56 @@ use crate::policy::View;
 use crate::topology::{GroupBy, Topology};
 use crate::units::{CpuId, GroupId, ThreadId};
 
-/// How often a thread is placed in the same group without effect before its program is taken to refuse it.
+/// Number of placements in one group without effect after which a thread's program is assumed to refuse it.
 const MOST_TRIES: u8 = 3;
 
-/// A core type that has CPUs.
+/// Core type with CPUs.
 pub struct Rank {
     /// Its group.
     pub group: GroupId,
-    /// Capacity of one core, as the kernel has it.
+    /// The kernel's capacity of one core.
     pub capacity: f64,
-    /// Logical CPUs.
+    /// Number of logical CPUs.
     pub cpus: usize,
-    /// Its cores, neighbours on different last-level caches, so that few threads spread over the caches.
+    /// Its cores, ordered so that neighbours have different last-level caches: few threads then spread over the caches.
     pub cores: Vec<u32>,
 }
 
-/// Where a thread was last placed.
+/// Last placement of a thread.
 struct Held {
     thread: ThreadId,
     rank: usize,
     core: Option<u32>,
     target: GroupId,
     tries: u8,
-    /// The CPUs that it was allowed when it was left where it is.
+    /// CPUs that it was allowed when it was left in place.
     refused: Option<Arc<CpuSet>>,
 }
 
-/// Where a thread is as far as ranks go.
+/// Present rank of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// The rank that it was last given, else that of the CPU it is on.
+    /// Rank that it was last assigned, or else that of its current CPU.
     pub rank: usize,
-    /// Whether it was given.
+    /// True if the rank was assigned.
     pub given: bool,
-    /// The rank of the CPU it is on, where it was placed on another a few times without effect and has been allowed the same CPUs
-    /// since.
+    /// Rank of its current CPU, if placements on another had no effect several times and its allowed CPUs are unchanged since.
     pub stuck: Option<usize>,
 }
 
-/// The core slots and the threads that hold them.
+/// Core slots, with the threads that hold them.
 pub struct CoreSlots {
     topology: Arc<Topology>,
     ranks: Vec<Rank>,
     /// Rank of each core.
     rank_of_core: Vec<usize>,
-    /// By thread.
+    /// Placements by thread.
     held: Vec<Held>,
     taken: Vec<bool>,
 }
 
 impl CoreSlots {
-    /// All core slots free.
+    /// Creates core slots that are all free.
     #[must_use]
     pub fn new(topology: &Arc<Topology>) -> Self {
         let groups = topology.groups_by(GroupBy::CoreType);
@@ -94,14 +93,14 @@ impl CoreSlots {
         }
     }
 
-    /// Core types that have CPUs, fastest first.
+    /// Returns the core types with CPUs, fastest first.
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
     }
 
-    /// How many of `threads` each type takes: one per core, fastest first; then one per SMT sibling; then in proportion to
-    /// capacity.
+    /// Returns the number of `threads` that each type takes: one per core, fastest first; then one per SMT sibling; then in
+    /// proportion to capacity.
     #[must_use]
     pub fn quota(&self, threads: usize) -> Vec<usize> {
         let mut quota = vec![0; self.ranks.len()];
@@ -126,7 +125,7 @@ impl CoreSlots {
         quota
     }
 
-    /// The rank of a CPU's core.
+    /// Returns the rank of a CPU's core.
     #[must_use]
     pub fn rank_of(&self, cpu: CpuId) -> usize {
         self.topology
@@ -135,7 +134,7 @@ impl CoreSlots {
             .map_or(0, |c| self.rank_of_core[c.core as usize])
     }
 
-    /// Where threads are, in order of id.
+    /// Returns the present ranks of threads, in order of id.
     #[must_use]
     pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<Present> {
         let mut held = self.held.iter().peekable();
@@ -164,11 +163,11 @@ impl CoreSlots {
         stuck.then_some(here)
     }
 
-    /// Gives each thread, in order of id, a core slot of its rank; returns the threads to be placed (row in `wanted`) with
+    /// Assigns each thread, in order of id, a core slot of its rank. Returns the threads to be placed (row in `wanted`) with
     /// their groups.
     ///
-    /// Threads that stay on their rank keep their core, and those that are stuck on theirs are left alone. With `lenient`, a thread that something else confined to its
-    /// rank's whole group is left there.
+    /// Threads that stay on their rank keep their core, and those that are stuck on theirs are left alone. With `lenient`, a
+    /// thread that was confined to its rank's whole group by other means is left there.
     pub fn assign(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
@@ -183,7 +182,7 @@ impl CoreSlots {
         }
         let mut load = vec![0usize; self.ranks.len()];
         wanted.iter().for_each(|(_, rank)| load[*rank] += 1);
-        // Where all cores are alike there is nothing to share out, and confining threads would only bind the kernel.
+        // If all cores are equal, there is nothing to assign, and confining threads would only restrict the kernel.
         let unequal = self.ranks.len() > 1;
         let pinned: Vec<bool> = load
             .iter()
@@ -229,7 +228,7 @@ impl CoreSlots {
         placed
     }
 
-    /// Whether every thread has the rank that is wanted and is where it was placed: the usual case.
+    /// True if every thread has the desired rank and is where it was placed: the usual case.
     fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
         let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
             held.thread == info.id
@@ -253,11 +252,11 @@ impl CoreSlots {
 
     fn is_inside(&self, info: &ThreadInfo, group: GroupId) -> bool {
         let cpus = &self.topology.group(group).cpus;
-        // Most often it is the same set, and not a copy.
+        // It is usually the same set, not a copy.
         Arc::ptr_eq(&info.allowed, cpus) || info.allowed.is_subset(cpus)
     }
 
-    /// A core for each thread whose rank has one for each of its threads.
+    /// Chooses a core for each thread whose rank has a core for each of its threads.
     fn choose_cores(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
@@ -265,7 +264,7 @@ impl CoreSlots {
     ) -> Vec<Option<u32>> {
         self.taken.fill(false);
         let mut cores: Vec<Option<u32>> = vec![None; wanted.len()];
-        // Those who stay come before those who merely happen to be there, those before movers.
+        // Threads that hold a core come first, then threads that are already on the core, then migrating threads.
         for held_only in [true, false] {
             for (core, &(info, rank)) in cores.iter_mut().zip(wanted) {
                 if core.is_some() || !pinned[rank] {
@@ -298,7 +297,7 @@ impl CoreSlots {
     }
 }
 
-/// The cores of these CPUs, the first of every last-level cache before the second of any.
+/// Returns the cores of these CPUs: the first core of every last-level cache comes before the second of any.
 fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
     let mut seen = std::collections::BTreeSet::new();
     let mut on_llc = std::collections::BTreeMap::new();
@@ -316,7 +315,7 @@ fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
     cores.into_iter().map(|(_, _, core)| core).collect()
 }
 
-/// The threads that want a CPU, by id: runnable, or something befell them since the last call. A thread that sleeps right
+/// Returns the threads that want a CPU, by id: runnable threads and those with events since the last call. A thread that sleeps
 /// now but ran since then is one of them.
 #[must_use]
 pub fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
@@ -371,7 +370,7 @@ mod tests {
         let mut place = |info| slots.assign(&[(info, 0)], true).len();
         let placed: usize = (0..20).map(|_| place(&info)).sum();
         assert_eq!(placed, usize::from(MOST_TRIES));
-        // Once it obeys, it may be placed again.
+        // Once it accepts a placement, it may be placed again.
         let obeying = ThreadInfo {
             cpu: CpuId(0),
             allowed: Arc::clone(&topology.groups_by(GroupBy::CoreType)[0].cpus),

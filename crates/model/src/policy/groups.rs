@@ -1,17 +1,17 @@
 //! Calls of policies: once for the machine, or once for each core group.
 //!
 //! Source: PMCSched, section 3: a plug-in is invoked for one core group at a time. Input: a view of the machine. Output: the
-//! placements of all groups as one.
+//! combined placements of all groups.
 
 use super::{Policy, PolicyRng, View};
 use crate::cpuset::CpuSet;
 use crate::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use crate::placement::Placement;
 
-/// Has a policy decide: once, or for each core group of the kind in [`Needs::groups`](super::Needs::groups), in their order.
+/// Calls a policy: once, or for each core group of the kind in [`Needs::groups`](super::Needs::groups), in their order.
 ///
-/// A group's view holds the threads whose CPU is in the group, and their events; exits are seen by all groups. Placements of
-/// threads and cache classes of all groups hold together; the admission table of the last group that sets one holds for all.
+/// A group's view contains the threads whose CPU is in the group, and their events; exits are visible to all groups. Placements
+/// of threads and cache classes of all groups are combined. The admission table of the last group that sets one applies to all.
 pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
     let Some(by) = policy.needs().groups else {
         return policy.decide(view, rng);
@@ -42,7 +42,7 @@ pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng)
         }
     }
     all.threads.sort_by_key(|t| t.thread);
-    // A thread has one group, so the word of another one about it comes second.
+    // A thread is in one group, so another group's placement of it comes second.
     all.threads.dedup_by_key(|t| t.thread);
     all
 }

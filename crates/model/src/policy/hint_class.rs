@@ -1,32 +1,32 @@
-//! Hint classes: what policies make of what programs say about their threads.
+//! Hint classes: effect of application hints on policies.
 //!
-//! Input: threads with their hints. Output: factors for the figures that they are ranked by. Telling gains a program nothing
-//! at another's cost: priorities weigh threads of one program against each other (their mean weight is 1), and everything else
-//! only lets others go first.
+//! Input: threads with their hints. Output: factors for the metrics by which threads are ranked. A hint gains a program nothing
+//! at another's cost. Priorities weight threads of one program against each other (their mean weight is 1). All other hints only
+//! give way to other threads.
 
 use std::collections::BTreeMap;
 
 use crate::engine::ThreadInfo;
 use crate::hint::Phase;
 
-/// What a thread's hints make of it among others, whatever its metrics.
+/// Class of a thread by its hints, independent of its metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HintClass {
-    /// It makes use of what it gets.
+    /// It uses all the CPU time it gets.
     #[default]
     Full,
-    /// The slowest core type is fast enough for it, by its program's word.
+    /// The slowest core type is fast enough for it, according to its program.
     Content,
-    /// It spins or is blocked, by its program's word.
+    /// It is spinning or blocked, according to its program.
     Waiting,
 }
 
-/// Speed-up factors differ by less than this: classes come before them.
+/// Difference of speed-up factors below which classes decide first.
 const APART: f64 = 1e-3;
 
 impl HintClass {
-    /// The class of a thread of this speed-up factor; `slack` is the part by which it must be slow enough, or, once it is on the slowest
-    /// type (`slow`), too slow, before that counts.
+    /// Returns the class of a thread with this speed-up factor. `slack` is the hysteresis: it must be slow enough by this share
+    /// to become content. Once on the slowest type (`slow`), it must be too slow by this share to lose the class.
     #[must_use]
     pub fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
         let Some(hint) = &info.hint else {
@@ -42,7 +42,7 @@ impl HintClass {
         }
     }
 
-    /// The factor by which the thread's metric is multiplied before ranking.
+    /// Returns the factor for the thread's metric before ranking.
     #[must_use]
     pub const fn factor(self) -> f64 {
         match self {
@@ -52,7 +52,7 @@ impl HintClass {
         }
     }
 
-    /// The rule to give as the reason where the class keeps a thread from a faster core.
+    /// Returns the rule to give as the reason if the class keeps a thread off a faster core.
     #[must_use]
     pub const fn rule(self) -> Option<&'static str> {
         match self {
@@ -63,7 +63,7 @@ impl HintClass {
     }
 }
 
-/// The weight of each thread's priority among the threads of its program; their mean is 1.
+/// Returns the weight of each thread's priority among the threads of its program; their mean is 1.
 #[must_use]
 pub fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
     let own = |info: &ThreadInfo| info.hint.map_or(1.0, |hint| hint.weight());
@@ -156,7 +156,7 @@ mod tests {
             HintClass::Full,
             "nothing is known of its speed"
         );
-        // Between the two thresholds it stays what it is.
+        // Between the two thresholds, the class is unchanged.
         assert_eq!(
             of(hint(500, Phase::Running), Some(2.0), true),
             HintClass::Content

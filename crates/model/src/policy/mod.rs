@@ -1,12 +1,11 @@
-//! Policies: from what is known about threads to where they should run.
+//! Policies: from the state of threads to their placements.
 //!
-//! A policy is a [`Policy`] and its [`PolicyDef`]. It never knows which engine runs it, reads no clock and does no I/O. The crate
-//! `countersteer-policies` holds those that ship and the table of their names.
+//! A policy is a [`Policy`] and its [`PolicyDef`]. It never knows which engine runs it, reads no clock and does no I/O. The
+//! crate `countersteer-policies` contains the shipped ones and the table of their names.
 //!
-//! When things happen: the driver observes until the next policy period (or, for a policy with
-//! [`Needs::events`], until thread events have happened), brings the metrics up to date, calls
-//! [`Policy::decide`] once, and applies the placement before any more time passes. The first call comes at time zero, when
-//! the threads of the workload exist and no metric does.
+//! Order of events: the driver observes until the next policy period or, for a policy with [`Needs::events`], until thread
+//! events have happened. It then updates the metrics, calls [`Policy::decide`] once, and applies the placement before any more
+//! time passes. The first call is at time zero, when the threads of the workload exist but no metric does.
 
 #![warn(missing_docs)]
 
@@ -32,33 +31,33 @@ use crate::topology::{Group, GroupBy, Topology};
 use crate::units::{Nanos, ProgramId, ThreadId};
 use crate::usage::Usage;
 
-/// The random numbers that policies draw from; seeded by the driver.
+/// Random number generator of policies, seeded by the driver.
 pub type PolicyRng = rand_pcg::Pcg64;
 
-/// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.
+/// Returns the policy's generator: a separate stream, so that its draws are independent of the kernel's.
 #[must_use]
 pub fn policy_rng(seed: u64) -> PolicyRng {
     PolicyRng::seed_from_u64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What a policy needs of the engine and the driver.
+/// Needs of a policy from the engine and the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Names of the metrics it reads.
     pub metrics: Vec<&'static str>,
-    /// It decides at thread events too, not only every period.
+    /// True if it decides at thread events too, not only every period.
     pub events: bool,
-    /// Changes of program phase are among the events. They are derived from instructions and cycles, so the policy should name a
-    /// metric that has these counted.
+    /// True if changes of program phase are among the events. They are derived from instructions and cycles, so the policy
+    /// should name a metric that counts these.
     pub phases: bool,
-    /// Time between decisions; that of the run where absent.
+    /// Time between decisions; that of the run if absent.
     pub period: Option<Nanos>,
-    /// It decides once for each core group of this kind, with a view of that group alone (PMCSched, section 3).
+    /// Kind of core groups for which it decides once each, with a view of that group alone (PMCSched, section 3).
     pub groups: Option<GroupBy>,
 }
 
 impl Needs {
-    /// The needs of a policy that decides every period and reads no metric.
+    /// Needs of a policy that decides every period and reads no metric.
     pub const NOTHING: Self = Self {
         metrics: Vec::new(),
         events: false,
@@ -67,7 +66,7 @@ impl Needs {
         groups: None,
     };
 
-    /// The needs of a policy that decides at thread events too and reads no metric.
+    /// Needs of a policy that decides at thread events too and reads no metric.
     pub const EVENTS: Self = Self {
         metrics: Vec::new(),
         events: true,
@@ -76,7 +75,7 @@ impl Needs {
         groups: None,
     };
 
-    /// The needs of a policy that reads these metrics every period.
+    /// Returns the needs of a policy that reads these metrics every period.
     #[must_use]
     pub fn metrics(names: &[&'static str]) -> Self {
         Self {
@@ -88,51 +87,51 @@ impl Needs {
 
 /// Decides placements.
 pub trait Policy: Send {
-    /// What it needs. The driver asks at the start, and after a decision for which [`Policy::needs_changed`] is true.
+    /// Returns its needs. The driver asks at the start, and after a decision for which [`Policy::needs_changed`] is true.
     fn needs(&self) -> &Needs {
         const NOTHING: &Needs = &Needs::NOTHING;
         NOTHING
     }
 
-    /// Whether [`Policy::needs`] has changed with the last decision. Only a policy that hands over to others has to say so.
+    /// True if [`Policy::needs`] changed with the last decision. Only a policy that hands over to others implements it.
     fn needs_changed(&mut self) -> bool {
         false
     }
 
-    /// Takes over other parameters and keeps what it remembers.
+    /// Changes the parameters and keeps the state.
     ///
     /// # Errors
-    /// A value that cannot be used, or [`PolicyError::Fixed`] where parameters hold from the start.
+    /// Fails on an invalid value, or with [`PolicyError::Fixed`] if parameters cannot change after the start.
     fn tune(&mut self, _params: &Params, _topology: &Arc<Topology>) -> Result<(), PolicyError> {
         Err(PolicyError::Fixed)
     }
 
-    /// Says where threads should run from now on.
+    /// Decides where threads run from now on.
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
 }
 
-/// What a policy sees.
+/// View of a policy.
 pub struct View<'a> {
-    /// The present, since the start.
+    /// Current time since the start.
     pub now: Nanos,
     /// The machine.
     pub topology: &'a Arc<Topology>,
-    /// The core group that is decided about, for a policy that asks for groups; its threads are those whose CPU is in it.
+    /// Core group to decide about, for a policy that asks for groups; its threads are those whose CPU is in it.
     pub group: Option<&'a Group>,
-    /// Threads that are alive, by id.
+    /// Living threads, by id.
     pub threads: &'a [ThreadInfo],
     /// Programs of all threads, by id.
     pub programs: &'a [ProgramInfo],
-    /// What befell threads since the last call.
+    /// Events of threads since the last call.
     pub events: &'a [ThreadEvent],
     /// Latest metrics.
     pub metrics: &'a MetricBank,
-    /// Predictions, where the engine can make them.
+    /// Predictions, if the engine can make them.
     pub forecast: Option<&'a mut dyn Forecast>,
 }
 
 impl View<'_> {
-    /// Takes placements, frequency hints and cache partitions back: every thread runs wherever its program is allowed to.
+    /// Removes placements, frequency hints and cache partitions: every thread runs wherever its program allows.
     #[must_use]
     pub fn release(&self, why: &'static str) -> Placement {
         let place = |t: &ThreadInfo| ThreadPlacement {
@@ -146,33 +145,33 @@ impl View<'_> {
         }
     }
 
-    /// The latest value of a metric of a thread.
+    /// Returns the latest value of a metric of a thread.
     #[must_use]
     pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.metrics.get(thread, name)
     }
 
-    /// One metric of many threads: its name is looked up once, and threads in the order of their ids cost least.
+    /// Returns a reader of one metric for many threads. The name is looked up once; access in the order of ids is cheapest.
     #[must_use]
     pub fn column(&self, name: &str) -> Column<'_> {
         self.metrics.read_column(name)
     }
 
-    /// Whether a thread is among those that are decided about.
+    /// True if a thread is among those to decide about.
     #[must_use]
     pub fn lives(&self, thread: ThreadId) -> bool {
         self.threads.binary_search_by_key(&thread, |t| t.id).is_ok()
     }
 
-    /// What is known of a program.
+    /// Returns the data of a program.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&ProgramInfo> {
         let row = self.programs.binary_search_by_key(&program, |p| p.id);
         row.ok().map(|row| &self.programs[row])
     }
 
-    /// Whether a program has threads or had some lately; what a policy remembers of others can be forgotten. Where no
-    /// programs are listed, none has ended.
+    /// True if a program has threads or had some recently; a policy can forget the state of others. If no programs are listed,
+    /// none has ended.
     #[must_use]
     pub fn may_return(&self, program: ProgramId) -> bool {
         self.programs.is_empty()
@@ -180,32 +179,32 @@ impl View<'_> {
             || self.program_usage(program).is_some()
     }
 
-    /// What a thread has used; none before its first sample.
+    /// Returns the usage of a thread; `None` before its first sample.
     #[must_use]
     pub fn usage(&self, thread: ThreadId) -> Option<&Usage> {
         self.metrics.usage().thread(thread)
     }
 
-    /// What a program has used, threads that have exited included.
+    /// Returns the usage of a program, including exited threads.
     #[must_use]
     pub fn program_usage(&self, program: ProgramId) -> Option<&Usage> {
         self.metrics.usage().program(program)
     }
 }
 
-/// What a policy that panicked said.
+/// Returns the message of a policy's panic.
 #[must_use]
 pub fn panic_text(payload: &(dyn Any + Send)) -> Option<&str> {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// Makes a policy for a machine, or says which parameter is wrong.
+/// Constructor of a policy for a machine; returns the invalid parameter on errors.
 pub type MakePolicy = fn(&Params, &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError>;
 
-/// A row of the policy table.
+/// Row of the policy table.
 pub struct PolicyDef {
-    /// The name that flags and records use.
+    /// Name in flags and records.
     pub name: &'static str,
     /// One line for lists.
     pub summary: &'static str,
@@ -213,6 +212,6 @@ pub struct PolicyDef {
     pub source: &'static str,
     /// Parameters, `name:key=value,...`.
     pub params: &'static [ParamDef],
-    /// Makes one.
+    /// Constructor.
     pub make: MakePolicy,
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::PolicyDef;
 
-/// A parameter of a policy.
+/// Parameter of a policy.
 pub struct ParamDef {
     /// Key; `*` stands for any key.
     pub key: &'static str,
-    /// Default, as it would be written.
+    /// Default value as text.
     pub default: &'static str,
-    /// What it does, with its unit and choices.
+    /// Description, with unit and choices.
     pub prose: &'static str,
 }
 
@@ -20,31 +20,31 @@ pub struct Params {
     values: BTreeMap<String, String>,
 }
 
-/// A policy that cannot be made.
+/// Error of creating a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// No such policy.
+    /// Unknown policy.
     #[error("there is no policy `{name}`; there are {known}")]
     Unknown {
         /// As written.
         name: String,
-        /// Every name.
+        /// All known names.
         known: String,
     },
-    /// A policy that was to be added.
+    /// Name of an added policy that is already taken.
     #[error("there is a policy `{0}` already: give yours another name")]
     Taken(String),
-    /// No such parameter.
+    /// Unknown parameter.
     #[error("policy `{policy}` has no parameter `{key}`; it has {known}")]
     UnknownKey {
         /// The policy.
         policy: String,
         /// As written.
         key: String,
-        /// Every key.
+        /// All known keys.
         known: String,
     },
-    /// What it reads is no metric.
+    /// The policy reads an unknown metric.
     #[error(
         "policy `{policy}` reads `{metric}`, which is neither a metric (`steer events` lists them) nor a formula over events that \
          adds like to like"
@@ -55,29 +55,29 @@ pub enum PolicyError {
         /// As the policy spells it.
         metric: &'static str,
     },
-    /// A value that cannot be used.
+    /// Invalid value.
     #[error("policy parameter `{key}={value}`: {why}")]
     BadValue {
         /// The key.
         key: String,
         /// As written.
         value: String,
-        /// What is wrong, and what would do.
+        /// Description of the error and of valid values.
         why: String,
     },
-    /// A parameter that cannot be changed while the policy decides.
+    /// The parameter cannot change while the policy runs.
     #[error("the policy takes this parameter only at its start")]
     Fixed,
-    /// Not `key=value`.
+    /// Text that is not `key=value`.
     #[error("policy parameter `{0}` is not `key=value`")]
     NotKeyValue(String),
 }
 
 impl Params {
-    /// Reads `key=value,key=value` and fills in defaults.
+    /// Parses `key=value,key=value` and fills in defaults.
     ///
     /// # Errors
-    /// Text that is not `key=value`, and unknown keys, with those that exist.
+    /// Fails on text that is not `key=value`, and on unknown keys, with the known ones.
     pub fn parse(def: &PolicyDef, text: &str) -> Result<Self, PolicyError> {
         let mut values: BTreeMap<String, String> = def
             .params
@@ -108,16 +108,16 @@ impl Params {
         Ok(Self { values })
     }
 
-    /// The text of a parameter; empty when it is not a parameter of the policy.
+    /// Returns the text of a parameter; empty if the policy has no such parameter.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", String::as_str)
     }
 
-    /// A number of at least `least`.
+    /// Returns a number of at least `least`.
     ///
     /// # Errors
-    /// The value is no such number.
+    /// Fails if the value is no such number.
     pub fn number(&self, key: &str, least: f64) -> Result<f64, PolicyError> {
         let bad = |why: String| PolicyError::BadValue {
             key: key.into(),
@@ -135,10 +135,10 @@ impl Params {
         }
     }
 
-    /// One of several words.
+    /// Returns one of several choices.
     ///
     /// # Errors
-    /// The value is none of them.
+    /// Fails if the value is none of them.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, PolicyError> {
         let value = self.text(key);
         choices
@@ -159,7 +159,7 @@ impl Params {
             })
     }
 
-    /// All keys and values, by key.
+    /// Returns all keys and values, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }

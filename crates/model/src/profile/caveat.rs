@@ -1,21 +1,21 @@
-//! What sets a recorded run apart from one without a recorder.
+//! Differences between a recorded run and a run without the recorder.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A way in which a run under a recorder may differ.
+/// Kind of difference between a run under the recorder and one without.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CaveatKind {
-    /// A program has its owner's rights, its group's or file capabilities, and ran without them.
+    /// A setuid or setgid program, or one with file capabilities, ran without its privileges.
     Rights,
-    /// A program or library asked for the processor's features, and was shown none of AVX-512, which this machine has.
+    /// A program or library queried the processor's features; AVX-512, which this machine has, was not reported.
     Processor,
-    /// A program asked for io_uring and was refused it: it fell back on other calls, or failed.
+    /// A program's request for io_uring was refused: it used other calls instead, or failed.
     IoUring,
-    /// A program that the recorded one executed ran unrecorded: it is for another processor, or out of the recorder's reach.
+    /// A program that the recorded one executed ran unrecorded: it is for another processor, or the recorder cannot reach it.
     NotFollowed,
     /// Threads or forked processes ran unrecorded: their records could not be made.
     NotRecorded,
@@ -32,17 +32,17 @@ impl CaveatKind {
     ];
 }
 
-/// A difference that was noticed.
+/// Difference that was detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Caveat {
     pub kind: CaveatKind,
-    /// The program or library in which it was noticed first.
+    /// First program or library in which it was detected.
     pub file: String,
 }
 
 impl Caveat {
-    /// One sentence for people, without a full stop.
+    /// Returns one sentence for messages, without a full stop.
     #[must_use]
     pub fn text(&self) -> String {
         let file = &self.file;

@@ -1,7 +1,7 @@
-//! Miss curves: misses per kilo-instruction against cache size, and what follows from them.
+//! Miss curves: misses per kilo-instruction against cache size, and derived values.
 //!
-//! Input: a stack-distance histogram, or measured points. Output: [`MissCurve`], from which come the fill time (the
-//! footprint's inverse, higher-order theory of locality, Xiang et al. 2013) and the program's [`CacheClass`].
+//! Input: a stack-distance histogram, or measured points. Output: [`MissCurve`], which gives the fill time (inverse of the
+//! footprint, higher-order theory of locality, Xiang et al. 2013) and the program's [`CacheClass`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,34 +12,35 @@ use crate::units::LINE_BYTES;
 /// Misses per kilo-instruction against lines of cache, non-increasing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MissCurve {
-    /// (lines, mpki), lines ascending.
+    /// Points (lines, mpki), lines ascending.
     points: Vec<(f64, f64)>,
 }
 
-/// How a program treats a shared cache (CMPSched$im, section 4).
+/// Class of a program by its behaviour in a shared cache (CMPSched$im, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheClass {
-    /// Takes much of the cache and gains nothing from it.
+    /// Occupies much of the cache without a benefit.
     Poison,
-    /// Gains from the cache and loses it to others.
+    /// Benefits from the cache and loses it to co-runners.
     Vulnerable,
-    /// Uses the cache, hardly reacts to its size.
+    /// Uses the cache, but hardly depends on its size.
     Neutral,
-    /// Lives in its private caches.
+    /// Fits into its private caches.
     Compute,
 }
 
-/// The sizes between which a program's reaction decides its class.
+/// Cache sizes between which a program's sensitivity decides its class.
 const CLASS_SMALL_BYTES: u64 = 512 << 10;
 const CLASS_LARGE_BYTES: u64 = 4 << 20;
 /// The paper's poison thresholds are 8 to 10 misses per kilo-instruction.
 const POISON_MPKI: f64 = 8.0;
-/// Below this a shared cache cannot matter: 1 miss per 2,000 instructions, 100 cycles each, is 5 % of a CPI of 1.
+/// Misses per kilo-instruction below which a shared cache cannot matter: 1 miss per 2,000 instructions, 100 cycles each, is 5 %
+/// of a CPI of 1.
 const COMPUTE_MPKI: f64 = 0.5;
 
 impl MissCurve {
-    /// The curves of a recorded profile's behaviours, each by its share of the instructions.
+    /// Returns the mean curve of a recorded profile's behaviours, weighted by their shares of the instructions.
     pub(super) fn mean_of(recorded: &Recorded) -> Self {
         let parts: Vec<(f64, Self)> = (recorded.behaviours.iter().zip(recorded.shares()))
             .map(|(behaviour, share)| (share, Self::from_locality(&behaviour.locality)))
@@ -59,7 +60,7 @@ impl MissCurve {
         Self::from_points(lines.into_iter().map(|at| (at, mean(at))).collect())
     }
 
-    /// The curve of the first core type for which a table has misses for two cache sizes.
+    /// Returns the curve of the first core type with misses for two cache sizes in the table.
     pub(super) fn of_table(table: &Tabulated) -> Option<Self> {
         let points = |core: &CoreTable| -> Vec<(f64, f64)> {
             core.points
@@ -75,7 +76,7 @@ impl MissCurve {
             .map(Self::from_points)
     }
 
-    /// A curve through points (lines, mpki); they are sorted, and made non-increasing by carrying the smaller value on.
+    /// Creates a curve through points (lines, mpki). They are sorted, and made non-increasing by carrying the smaller value on.
     #[must_use]
     pub fn from_points(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -85,7 +86,7 @@ impl MissCurve {
         Self { points }
     }
 
-    /// The curve of a fully associative LRU cache for recorded locality.
+    /// Returns the curve of a fully associative LRU cache for recorded locality.
     #[must_use]
     pub fn from_locality(locality: &Locality) -> Self {
         let histogram = &locality.stack_distance_pki;
@@ -102,7 +103,7 @@ impl MissCurve {
         Self { points }
     }
 
-    /// Misses per kilo-instruction with `lines` of cache; linear between points, constant beyond the ends.
+    /// Returns the misses per kilo-instruction with `lines` of cache; linear between points, constant beyond the ends.
     #[must_use]
     pub fn mpki(&self, lines: f64) -> f64 {
         let after = self.points.partition_point(|p| p.0 <= lines);
@@ -117,19 +118,19 @@ impl MissCurve {
         }
     }
 
-    /// The points (lines, mpki).
+    /// Returns the points (lines, mpki).
     #[must_use]
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// The largest number of lines the program could make use of.
+    /// Returns the largest number of lines that the program can use.
     #[must_use]
     pub fn footprint_lines(&self) -> f64 {
         self.points.last().map_or(0.0, |p| p.0)
     }
 
-    /// The program's class by its reaction to a shared cache of 512 KiB to 4 MiB.
+    /// Returns the program's class by its sensitivity to a shared cache of 512 KiB to 4 MiB.
     #[must_use]
     pub fn class(&self) -> CacheClass {
         let small = self.mpki((CLASS_SMALL_BYTES / LINE_BYTES) as f64);

@@ -1,22 +1,22 @@
-//! A miss curve out of points that scatter: what a program missed while it held more or less of a shared cache.
+//! Fit of a miss curve to noisy points: a program's misses while it held different amounts of a shared cache.
 //!
-//! Input: points (KiB held, misses per kilo-instruction) that were seen while programs ran together. Output: the curve of the form
-//! that predicts points best which it was not fitted to (PMCTrack, section 4.3.1 names regression; the forms were decided here). Beyond
-//! the sizes that were seen there is no curve.
+//! Input: points (KiB held, misses per kilo-instruction), measured while programs ran together. Output: the curve of the form
+//! that best predicts points it was not fitted to. PMCTrack, section 4.3.1, names regression; the forms were decided here. There
+//! is no curve beyond the measured sizes.
 
 use std::fmt;
 
-/// Equal parts of the cache; the points in one are taken by their median.
+/// Number of equal parts of the cache; each part uses the median of its points.
 const BINS: usize = 16;
-/// Parts that must hold points, to tell a form from another.
+/// Smallest number of parts with points that distinguishes the forms.
 const LEAST_BINS: usize = 3;
-/// Sizes over which an exponential falls to 1/e, as parts of the cache: the least, the most, and how many are tried.
+/// Sizes over which an exponential falls to 1/e, as parts of the cache: the least, the most, and the number of values tried.
 const FALLS: (f64, f64, usize) = (0.02, 4.0, 80);
 
-/// The form of a curve.
+/// Form of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The nearest curve that never rises, whatever its form (pool adjacent violators), straight between sizes.
+    /// Nearest non-increasing curve of any form (pool adjacent violators), linear between sizes.
     Falling,
     /// `a + b exp(-x / c)`: steep, then flat.
     Exponential,
@@ -33,7 +33,7 @@ impl fmt::Display for Form {
     }
 }
 
-/// A part of the cache that points are in.
+/// Part of the cache that contains points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
     /// Mean size of its points, KiB.
@@ -43,18 +43,18 @@ pub struct Bin {
     pub points: usize,
 }
 
-/// A fitted curve.
+/// Fitted curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     pub form: Form,
-    /// (KiB, value) for each part of the cache that points are in, the least first.
+    /// Pairs (KiB, value) for each part of the cache with points, the smallest first.
     pub curve: Vec<(f64, f64)>,
-    /// Mean absolute difference of each part's median from the curve that is fitted to the others.
+    /// Mean absolute difference of each part's median from the curve fitted to the other parts.
     pub error: f64,
     pub bins: Vec<Bin>,
 }
 
-/// The curve that falls with the cache, of `whole_kib` in all; none if points are in fewer than three of sixteen parts of it.
+/// Returns the non-increasing curve for a cache of `whole_kib`; `None` if fewer than three of its sixteen parts have points.
 #[must_use]
 pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
     let bins = bins(points, whole_kib);
@@ -73,7 +73,7 @@ pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
         let points: usize = bins.iter().map(|bin| bin.points).sum();
         (form, away.sum::<f64>() / points as f64)
     };
-    // Of equals the first: that of fewer parameters.
+    // Among equals, the first is taken: the one with the fewest parameters.
     let forms = [Form::Line, Form::Exponential, Form::Falling].map(judged);
     let (form, error) = forms
         .into_iter()
@@ -90,7 +90,7 @@ pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
     })
 }
 
-/// The nearest curve that never falls, for what grows with the cache, at each part of it that points are in.
+/// Returns the nearest non-decreasing curve, for quantities that grow with the cache, at each of its parts with points.
 #[must_use]
 pub fn rising(points: &[(f64, f64)], whole_kib: f64) -> Vec<(f64, f64)> {
     let mut bins = bins(points, whole_kib);
@@ -132,7 +132,7 @@ impl Bin {
 }
 
 enum Curve {
-    /// Straight between these, flat outside.
+    /// Linear between these points, constant outside.
     Points(Vec<(f64, f64)>),
     /// `a + b exp(-x / c)`.
     Exponential {
@@ -179,7 +179,7 @@ fn between(points: &[(f64, f64)], kib: f64) -> f64 {
     }
 }
 
-/// Pools neighbours that rise until none does, weighted by their points.
+/// Pools increasing neighbours until none is left, weighted by their points.
 fn pooled(bins: &[Bin]) -> Vec<(f64, f64)> {
     // (mean, weight, bins) of each pool.
     let mut pools: Vec<(f64, f64, usize)> = Vec::new();
@@ -204,7 +204,7 @@ fn pooled(bins: &[Bin]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `a` and `b` of `a + b f(x)` by least squares, `b` not below zero; both weighted by points.
+/// Returns `a` and `b` of `a + b f(x)` by least squares weighted by points, with `b` not below zero.
 fn least_squares(bins: &[Bin], f: impl Fn(f64) -> f64) -> (f64, f64) {
     let weight: f64 = bins.iter().map(|b| b.points as f64).sum();
     let mean = |of: &dyn Fn(&Bin) -> f64| {

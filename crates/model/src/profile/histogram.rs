@@ -7,7 +7,7 @@ use crate::bounds;
 
 /// Buckets per doubling.
 const PER_OCTAVE: u64 = 8;
-/// Buckets below distances of 2^60 lines, more than any address space has.
+/// Number of buckets: distances below 2^60 lines, more than any address space has.
 const MOST_BUCKETS: usize = 58 * PER_OCTAVE as usize;
 
 /// Rates (per kilo-instruction) by log-spaced distance.
@@ -22,7 +22,7 @@ pub struct LogHistogram {
 }
 
 impl LogHistogram {
-    /// The bucket that `distance` falls in.
+    /// Returns the bucket of `distance`.
     #[must_use]
     pub const fn bucket(distance: u64) -> usize {
         if distance < PER_OCTAVE {
@@ -33,7 +33,7 @@ impl LogHistogram {
         (PER_OCTAVE + octave * PER_OCTAVE + part) as usize
     }
 
-    /// The smallest distance of `bucket`.
+    /// Returns the smallest distance of `bucket`.
     #[must_use]
     pub const fn lower(bucket: usize) -> u64 {
         let bucket = bucket as u64;
@@ -54,10 +54,10 @@ impl LogHistogram {
         self.rates[bucket] += rate;
     }
 
-    /// Says what is impossible about it, if anything.
+    /// Checks the values of the histogram.
     ///
     /// # Errors
-    /// One sentence, with `key`.
+    /// Returns one sentence, with `key`.
     pub fn check(&self, key: &str) -> Result<(), String> {
         if self.rates.len() > MOST_BUCKETS {
             return Err(format!(
@@ -70,13 +70,13 @@ impl LogHistogram {
             .try_for_each(|rate| bounds::PER_KILO_INSTRUCTION.check(key, *rate))
     }
 
-    /// The sum over all buckets.
+    /// Returns the sum over all buckets.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.rates.iter().sum()
     }
 
-    /// The rate at distances of at least `distance`; inside a bucket the rate is spread evenly.
+    /// Returns the rate at distances of at least `distance`; inside a bucket the rate is spread evenly.
     #[must_use]
     pub fn at_least(&self, distance: f64) -> f64 {
         let mut sum = 0.0;

@@ -1,8 +1,8 @@
-//! What a program does, independent of the machine that runs it.
+//! Behaviour of a program, independent of the machine that runs it.
 //!
-//! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds:
-//! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds that
-//! were measured or published, for the core types they were measured on. A [`Published`] file holds counters from public tables
+//! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds. [`Recorded`]
+//! contains machine-independent behaviour, from which the speed on any machine follows. [`Tabulated`] contains speeds that were
+//! measured or published, for the core types they were measured on. A [`Published`] file contains counters from public tables
 //! and is read as a recorded profile.
 
 mod caveat;
@@ -29,7 +29,7 @@ pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 
 use crate::textfile::TextError;
 
-/// A program profile of either kind.
+/// Program profile of either kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Profile {
     /// Machine-independent behaviour, captured by instrumentation.
@@ -42,7 +42,7 @@ impl Profile {
     /// Parses the text of a profile file: JSON for recorded profiles, TOML for published and tabulated ones.
     ///
     /// # Errors
-    /// A paragraph with `path` and line for text that is neither, is truncated, or holds impossible values.
+    /// Fails on text that is neither, is truncated, or contains impossible values: a paragraph with `path` and line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         if text.trim_start().starts_with('{') {
             Recorded::parse(path, text).map(Self::Recorded)
@@ -61,7 +61,7 @@ impl Profile {
         }
     }
 
-    /// Instructions of one run, over all threads.
+    /// Returns the instructions of one run, over all threads.
     #[must_use]
     pub fn instructions(&self) -> u64 {
         match self {
@@ -70,7 +70,7 @@ impl Profile {
         }
     }
 
-    /// The miss curve of a whole run; `None` when the profile does not hold one.
+    /// Returns the miss curve of a whole run; `None` if the profile has none.
     #[must_use]
     pub fn miss_curve(&self) -> Option<MissCurve> {
         match self {

@@ -1,6 +1,6 @@
-//! What a core's pipeline makes of a behaviour: units, latencies along dependences, branches, prefetching, cache conflicts.
+//! Pipeline properties of a behaviour: units, latencies along dependency chains, branches, prefetching, cache conflicts.
 //!
-//! Part of a recorded behaviour. Profiles recorded before this existed lack it; models then estimate it from the mix.
+//! Part of a recorded behaviour. Older profiles lack it; models then estimate it from the mix.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use crate::bounds;
 
 /// Cycles of a load in the recorder's run with slow loads.
 pub const REFERENCE_LOAD_CYCLES: u8 = 5;
-/// Numbers of ways for which conflicts are recorded: 1 to this.
+/// Largest number of ways for which conflicts are recorded, from 1 on.
 pub const CONFLICT_WAYS: usize = 16;
-/// Sets of the cache for which conflicts are recorded: those of most first-level data caches.
+/// Number of sets of the cache for which conflicts are recorded: that of most first-level data caches.
 pub const CONFLICT_SETS: u32 = 64;
 
 /// Operations that differ in execution unit or latency.
 ///
-/// Loads, stores and branches are counted apart; plain moves and no-operations need no unit.
+/// Loads, stores and branches are counted separately; plain moves and no-operations need no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
@@ -50,7 +50,7 @@ impl Operation {
         Self::Simd,
     ];
 
-    /// Its latency in the recorder's run with slow operations.
+    /// Returns its latency in the recorder's run with slow operations.
     #[must_use]
     pub const fn reference_cycles(self) -> u8 {
         match self {
@@ -64,21 +64,21 @@ impl Operation {
     }
 }
 
-/// What a pipeline makes of a behaviour.
+/// Pipeline properties of a behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
     /// Operations per instruction.
     pub operations: Operations,
-    /// Compare and conditional branch next to each other, which cores execute as one, per instruction.
+    /// Pairs of a compare and an adjacent conditional branch, which cores fuse, per instruction.
     pub fused: f64,
     /// Taken branches per instruction.
     pub taken: f64,
-    /// Latency along dependences, by window, ascending.
+    /// Latency along dependency chains, by window, ascending.
     pub chains: Vec<ChainPoint>,
-    /// Cycles from a mispredicted branch's dispatch until it is resolved, by the latencies of loads and operations.
+    /// Cycles from a mispredicted branch's dispatch to its resolution, by the latencies of loads and operations.
     pub resolution: Resolution,
-    /// What a stream prefetcher foresees, by cache size, ascending.
+    /// Predictions of a stream prefetcher, by cache size, ascending.
     pub streams: Vec<StreamPoint>,
     /// Misses per kilo-instruction of LRU caches with 64 sets and 1, 2, 3, ... ways.
     pub conflicts: Vec<f64>,
@@ -99,7 +99,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Operations of one kind per instruction.
+    /// Returns the operations of one kind per instruction.
     #[must_use]
     pub const fn of(&self, operation: Operation) -> f64 {
         match operation {
@@ -115,7 +115,7 @@ impl Operations {
     }
 }
 
-/// Cycles per instruction that latencies add to what dependences take at unit latency.
+/// Cycles per instruction that latencies add to dependency chains of unit latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainPoint {
@@ -123,23 +123,23 @@ pub struct ChainPoint {
     pub window: u32,
     /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
     pub loads: f64,
-    /// Added to that by operations of their [`Operation::reference_cycles`].
+    /// Added further by operations of their [`Operation::reference_cycles`].
     pub operations: f64,
 }
 
-/// Cycles from the dispatch of a mispredicted branch to its resolution, on average.
+/// Mean cycles from the dispatch of a mispredicted branch to its resolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// When everything takes a cycle.
+    /// With unit latency for everything.
     pub unit: f64,
     /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
     pub loads: f64,
-    /// Added to that by operations of their [`Operation::reference_cycles`].
+    /// Added further by operations of their [`Operation::reference_cycles`].
     pub operations: f64,
 }
 
-/// What a stream prefetcher foresees of a cache's misses.
+/// Misses of a cache that a stream prefetcher predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamPoint {

@@ -1,7 +1,7 @@
-//! Published profiles: what public tables of counters say of a program, and the recorded behaviour that follows.
+//! Published profiles: values of public counter tables for a program, and the recorded behaviour that follows.
 //!
-//! Input: a TOML file of figures, each with its error and its table. Output: [`Published`], which becomes a [`Recorded`] profile:
-//! the figures as they are, or drawn within their errors. What no table gives is marked `assumed`.
+//! Input: a TOML file of values, each with its error and its table. Output: [`Published`], which becomes a [`Recorded`] profile:
+//! the values as they are, or drawn within their errors. Values that no table contains are marked `assumed`.
 
 use rand::RngExt;
 use schemars::JsonSchema;
@@ -17,12 +17,12 @@ use crate::policy::{PolicyRng, policy_rng};
 use crate::textfile::{TextError, parse_toml};
 use crate::units::LINE_BYTES;
 
-/// The schema name that every published profile carries.
+/// Schema name in every published profile.
 pub const SCHEMA: &str = "countersteer.published/1";
 
 /// Instructions for which `ilp` and `overlap` hold: the reorder buffer of Skylake, on which the tables were measured.
 pub const WINDOW: u32 = 224;
-/// Where a figure comes from that no table gives.
+/// Origin of a value that no table contains.
 pub const ASSUMED: &str = "assumed";
 
 /// Shares of branches that are taken and that fuse with a compare: medians of the shipped recorded profiles.
@@ -37,7 +37,7 @@ const RESOLUTION: Resolution = Resolution {
 /// Cycles by which floating-point operations lengthen a chain, beyond one.
 const FP_CHAIN: f64 = 2.5;
 
-/// A program as public tables of counters show it.
+/// Program as described by public counter tables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -45,19 +45,19 @@ pub struct Published {
     pub schema: String,
     /// Program and suite: `mcf-2006`.
     pub name: String,
-    /// The tables, their repositories and the method.
+    /// Tables, their repositories and the method.
     pub source: Source,
     /// Instructions of one run, in billions.
     pub giga_instructions: f64,
     pub figures: Figures,
     /// Misses by cache size, ascending.
     pub curve: Vec<CurvePoint>,
-    /// Rows and figures of the tables that were not used, with the reason.
+    /// Rows and values of the tables that were not used, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
-/// All figures but misses.
+/// All values except misses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
@@ -71,22 +71,22 @@ pub struct Figures {
     pub fp: Figure,
     /// Mispredicted branches per kilo-instruction.
     pub branch_mpki: Figure,
-    /// Instructions per cycle that dependences allow among [`WINDOW`] instructions.
+    /// Instructions per cycle that dependencies allow among [`WINDOW`] instructions.
     pub ilp: Figure,
-    /// Misses that overlap among [`WINDOW`] instructions.
+    /// Overlapping misses among [`WINDOW`] instructions.
     pub overlap: Figure,
-    /// Share of the misses that prefetchers foresee.
+    /// Share of the misses that prefetchers predict.
     pub streams: Figure,
 }
 
-/// A figure with its error.
+/// Value with its error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     pub value: f64,
-    /// Standard error, in the figure's unit.
+    /// Standard error, in the unit of the value.
     pub error: f64,
-    /// Table that it comes from, or `assumed`.
+    /// Table of origin, or `assumed`.
     pub from: String,
 }
 
@@ -94,18 +94,18 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
-    /// Cache that the program has to itself.
+    /// Cache available to the program.
     pub cache_kib: f64,
     /// Misses per kilo-instruction, prefetches included.
     pub mpki: f64,
     /// Standard error of the misses.
     pub error: f64,
-    /// Table that it comes from.
+    /// Table of origin.
     pub from: String,
 }
 
 impl Figure {
-    /// A rounded figure.
+    /// Returns a rounded value.
     #[must_use]
     pub fn new(value: f64, error: f64, from: &str) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Figure {
     }
 }
 
-/// Four significant digits: no table is better.
+/// Rounds to four significant digits: no table is more precise.
 #[must_use]
 pub fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
@@ -126,7 +126,7 @@ impl Published {
     /// Parses and checks the TOML text of a published profile.
     ///
     /// # Errors
-    /// Syntax, unknown fields, another schema, or impossible values.
+    /// Fails on syntax errors, unknown fields, another schema, or impossible values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let published: Self = parse_toml(path, text)?;
         published
@@ -165,7 +165,7 @@ impl Published {
         self.recorded().check()
     }
 
-    /// Figures by name, in the order of the file.
+    /// Returns the values by name, in the order of the file.
     #[must_use]
     pub const fn listed(&self) -> [(&'static str, &Figure); 8] {
         let f = &self.figures;
@@ -181,16 +181,16 @@ impl Published {
         ]
     }
 
-    /// The profile with the figures as they are.
+    /// Returns the profile with the values as they are.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         self.with_figures(&self.figures, &self.curve)
     }
 
-    /// The profile with figures drawn from normal distributions of their errors, by the seed and the name of the program.
+    /// Returns the profile with values drawn from normal distributions of their errors, by the seed and the name of the program.
     ///
-    /// Errors of figures are independent; those of the points of one table are drawn together, since a table's counters err alike
-    /// at every size.
+    /// Errors of values are independent. Those of the points of one table are drawn together, because a table's counters have
+    /// the same error at every size.
     #[must_use]
     pub fn drawn(&self, seed: u64) -> Recorded {
         let name = self.name.bytes().fold(0u64, |hash, byte| {
@@ -252,7 +252,7 @@ impl Published {
     }
 }
 
-/// A standard normal deviate (Box and Muller 1958).
+/// Draws a standard normal deviate (Box and Muller 1958).
 fn normal(rng: &mut PolicyRng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
@@ -284,7 +284,7 @@ fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
     }
 }
 
-/// Units by the mix, and dependences that all latencies lengthen alike; stream shares are those of every cache size.
+/// Returns units by the mix, and dependency chains that all latencies lengthen alike. Stream shares apply to every cache size.
 fn pipeline(mix: Mix, ilp: &IlpPoint, streams: f64) -> Pipeline {
     let rest = 1.0 - mix.branches - mix.fp - 0.5 * (mix.loads + mix.stores);
     let unit = 1.0 / ilp.ipc;
@@ -315,8 +315,8 @@ const fn lines(cache_kib: f64) -> f64 {
     cache_kib * 1024.0 / LINE_BYTES as f64
 }
 
-/// Stack distances whose misses are those of the curve: by a power law between one line, which every access misses, and the first
-/// size; linear in the logarithm of the size from there. Misses at the last size miss everywhere.
+/// Returns stack distances that reproduce the curve's misses. A power law connects one line, which every access misses, to the
+/// first size; from there it is linear in the logarithm of the size. Misses at the last size miss everywhere.
 fn locality(curve: &[CurvePoint], accesses_pki: f64) -> Locality {
     let first = &curve[0];
     let top = accesses_pki.max(first.mpki);

@@ -7,23 +7,23 @@ use super::{Caveat, LogHistogram, Pipeline};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
-/// The schema name that every recorded profile carries.
+/// Schema name in every recorded profile.
 pub const SCHEMA: &str = "countersteer.profile/1";
 
-/// A program's behaviour as instrumentation saw it.
+/// Behaviour of a program, measured by instrumentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
     /// `countersteer.profile/1`.
     pub schema: String,
-    /// Short name: the program's file name unless given.
+    /// Short name; by default the file name of the program.
     pub name: String,
-    /// Where the profile comes from and how to make it again.
+    /// Origin of the profile, and the command that records it again.
     pub source: Source,
-    /// Why this is not the profile of a whole run that went well: the recording was stopped, or the program failed.
+    /// Reason if this is not the profile of a complete, successful run: the recording was stopped, or the program failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
-    /// In what this run may differ from one without a recorder, as far as that was noticed.
+    /// Detected differences from a run without the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<Caveat>,
     /// Instructions of one run, over all threads and processes.
@@ -32,42 +32,42 @@ pub struct Recorded {
     pub shape: ThreadShape,
     /// Distinct behaviours, the clusters of the fixed instruction windows.
     pub behaviours: Vec<Behaviour>,
-    /// The run in order: which behaviour for how many instructions. Sums to `instructions`.
+    /// The run in order: behaviours and their instructions. Sums to `instructions`.
     pub timeline: Vec<Segment>,
 }
 
-/// Where a profile comes from.
+/// Origin of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// `instrumentation`, `counters` or `published`.
     pub kind: String,
-    /// The command that makes it again, or the publication.
+    /// Command that records it again, or the publication.
     pub detail: String,
-    /// Tool, predictor, window and sampling rates in words.
+    /// Description of tool, predictor, window and sampling rates.
     #[serde(default)]
     pub method: String,
 }
 
-/// Threads of a program and how its work is split among them.
+/// Threads of a program, and the division of work among them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadShape {
-    /// Threads that were seen (processes of the tree included).
+    /// Threads that were seen, including processes of the tree.
     pub threads: u32,
-    /// Share of the instructions that only one thread executed while the others waited, 0 to 1.
+    /// Share of the instructions that one thread executed while the others waited, 0 to 1.
     pub serial_share: f64,
-    /// Share of the time with 1, 2, ... runnable threads, the last of them for that many or more. Time is that of runnable
-    /// threads which all run at one speed. Empty in profiles of versions that did not record it.
+    /// Share of the time with 1, 2, ... runnable threads; the last value counts that many or more. Time is that of runnable
+    /// threads running at equal speed. Empty in older profiles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runnable: Vec<f64>,
-    /// Share of the serial instructions that each thread executed, in order of creation, those after the last with any left
-    /// out. Empty likewise.
+    /// Share of the serial instructions that each thread executed, in order of creation, without the trailing zeros. Empty in
+    /// older profiles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial_by: Vec<f64>,
 }
 
-/// One behaviour: everything the core model needs to know about a part of the program.
+/// Behaviour of a part of the program, with all inputs of the core model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Behaviour {
@@ -81,7 +81,7 @@ pub struct Behaviour {
     pub ilp: Vec<IlpPoint>,
     /// Overlap of long misses, by window and cache size.
     pub mlp: Vec<MlpPoint>,
-    /// Units, latencies, branches, prefetching and conflicts; absent in profiles of versions that did not record it.
+    /// Units, latencies, branches, prefetching and conflicts; absent in older profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<Pipeline>,
 }
@@ -106,10 +106,10 @@ pub struct Mix {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Locality {
-    /// Accesses per kilo-instruction by LRU stack distance in lines: distance 0 is the same line again, so a fully
-    /// associative LRU cache of C lines hits the distances below C.
+    /// Accesses per kilo-instruction by LRU stack distance in lines: distance 0 is the same line again. A fully associative LRU
+    /// cache of C lines hits the distances below C.
     pub stack_distance_pki: LogHistogram,
-    /// First accesses to a line, per kilo-instruction: they miss whatever the cache.
+    /// First accesses to a line, per kilo-instruction: they miss in every cache.
     pub cold_pki: f64,
     /// Accesses per kilo-instruction by reuse time, counted in data accesses since the last one to the same line.
     pub reuse_time_pki: LogHistogram,
@@ -121,7 +121,7 @@ pub struct Locality {
 pub struct IlpPoint {
     /// Instructions in the window.
     pub window: u32,
-    /// Instructions per cycle with unit latencies and perfect everything else.
+    /// Instructions per cycle with unit latencies and otherwise unlimited resources.
     pub ipc: f64,
 }
 
@@ -133,11 +133,11 @@ pub struct MlpPoint {
     pub window: u32,
     /// Lines of the cache whose misses count.
     pub cache_lines: u64,
-    /// Mean misses that overlap in a window that has at least one, at least 1; dependent misses do not overlap.
+    /// Mean number of overlapping misses in a window with at least one, so at least 1; dependent misses do not overlap.
     pub overlap: f64,
 }
 
-/// A part of the run.
+/// Part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
@@ -148,7 +148,7 @@ pub struct Segment {
 }
 
 impl Recorded {
-    /// Share of the instructions of each behaviour.
+    /// Returns the share of the instructions of each behaviour.
     #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![0.0; self.behaviours.len()];
@@ -162,17 +162,17 @@ impl Recorded {
     /// Parses and checks the JSON text of a recorded profile.
     ///
     /// # Errors
-    /// Text that is truncated, foreign, of another schema, or holds impossible values.
+    /// Fails on text that is truncated, of another format or schema, or contains impossible values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let profile: Self = parse_json(path, text)?;
         profile.check().map_err(|why| TextError::value(path, why))?;
         Ok(profile)
     }
 
-    /// Says what is impossible about the profile, if anything.
+    /// Checks the values of the profile.
     ///
     /// # Errors
-    /// One sentence.
+    /// Returns one sentence on the first impossible value.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(format!(

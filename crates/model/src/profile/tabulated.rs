@@ -7,10 +7,10 @@ use super::Source;
 use crate::bounds::{self, check_all};
 use crate::textfile::{TextError, parse_toml};
 
-/// The schema name that every tabulated profile carries.
+/// Schema name in every tabulated profile.
 pub const SCHEMA: &str = "countersteer.table/1";
 
-/// A program by its speed on each core type it was measured on.
+/// Speed of a program on each core type it was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tabulated {
@@ -18,7 +18,7 @@ pub struct Tabulated {
     pub schema: String,
     /// Short name.
     pub name: String,
-    /// The source of the measurement, its method, and where it was published.
+    /// Source of the measurement, its method, and its publication.
     pub source: Source,
     /// Instructions of one run, in billions.
     pub giga_instructions: f64,
@@ -26,18 +26,18 @@ pub struct Tabulated {
     pub core: Vec<CoreTable>,
 }
 
-/// The program's speed on one core type, against cache size.
+/// Speed of the program on one core type, against cache size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoreTable {
-    /// The core type's name as machine files spell it.
+    /// Name of the core type in machine files.
     pub core_type: String,
-    /// The frequency it was measured at.
+    /// Frequency of the measurement.
     pub freq_ghz: f64,
-    /// Mispredicted branches per kilo-instruction, where known.
+    /// Mispredicted branches per kilo-instruction, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_mpki: Option<f64>,
-    /// Power of the core while running it, where known.
+    /// Power of the core while running the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
     /// Speed by last-level cache available; one point when only one size was measured.
@@ -52,7 +52,7 @@ pub struct TablePoint {
     pub cache_kib: f64,
     /// Instructions per cycle.
     pub ipc: f64,
-    /// Last-level misses per kilo-instruction, where known: without it the program takes no part in contention.
+    /// Last-level misses per kilo-instruction, if known; without them, contention ignores the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_mpki: Option<f64>,
 }
@@ -61,20 +61,20 @@ impl Tabulated {
     /// Parses and checks the TOML text of a tabulated profile.
     ///
     /// # Errors
-    /// Syntax, unknown fields, another schema, or impossible values.
+    /// Fails on syntax errors, unknown fields, another schema, or impossible values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let table: Self = parse_toml(path, text)?;
         table.check().map_err(|why| TextError::value(path, why))?;
         Ok(table)
     }
 
-    /// Instructions of one run.
+    /// Returns the instructions of one run.
     #[must_use]
     pub fn instructions(&self) -> u64 {
         (self.giga_instructions * 1e9).round() as u64
     }
 
-    /// The table for a core type.
+    /// Returns the table for a core type.
     #[must_use]
     pub fn on(&self, core_type: &str) -> Option<&CoreTable> {
         self.core.iter().find(|c| c.core_type == core_type)

@@ -1,7 +1,7 @@
-//! Samples in one batch: heads, and the values of all rows in one array.
+//! Batch of samples: heads, and the values of all rows in one array.
 //!
-//! A source writes thousands of rows without asking for memory, and clears the batch for the next period. Values are floating
-//! point, which has whole numbers up to 2^53 exactly: more than a CPU counts of cycles in twenty days.
+//! A source writes thousands of rows without allocation, and clears the batch for the next period. Values are floating point,
+//! which represents integers up to 2^53 exactly: more than the cycles of a CPU in twenty days.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::units::{Nanos, ThreadId};
 #[derive(Clone, Default)]
 pub struct Samples {
     rows: Vec<Sample>,
-    /// By row, where its values are.
+    /// Location of the values, by row.
     spans: Vec<Span>,
     values: Vec<f64>,
-    /// Event sets that rows go by, first those that the source numbers itself.
+    /// Event sets of rows, first those that the source numbers itself.
     sets: Vec<Arc<EventSet>>,
 }
 
-/// Where the values of a row are, and what they are of.
+/// Location and event set of a row's values.
 #[derive(Clone, Copy)]
 struct Span {
     first: usize,
@@ -29,11 +29,11 @@ struct Span {
     set: u32,
 }
 
-/// Values are known by their places only.
+/// Event set of values that are known by their positions only.
 const UNNAMED: u32 = u32::MAX;
 
 impl Samples {
-    /// No rows yet, of a source that numbers its event sets like these.
+    /// Creates an empty batch for a source with these event sets, in its numbering.
     #[must_use]
     pub const fn by_sets(sets: Vec<Arc<EventSet>>) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// A batch of one row, which [`Self::add`] describes.
+    /// Creates a batch of one row, like [`Self::add`].
     #[must_use]
     pub fn of(sample: Sample, sets: u32, counts: &[(Event, f64)]) -> Self {
         let mut samples = Self::default();
@@ -52,14 +52,14 @@ impl Samples {
         samples
     }
 
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.spans.clear();
         self.values.clear();
     }
 
-    /// The rows, leaving none.
+    /// Returns the rows and leaves none.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let empty = Self::by_sets(self.sets.clone());
@@ -76,7 +76,7 @@ impl Samples {
         self.rows.is_empty()
     }
 
-    /// Adds a row with the values of its set, which the source's number says.
+    /// Adds a row with the values of the set that the source's number refers to.
     #[inline]
     pub fn push(&mut self, sample: Sample, values: impl IntoIterator<Item = f64>) {
         let known = (sample.set as usize) < self.sets.len();
@@ -96,7 +96,7 @@ impl Samples {
         self.put(sample, row, values);
     }
 
-    /// Adds a row with what was counted of these events, by one of so many multiplexed sets.
+    /// Adds a row with the counts of these events, by one of `sets` multiplexed sets.
     pub fn add(&mut self, sample: Sample, sets: u32, counts: &[(Event, f64)]) {
         let events = || counts.iter().map(|(event, _)| *event);
         let known = self.sets.iter().position(|set| set.is(events(), sets));
@@ -110,7 +110,7 @@ impl Samples {
         self.put(Sample { present, ..sample }, row as u32, values);
     }
 
-    /// Adds a row with the counts of one of another batch.
+    /// Adds a row with the counts of a row from another batch.
     pub fn push_with(&mut self, sample: Sample, counts: Counts<'_>) {
         self.push_by(sample, counts.set, counts.values.iter().copied());
     }
@@ -132,7 +132,7 @@ impl Samples {
         self.rows.push(sample);
     }
 
-    /// The row of an event set, which becomes known.
+    /// Returns the row of an event set; adds the set if it is unknown.
     fn number(&mut self, set: &Arc<EventSet>) -> u32 {
         let same = |known: &Arc<EventSet>| Arc::ptr_eq(known, set);
         let known = self.sets.iter().position(same);
@@ -149,18 +149,18 @@ impl Samples {
         other.iter().for_each(|row| self.push_row(row));
     }
 
-    /// Heads of the rows.
+    /// Returns the heads of the rows.
     #[must_use]
     pub fn rows(&self) -> &[Sample] {
         &self.rows
     }
 
-    /// Heads of the rows, to be changed.
+    /// Returns the heads of the rows, mutable.
     pub fn rows_mut(&mut self) -> &mut [Sample] {
         &mut self.rows
     }
 
-    /// Values of a row, one per event of its set; meaningless where `present` has no bit.
+    /// Returns the values of a row, one per event of its set; meaningless if the bit in `present` is not set.
     #[must_use]
     #[inline]
     pub fn values(&self, row: usize) -> &[f64] {
@@ -169,13 +169,13 @@ impl Samples {
             .map_or(&[], |span| &self.values[span.range()])
     }
 
-    /// The value of an event of a row's set, where it was counted.
+    /// Returns the value of an event of a row's set; `None` if it was not counted.
     #[must_use]
     pub fn value(&self, row: usize, event: usize) -> Option<f64> {
         self.row(row)?.counts.at(event)
     }
 
-    /// A row.
+    /// Returns a row.
     #[must_use]
     #[inline]
     pub fn row(&self, row: usize) -> Option<Row<'_>> {
@@ -192,17 +192,17 @@ impl Samples {
         Some(Row { sample, counts })
     }
 
-    /// The rows, in order.
+    /// Returns the rows, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Row<'_>> {
         (0..self.len()).filter_map(|row| self.row(row))
     }
 
-    /// The rows that are of threads, with these.
+    /// Returns the rows of threads, with their threads.
     pub fn of_threads(&self) -> impl DoubleEndedIterator<Item = (ThreadId, Row<'_>)> {
         self.iter().filter_map(|row| Some((row.thread()?, row)))
     }
 
-    /// The events that any row has, in the order of the table.
+    /// Returns the events that any row has, in the order of the table.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut present = vec![0; self.sets.len()];
@@ -233,7 +233,7 @@ impl Samples {
             return;
         }
         if let Some(set) = more {
-            // Where the row ends another one begins, so it moves behind all of them.
+            // Another row follows in the array, so the row moves behind all of them.
             let set = self.number(&set);
             let span = &mut self.spans[row];
             let first = self.values.len();
@@ -250,7 +250,7 @@ impl Samples {
         self.rows[row].present |= 1 << place;
     }
 
-    /// Adds to a row: its times, its values; what only one of both has counted is no longer present.
+    /// Adds times and values to a row; a value that only one of both has counted is no longer present.
     pub(crate) fn add_row(&mut self, row: usize, other: Row<'_>) {
         let Some(mine) = self.rows.get_mut(row) else {
             return;
@@ -269,7 +269,7 @@ impl Samples {
         sums.iter_mut().zip(more).for_each(|(sum, v)| *sum += v);
     }
 
-    /// Rows by thread, then end; those that are of no thread come first.
+    /// Returns the order of rows by thread, then end; those of no thread come first.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.len()).collect();
@@ -281,7 +281,7 @@ impl Samples {
         (row.thread(), row.end)
     }
 
-    /// Puts rows in that order.
+    /// Sorts the rows in that order.
     pub fn sort(&mut self) {
         if self.rows.is_sorted_by_key(Self::key) {
             return;
@@ -291,12 +291,12 @@ impl Samples {
         self.spans = order.iter().map(|row| self.spans[*row]).collect();
     }
 
-    /// Keeps some rows.
+    /// Keeps the rows for which `keep` returns true.
     pub fn retain(&mut self, keep: impl Fn(&Sample) -> bool) {
         let mut rows = self.rows.iter();
         self.spans.retain(|_| rows.next().is_some_and(&keep));
         self.rows.retain(keep);
-        // Values of rows that are gone stay until they are most of all.
+        // Values of removed rows stay until they are the majority.
         let left: usize = self.spans.iter().map(|span| span.values as usize).sum();
         if self.values.len() > 4 * left {
             let all = std::mem::take(&mut self.values);
@@ -308,7 +308,7 @@ impl Samples {
         }
     }
 
-    /// Keeps so many rows.
+    /// Keeps the first `rows` rows.
     pub fn truncate(&mut self, rows: usize) {
         self.rows.truncate(rows);
         self.spans.truncate(rows);

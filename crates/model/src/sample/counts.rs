@@ -1,4 +1,4 @@
-//! Counts of a row by event: the event set that its values go by, and a view that finds them.
+//! Counts of a row by event: the event set of its values, and a view that finds them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,23 +8,23 @@ use super::{Event, Sample};
 
 const _: () = assert!(Event::ALL.len() <= u64::BITS as usize);
 
-/// Which events the values of a row are of, compiled so that an event's place is found at once.
+/// Event set of a row's values, compiled for a constant-time look-up of an event's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSet {
-    /// By place; none where no portable event is counted.
+    /// Events by position; `None` for an event that is not portable.
     events: Vec<Option<Event>>,
-    /// By event, its place.
+    /// Positions by event.
     places: [u8; Event::ALL.len()],
-    /// Event sets that are multiplexed, this one included; 1 where one counts all the time.
+    /// Number of multiplexed event sets, including this one; 1 if one counts all the time.
     sets: u32,
 }
 
 impl EventSet {
-    /// Values that a row can mark as counted.
+    /// Largest number of values that a row can mark as counted.
     pub const MOST: usize = u64::BITS as usize;
     const NOWHERE: u8 = u8::MAX;
 
-    /// A set of these events, one of so many that are multiplexed.
+    /// Creates a set of these events, one of `sets` multiplexed ones.
     #[must_use]
     pub fn new(events: impl IntoIterator<Item = Option<Event>>, sets: u32) -> Self {
         let events: Vec<Option<Event>> = events.into_iter().collect();
@@ -41,7 +41,7 @@ impl EventSet {
         }
     }
 
-    /// A bit per place of these values: it is there.
+    /// Returns a bit for each of these values: set if it is present.
     #[must_use]
     pub fn present(values: impl IntoIterator<Item = Option<f64>>) -> u64 {
         let values = values.into_iter().take(Self::MOST).enumerate();
@@ -50,23 +50,23 @@ impl EventSet {
         })
     }
 
-    /// Of rows whose values are known by their places only.
+    /// Returns the event set of rows whose values are known by their positions only.
     pub(super) fn unnamed() -> &'static Arc<Self> {
         static UNNAMED: LazyLock<Arc<EventSet>> = LazyLock::new(|| Arc::new(EventSet::new([], 1)));
         &UNNAMED
     }
 
-    /// The same with one more event at its end.
+    /// Returns the set with one more event at its end.
     pub(super) fn with(&self, event: Event) -> Self {
         Self::new(self.events.iter().copied().chain([Some(event)]), self.sets)
     }
 
-    /// The same events in the same places.
+    /// True if the set has the same events in the same positions.
     pub(super) fn is(&self, events: impl Iterator<Item = Event>, sets: u32) -> bool {
         self.sets == sets && self.events.iter().copied().eq(events.map(Some))
     }
 
-    /// By place, the event; none where no portable event is counted.
+    /// Returns the events by position; `None` for an event that is not portable.
     #[must_use]
     pub fn events(&self) -> &[Option<Event>] {
         &self.events
@@ -76,7 +76,7 @@ impl EventSet {
         self.events.len()
     }
 
-    /// The place of an event's value.
+    /// Returns the position of an event's value.
     #[inline]
     pub(super) const fn place(&self, event: Event) -> Option<usize> {
         match self.places[event as usize] {
@@ -95,14 +95,14 @@ pub struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    /// The value of an event.
+    /// Returns the value of an event.
     #[must_use]
     #[inline]
     pub fn get(&self, event: Event) -> Option<f64> {
         self.at(self.set.place(event)?)
     }
 
-    /// The value in a place of the event set.
+    /// Returns the value at a position of the event set.
     #[must_use]
     #[inline]
     pub fn at(&self, place: usize) -> Option<f64> {
@@ -110,14 +110,14 @@ impl<'a> Counts<'a> {
         self.values.get(place).copied().filter(|_| counted)
     }
 
-    /// `numerator / denominator`, when both are there and the denominator is positive.
+    /// Returns `numerator / denominator` if both are present and the denominator is positive.
     #[must_use]
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
         let below = self.get(denominator).filter(|d| *d > 0.0)?;
         Some(self.get(numerator)? / below)
     }
 
-    /// The events that are available, with their values, in the order of the event set.
+    /// Returns the available events with their values, in the order of the event set.
     pub fn iter(&self) -> impl Iterator<Item = (Event, f64)> + use<'a> {
         let counts = *self;
         let events = counts.set.events.iter().enumerate();
@@ -127,13 +127,13 @@ impl<'a> Counts<'a> {
         })
     }
 
-    /// Which events the values are of.
+    /// Returns the event set of the values.
     #[must_use]
     pub const fn event_set(&self) -> &'a Arc<EventSet> {
         self.set
     }
 
-    /// All values by place, meaningless where nothing was counted.
+    /// Returns all values by position, meaningless for those not counted.
     #[must_use]
     pub const fn values(&self) -> &'a [f64] {
         self.values
@@ -154,7 +154,7 @@ impl fmt::Debug for Counts<'_> {
     }
 }
 
-/// A row of [`super::Samples`]: a sample with its counts.
+/// Row of [`super::Samples`]: a sample with its counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     pub(super) sample: &'a Sample,
@@ -162,7 +162,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Event sets that are multiplexed; 1 where one counts all the time.
+    /// Returns the number of multiplexed event sets; 1 if one counts all the time.
     #[must_use]
     pub fn sets(&self) -> u32 {
         self.counts.set.sets
@@ -179,7 +179,7 @@ impl Deref for Row<'_> {
 
 impl PartialEq for Row<'_> {
     fn eq(&self, other: &Self) -> bool {
-        // Which place an event has is of no account.
+        // The positions of events do not matter for equality.
         let head = |row: &Self| Sample {
             present: 0,
             ..*row.sample

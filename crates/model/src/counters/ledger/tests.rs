@@ -197,7 +197,7 @@ fn who_gets_another_number_goes_on_counting() {
             (thread(2), 2, true)
         ]
     );
-    // Of the tree's 25, the first one's last 9 were in no report.
+    // The first thread's last 9 of the tree's 25 were in no report.
     assert_eq!(
         ledger
             .total(tree, CPU, 0, &counts_at(40, &[25]), false)
@@ -209,7 +209,7 @@ fn who_gets_another_number_goes_on_counting() {
         None
     );
     assert_eq!(rows(&mut ledger), [(thread(1), 9, false)]);
-    // One that was there first, too.
+    // Also for a thread that existed before.
     let other = ledger.root(1, 7, Nanos(50));
     let second = ledger.root(1, 8, Nanos(50));
     ledger.tell(thread(7), other, CPU, 0, &counts_at(60, &[3]));
@@ -248,7 +248,7 @@ fn numbers_may_change_again_and_again() {
         ledger.renumber(tid, thread(1), Nanos(20));
         ledger.tell(thread(1), tree, CPU, 0, &counts_at(30, &[10]));
         let reported = rows(&mut ledger);
-        // The first one of that number has counted nothing yet, and has no row.
+        // The first thread with that TID has counted nothing yet and has no row.
         assert_eq!(
             reported.iter().filter(|row| row.2).count(),
             1 + usize::from(tid > 2),
@@ -297,7 +297,7 @@ fn a_number_used_again_is_another_thread() {
 }
 
 proptest! {
-    /// Threads count, are sampled or not, end or not; whatever happens, samples add up to the tree's total.
+    /// Threads count, with or without samples, and may exit. In all cases, samples add up to the tree's total.
     #[test]
     fn samples_add_up_to_the_total(steps in prop::collection::vec((1..6u32, 0..100u64, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)) {
         let mut ledger = Ledger::new(vec![0]);
@@ -314,7 +314,7 @@ proptest! {
             }
             if ends && tid != 1 {
                 ledger.exit(tid);
-                // The next of that number is another thread and starts from zero.
+                // The next thread with that TID is another one and starts from zero.
                 seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
                 counts[tid as usize] = 0;
             }

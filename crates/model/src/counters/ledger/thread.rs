@@ -1,4 +1,4 @@
-//! What one thread has counted, on each CPU and by each set: as known, and as reported.
+//! Counts of one thread, on each CPU and by each set: the known and the reported values.
 
 use crate::sample::{Owner, Sample, Samples};
 use crate::units::{CoreTypeId, CpuId, Nanos};
@@ -9,17 +9,17 @@ pub(super) struct Slot {
     pub(super) cpu: u32,
     pub(super) set: u32,
     pub(super) tree: u32,
-    /// The thread is the tree's root.
+    /// True for the root of the tree.
     pub(super) own: bool,
     pub(super) core_type: u32,
-    /// A bit per event of the set that is counted on the CPU.
+    /// One bit for each event of the set: counted on this CPU.
     pub(super) present: u64,
     pub(super) dirty: bool,
     pub(super) at: Nanos,
     pub(super) reported_at: Nanos,
     pub(super) seen_on: CpuId,
-    /// enabled, running, then values: as known, then as reported. Side by side, since they are read together, of thousands of
-    /// threads, each time from memory.
+    /// Known and reported counts: enabled, running, then values, first known, then reported. They are adjacent because they are
+    /// read together, for thousands of threads, each time from memory.
     pub(super) counts: Vec<u64>,
 }
 
@@ -28,23 +28,23 @@ pub(super) struct Thread {
     pub(super) owner: Option<Owner>,
     pub(super) forked: Nanos,
     pub(super) ended: bool,
-    /// Its final counts have come and its exit has not: it waits for one flush, so that both are reported together.
+    /// True if its final counts have arrived but not its exit: it waits for one flush, so that both are reported together.
     pub(super) leaving: bool,
-    /// Its counts came before its fork was reported.
+    /// True if its counts arrived before the report of its fork.
     pub(super) unannounced: bool,
-    /// A sample with its exit was reported.
+    /// True if a sample with its exit was reported.
     pub(super) end_reported: bool,
-    /// It has something to report, and is in the list of those.
+    /// True if it has unreported counts and is in the list of such threads.
     pub(super) dirty: bool,
     pub(super) slots: Vec<Slot>,
-    /// Trees whose root had this number before: the root's part of their totals is not this thread's.
+    /// Trees whose root had this TID before: the root's part of their totals is not this thread's.
     pub(super) trees_before: Vec<u32>,
 }
 
-/// Times before the values in a slot.
+/// Number of times before the values in a slot.
 pub(super) const TIMES: usize = 2;
 
-/// Takes in what is known now of counts that only grow, and of those that these are part of; whether it is more.
+/// Updates cumulative counts, and the sums that include them. Returns true if a count increased.
 #[inline]
 pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
     let mut grew = 0;
@@ -64,14 +64,14 @@ pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) 
     grew > 0
 }
 
-/// What is known and not reported yet; it is reported from now on.
+/// Returns the count that is known and not reported yet, and marks it as reported.
 #[inline]
 const fn news(counted: &u64, reported: &mut u64) -> u64 {
     *counted - std::mem::replace(reported, *counted)
 }
 
 impl Thread {
-    /// The slot of its own counts for a tree, or with `of_root` that of the tree's root, whose number it has.
+    /// Returns the slot of its own counts for a tree; with `of_root`, that of the tree's root with its TID.
     #[inline]
     pub(super) fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
         let took_over = self.trees_before.contains(&tree);
@@ -81,7 +81,7 @@ impl Thread {
         self.slots.iter().position(is)
     }
 
-    /// Reports what is new.
+    /// Reports the new counts.
     #[inline]
     pub(super) fn report(&mut self, into: &mut Samples) {
         self.dirty = false;
@@ -91,7 +91,7 @@ impl Thread {
         }
     }
 
-    /// Reports its exit, unless a sample has: it has counted nothing since its last one.
+    /// Reports its exit if no sample has done so: it has counted nothing since its last sample.
     pub(super) fn final_counts(&mut self, into: &mut Samples) {
         if self.end_reported {
             return;
@@ -111,7 +111,7 @@ impl Slot {
         self.counts.resize(2 * (TIMES + values), 0);
     }
 
-    /// The same with nothing to report.
+    /// Returns a copy with nothing to report.
     pub(super) fn as_reported(&self, at: Nanos) -> Self {
         let mut same = Self {
             dirty: false,
