@@ -8,6 +8,22 @@ use super::Cli;
 pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("try", ["try -- ./a", "try --live -- ./a --fast -- ./b"]),
     ("auto", ["auto -- ./program", "auto list"]),
+    ("auto list", ["auto list", "auto list --json"]),
+    ("auto forget", ["auto forget xz", "auto forget --all"]),
+    (
+        "auto export",
+        [
+            "auto export verdicts.json",
+            "auto export /tmp/verdicts.json",
+        ],
+    ),
+    (
+        "auto import",
+        [
+            "auto import verdicts.json",
+            "auto import /tmp/verdicts.json",
+        ],
+    ),
     (
         "profile",
         ["profile -o xz.json -- xz -c file", "profile show xz.json"],
