@@ -1,4 +1,4 @@
-//! Makes a report, a trace and a record of made-up runs, to look at: `cargo run --example synthetic -- FOLDER`.
+//! Makes a report, a trace and a record of synthetic runs for inspection: `cargo run --example synthetic -- FOLDER`.
 
 #[path = "../tests/report/synthetic.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests")]

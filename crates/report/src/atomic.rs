@@ -1,6 +1,6 @@
-//! Files that are there whole or not at all.
+//! Atomic file writes.
 //!
-//! Input: a path and its bytes. Output: the file. Readers never see half of it, whatever happens in between.
+//! Input: a path and its bytes. Output: the file. Readers never see an incomplete file, even if the writer fails.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use crate::error::ReportError;
 
 /// Writes a file under a temporary name next to `path`, then renames it.
 ///
-/// What is no regular file (`/dev/stdout`, a pipe) is written to as it is.
+/// A path that is no regular file (`/dev/stdout`, a pipe) is written to directly.
 ///
 /// # Errors
-/// No space, no permission, no such folder. The old file, if any, is untouched and the temporary one removed.
+/// Fails without space, permission or folder. An existing file is then unchanged, and the temporary one removed.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
         return fs::OpenOptions::new()
@@ -27,25 +27,25 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     }
     let written = temporary_file(path).and_then(|mut file| {
         file.write_all(bytes)?;
-        // Some file systems find out only then that they are full.
+        // Some file systems report a full disk only at this call.
         file.as_file().sync_all()?;
         file.persist(path).map_err(|e| e.error)
     });
     written.map(drop).map_err(|e| ReportError::write(path, e))
 }
 
-/// A new file next to `path`, under a name that nobody can guess: one that is there already, or a link, is never opened. It is
-/// removed unless it is renamed.
+/// Creates a file next to `path` under an unpredictable name; an existing file or link is never opened. The file is removed
+/// unless it is renamed.
 pub(crate) fn temporary_file(path: &Path) -> io::Result<NamedTempFile> {
     named(path, 0o666, |builder| builder.tempfile_in(folder_of(path)))
 }
 
-/// The same, as a folder.
+/// Creates a folder next to `path` under an unpredictable name.
 pub(crate) fn temporary_folder(path: &Path) -> io::Result<TempDir> {
     named(path, 0o777, |builder| builder.tempdir_in(folder_of(path)))
 }
 
-/// Names begin as that of `path`, hidden; the user's mask takes from the mode.
+/// Names are hidden and begin with that of `path`; the umask applies to the mode.
 fn named<T>(path: &Path, mode: u32, make: impl FnOnce(&Builder<'_, '_>) -> T) -> T {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!(".{name}.");
@@ -104,7 +104,7 @@ mod tests {
             .map(|_| temporary_file(&file).unwrap().path().to_owned())
             .chain((0..100).map(|_| temporary_folder(&file).unwrap().path().to_owned()))
             .collect();
-        // A process that knows all but one of them cannot put a link in the place of the next.
+        // A process that knows all names but one cannot put a link in place of the next.
         assert_eq!(names.len(), 200);
         let plain = dir.path().join("plain");
         fs::write(&plain, "").unwrap();
@@ -124,7 +124,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (secret, file) = (dir.path().join("secret"), dir.path().join("a.txt"));
         fs::write(&secret, "kept").unwrap();
-        // Every name that only the process's number made unique.
+        // All names that were unique only by the PID.
         for name in [".a.txt.{}.tmp", ".steer-probe-{}"] {
             let name = name.replace("{}", &std::process::id().to_string());
             std::os::unix::fs::symlink(&secret, dir.path().join(name)).unwrap();

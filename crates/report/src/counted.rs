@@ -1,8 +1,8 @@
-//! What was counted, as lines: any event, metric or virtual counter, by owner and core type.
+//! Counts as lines: any event, metric or virtual counter, by owner and core type.
 //!
 //! Input: a [`Record`] of a counting session. Output: a [`Measure`] for each event, metric and virtual counter, with a [`Line`]
-//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted: counts of
-//! multiplexed event sets are of parts of an interval, and are never scaled to the whole.
+//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted. Counts of multiplexed event
+//! sets cover parts of an interval and are never scaled to the whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use countersteer_model::events::EVENTS;
 
 use crate::record::{ReadingRow, Record, VirtualRow};
 
-/// Something that was counted.
+/// Counted quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     pub name: Arc<str>,
-    /// Unit of the values; empty where the record does not say.
+    /// Unit of the values; empty if the record does not contain it.
     pub unit: String,
     pub lines: Vec<Line>,
 }
 
-/// One owner on one core type.
+/// Values of one owner on one core type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub owner: String,
-    /// As the kernel's PMUs name it; empty where there is one.
+    /// Name in the kernel's PMUs; empty if there is only one type.
     pub core_type: Arc<str>,
-    /// In order of time.
+    /// Points in order of time.
     pub points: Vec<Point>,
 }
 
@@ -34,35 +34,35 @@ pub struct Line {
 pub struct Point {
     /// End of the interval.
     pub at_ns: u64,
-    /// Instructions of the owner up to then, where they were counted.
+    /// Instructions of the owner until then, if they were counted.
     pub instructions: Option<f64>,
     pub value: f64,
 }
 
-/// What an owner counted in all on one core type.
+/// Totals of an owner on one core type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Total {
     pub owner: String,
     pub core_type: Arc<str>,
-    /// Time that counters were enabled for it.
+    /// Time for which counters were enabled for it.
     pub enabled_ns: u64,
-    /// By column of the record's counts; as counted.
+    /// Raw counts by column of the record's counts.
     pub counts: Vec<Option<u64>>,
 }
 
-/// Whether a record is of a counting session: it has no policy and no scores.
+/// True if a record is of a counting session: it has no policy and no scores.
 #[must_use]
 pub fn is_counted(record: &Record) -> bool {
     record.manifest.engine == "counters"
 }
 
-/// Owners of counts, in the order in which they are shown.
+/// Owners of counts, in display order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Thread(u32),
     Process(u32),
     Cpu(u32),
-    /// A zone, or what a session has one of.
+    /// Zone, or an owner that exists once per session.
     Named(Arc<str>),
 }
 
@@ -96,7 +96,7 @@ impl Owner {
 
 type Key = (Owner, Arc<str>);
 
-/// Every event, metric and virtual counter of a record, in the record's order.
+/// Returns every event, metric and virtual counter of a record, in the record's order.
 #[must_use]
 pub fn measures(record: &Record) -> Vec<Measure> {
     let instructions = Instructions::of(record);
@@ -199,7 +199,7 @@ fn virtuals(record: &Record, instructions: &Instructions) -> Vec<Measure> {
     measures.into_iter().map(measure).collect()
 }
 
-/// Totals by owner and core type, in the order of the lines.
+/// Returns totals by owner and core type, in the order of the lines.
 #[must_use]
 pub fn totals(record: &Record) -> Vec<Total> {
     let mut totals: BTreeMap<Key, Total> = BTreeMap::new();

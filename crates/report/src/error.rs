@@ -1,10 +1,10 @@
-//! What can go wrong with records and reports, and the remedies.
+//! Errors of records and reports, with remedies.
 
 use std::path::{Path, PathBuf};
 
 use countersteer_model::textfile::TextError;
 
-/// An error of this crate.
+/// Error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file or folder could not be read.
@@ -13,13 +13,13 @@ pub enum ReportError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A file or folder could not be written; nothing was left behind.
+    /// A file or folder could not be written; no partial file remains.
     #[error("cannot write {}: {source}; nothing was left there{}", path.display(), remedy(source))]
     Write {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A record that was being written cannot grow any more.
+    /// A record in progress cannot be extended.
     #[error("cannot write {}: {source}; the record {} ends there and can be read{}", path.display(), dir.display(), remedy(source))]
     CutShort {
         dir: PathBuf,
@@ -31,48 +31,48 @@ pub enum ReportError {
         "cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)"
     )]
     Thread { source: std::io::Error },
-    /// The place is taken by something that is not ours.
+    /// The path is occupied by a file of other origin.
     #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
     Taken { path: PathBuf },
     #[error("{} is no record: {why}; records are folders that `steer sim --output` makes", path.display())]
     Foreign {
         path: PathBuf,
-        /// What is missing or strange.
+        /// Description of the missing or unexpected contents.
         why: String,
     },
-    /// A record of a later version.
+    /// The record is of a later version.
     #[error("{} has schema `{schema}`, this version reads `{reads}`; use a newer countersteer, or make the record again", path.display())]
     Newer {
         path: PathBuf,
         schema: String,
         reads: &'static str,
     },
-    /// A record with a damaged or missing table.
+    /// The record has a damaged or missing table.
     #[error("{} is damaged: {why}; copy the record again from where it was made, or repeat the run (manifest.json says how)", path.display())]
     Damaged {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// A record that does not tell what was asked for.
+    /// The record lacks the requested data.
     #[error("{why}")]
     Lacking {
-        /// What is missing, and what would bring it.
+        /// Description of the missing data, and how to obtain it.
         why: String,
     },
-    /// A table that cannot be encoded.
+    /// The table cannot be encoded.
     #[error("cannot encode the table `{table}`: {why}")]
     Encode { table: &'static str, why: String },
-    /// The machine or a profile inside the record cannot be used.
+    /// The machine or a profile inside the record is invalid.
     #[error("inside the record: {0}")]
     Text(#[from] TextError),
-    /// A program or thread that the record does not know.
+    /// The record contains no such program or thread.
     #[error("the record has no program or thread `{asked}`; it has {known}")]
     UnknownProgram { asked: String, known: String },
-    /// A time outside the run.
+    /// The time is outside the run.
     #[error("{asked_s} s is outside the run, which lasts from 0 to {end_s:.3} s")]
     OutsideRun { asked_s: f64, end_s: f64 },
-    /// The thread was not alive then.
+    /// The thread did not exist at that time.
     #[error("`{program}` was not alive at {asked_s} s; it was from {from_s:.3} to {to_s:.3} s")]
     NotAlive {
         program: String,
@@ -80,19 +80,19 @@ pub enum ReportError {
         from_s: f64,
         to_s: f64,
     },
-    /// The record was made without what the question needs.
+    /// The record lacks the data for the question.
     #[error(
         "the record holds no {what} (it was made with detail `{detail}`); repeat the run with full records"
     )]
     NotRecorded {
         what: &'static str,
-        /// The level it was made with.
+        /// Detail level of the record.
         detail: String,
     },
     /// A chart could not be drawn.
     #[error("cannot draw the chart `{chart}`: {why}")]
     Draw { chart: &'static str, why: String },
-    /// A replay went on after the record had ended.
+    /// A replay continued past the end of the record.
     #[error("the record ends after {steps} observations and holds no more to replay")]
     ReplayOver { steps: usize },
 }
@@ -112,7 +112,7 @@ impl ReportError {
         }
     }
 
-    /// The same of a record that stays, up to where it came.
+    /// Marks the error as one of a record that remains readable up to this point.
     pub(crate) fn cut_short(self, dir: &Path) -> Self {
         match self {
             Self::Write { path, source } => Self::CutShort {

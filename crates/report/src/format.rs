@@ -1,6 +1,7 @@
-//! Numbers, sizes and times in words, the same in every text, table and chart.
+//! Formats of numbers, sizes and times, equal in all texts, tables and charts.
 
-/// A number with about `digits` significant digits, no exponent below a million, no trailing zeros lost that carry meaning.
+/// Formats a number with about `digits` significant digits: no exponent below a million, and significant trailing zeros are
+/// kept.
 #[must_use]
 pub fn number(value: f64, digits: usize) -> String {
     if !value.is_finite() {
@@ -30,12 +31,12 @@ fn grouped(integer: &str) -> String {
     text
 }
 
-/// A whole number with thousands apart.
+/// Formats a whole number with separated thousands.
 pub(crate) fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
 
-/// A large number with its prefix: `1.78 T`, `35 G`.
+/// Formats a large number with its prefix: `1.78 T`, `35 G`.
 pub(crate) fn prefixed(value: f64) -> String {
     let (scale, prefix) = match value.abs() {
         v if v >= 1e12 => (1e12, "T"),
@@ -49,7 +50,7 @@ pub(crate) fn prefixed(value: f64) -> String {
         .to_owned()
 }
 
-/// A size in binary units, as cache sizes are spoken of.
+/// Formats a size in binary units, as usual for caches.
 pub(crate) fn bytes(value: f64) -> String {
     let (scale, unit) = match value {
         v if v >= f64::from(1 << 30) => (f64::from(1 << 30), "GiB"),

@@ -1,7 +1,7 @@
-//! What is kept of a run, and everything that is made of it: tables, answers, charts, HTML, Perfetto traces.
+//! Records of runs, and everything derived from them: tables, answers, charts, HTML, Perfetto traces.
 //!
-//! Input: what a driver tells a [`record::Collector`]. Output: a [`record::Record`] on disk; from records, texts and files
-//! for people. Same record, same bytes: nothing here reads a clock or draws a random number.
+//! Input: the reports of a driver to a [`record::Collector`]. Output: a [`record::Record`] on disk; from records, texts and
+//! files. Equal records give equal bytes: this crate reads no clock and draws no random numbers.
 
 pub mod chart;
 pub mod counted;

@@ -1,8 +1,8 @@
 //! Charts with axes, as SVG that follows the page's colours.
 //!
-//! Input: a [`Plot`] and its [`Mark`]s. Output: an `<svg>` element. `plotters` lays out axes, ticks and shapes; its own SVG
-//! backend writes fixed colours and no tooltips, so this one writes class names (`f3` fills, `l3` strokes with the third
-//! series colour; see `html/style.css`) and a `<title>` in every mark.
+//! Input: a [`Plot`] and its [`Mark`]s. Output: an `<svg>` element. `plotters` lays out axes, ticks and shapes. Its own SVG
+//! backend writes fixed colours and no tooltips. This backend writes class names (`f3` fills, `l3` strokes with the third series
+//! colour; see `html/style.css`) and a `<title>` in every mark.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -22,41 +22,41 @@ use plotters_backend::{
 
 use crate::error::ReportError;
 
-/// The page's colours and what SVG needs of them; single SVG files carry them too.
+/// Colours of the page, and the SVG rules that use them; single SVG files contain them too.
 pub(crate) const COLOURS: &str = include_str!("html/colours.css");
 
-/// Backend units per SVG unit: plotters counts in whole units, lines should not look as if they did.
+/// Backend units per SVG unit: plotters uses integer coordinates, and finer units make lines smooth.
 const FINE: i32 = 8;
 const FONT: i32 = 11;
-/// How timelines are used, where the page's script runs.
+/// Explanation of timelines, shown if the page's script runs.
 pub(crate) const HINT: &str = "Timelines share a cursor. Drag along one to see a part of the time, double-click for all of it.";
 
-/// Room around what is between the axes.
+/// Margins around the area between the axes.
 const ABOVE: u32 = 14;
 const RIGHT: u32 = 20;
 const BELOW: u32 = 20;
 
-/// Opens a part of a chart, in the chart's own coordinates, that a zoom stretches along the abscissa.
+/// Opens a part of a chart, in the chart's own coordinates, that a zoom stretches horizontally.
 pub(crate) fn pane((x, y): (u32, u32), (w, h): (u32, u32)) -> String {
     let place = format!("x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
     format!("<svg class=\"time\" {place} viewBox=\"{x} {y} {w} {h}\" preserveAspectRatio=\"none\">")
 }
 
-/// A colour by what it is for.
+/// Colour by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ink,
     Grid,
-    /// Marks of reference: sizes, limits.
+    /// Reference marks: sizes, limits.
     Mark,
     Series(usize),
 }
 
-/// Series colours of the style sheet; later series repeat them in tints.
+/// Number of series colours of the style sheet; later series repeat them in tints.
 pub(crate) const SERIES: usize = 24;
 
 impl Role {
-    /// Roles travel through plotters as colours.
+    /// Encodes a role as a colour, to pass it through plotters.
     fn colour(self) -> RGBColor {
         match self {
             Self::Ink => RGBColor(255, 0, 0),
@@ -76,42 +76,42 @@ impl Role {
     }
 }
 
-/// Something drawn between the axes; `title` is its tooltip.
+/// Mark between the axes; `title` is its tooltip.
 pub(crate) enum Mark {
     Line {
         points: Vec<(f64, f64)>,
         role: Role,
         title: String,
     },
-    /// What lies between two lines with the same abscissae: (x, below, above).
+    /// Area between two lines with the same abscissae: (x, below, above).
     Band {
         points: Vec<(f64, f64, f64)>,
         role: Role,
         title: String,
     },
-    /// A vertical line with its label at the top; `side` is -1 for a label on the left, 0 above it, 1 on the right.
+    /// Vertical line with its label at the top; `side` is -1 for a label on the left, 0 above it, 1 on the right.
     At {
         x: f64,
         label: String,
         title: String,
         side: i32,
     },
-    /// A horizontal line with its label.
+    /// Horizontal line with its label.
     Limit { y: f64, label: String },
 }
 
 pub(crate) struct Plot<'a> {
     pub(crate) name: &'static str,
-    /// What a screen reader says.
+    /// Label for screen readers.
     pub(crate) label: String,
     /// Width and height in SVG units, which are CSS pixels at full size.
     pub(crate) size: (u32, u32),
     pub(crate) x: Range<f64>,
     pub(crate) y: Range<f64>,
     pub(crate) ticks: (usize, usize),
-    /// Room for the labels of the ordinate.
+    /// Space for the labels of the ordinate.
     pub(crate) left: u32,
-    /// The abscissa is time in seconds from zero on: charts of one experiment share a cursor and a zoom.
+    /// True if the abscissa is time in seconds from zero on: charts of one experiment share a cursor and a zoom.
     pub(crate) timed: bool,
     pub(crate) x_text: &'a dyn Fn(&f64) -> String,
     pub(crate) y_text: &'a dyn Fn(&f64) -> String,
@@ -122,7 +122,7 @@ type Chart<'a> = ChartContext<'a, Backend, Cartesian2d<RangedCoordf64, RangedCoo
 type Outcome = Result<(), DrawingAreaErrorKind<Infallible>>;
 
 impl Plot<'_> {
-    /// The plot as an `<svg>` element.
+    /// Returns the plot as an `<svg>` element.
     pub(crate) fn draw(&self, marks: &[Mark]) -> Result<String, ReportError> {
         let page = Rc::new(RefCell::new(Page::default()));
         let backend = Backend {
@@ -245,17 +245,17 @@ impl Plot<'_> {
     }
 }
 
-/// What was drawn so far.
+/// Elements drawn so far.
 #[derive(Default)]
 struct Page {
     body: String,
-    /// Tooltip of the marks to come.
+    /// Tooltip of the following marks.
     title: String,
 }
 
 struct Backend {
     size: (u32, u32),
-    /// Text below is of the abscissa's ticks.
+    /// Position below which text belongs to the ticks of the abscissa.
     axis: u32,
     page: Rc<RefCell<Page>>,
 }
@@ -268,7 +268,7 @@ fn at(v: i32) -> String {
 }
 
 impl Backend {
-    /// Adds an element; attributes hold no text that needs escaping.
+    /// Adds an element; attributes contain no text that needs escaping.
     fn element(&self, name: &str, attributes: &str) -> Drawn {
         let mut page = self.page.borrow_mut();
         let inside = if page.title.is_empty() {
@@ -377,7 +377,7 @@ impl DrawingBackend for Backend {
             HPos::Center => "middle",
             HPos::Right => "end",
         };
-        // Half and whole height of digits, in parts of the font's size.
+        // Half and whole height of digits, relative to the font size.
         let dy = match style.anchor().v_pos {
             VPos::Top => 0.8,
             VPos::Center => 0.35,
@@ -414,7 +414,7 @@ impl DrawingBackend for Backend {
     }
 }
 
-/// Text for between tags and in attributes.
+/// Escapes text for element contents and attributes.
 pub(crate) fn escaped(text: &str) -> String {
     printable(text)
         .replace('&', "&amp;")

@@ -1,8 +1,8 @@
-//! Profiles out of records: what counters saw of a program becomes a table that can be simulated.
+//! Tabulated profiles from records: a program's counters become a table that can be simulated.
 //!
-//! Input: a record with samples of instructions and cycles, from real hardware or from a simulation. Output: a
-//! [`Tabulated`] profile with a table per core type that the program ran on. A table has one point: what a program occupied
-//! from sample to sample goes with its phases, so speeds by occupancy would show phases, not what room is worth to it.
+//! Input: a record with samples of instructions and cycles, from real hardware or from a simulation. Output: a [`Tabulated`]
+//! profile with a table per core type that the program ran on. A table has one point. The occupancy of a program changes with
+//! its phases, so speeds by occupancy would show phases instead of the benefit of cache space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use countersteer_model::units::CoreTypeId;
 use crate::error::ReportError;
 use crate::record::Record;
 
-/// The profile of a program by its name in the record.
+/// Returns the profile of a program, given its name in the record.
 ///
 /// # Errors
-/// There is no such program, or what was counted of it does not suffice.
+/// Fails if there is no such program, or if its counts do not suffice.
 pub fn tabulate(record: &Record, program: &str) -> Result<Tabulated, ReportError> {
     let threads = record.identities();
     let own: BTreeSet<_> = threads
@@ -91,7 +91,7 @@ struct Sums {
     cycles: f64,
     running_ns: f64,
     occupied: f64,
-    /// (event, instructions of the samples that had it): multiplexed sets see different instructions.
+    /// Pairs of (events, instructions of the samples that counted them): multiplexed sets count different instructions.
     misses: (f64, f64),
     branches: (f64, f64),
     energy_nj: (f64, f64),
@@ -121,7 +121,7 @@ impl Sums {
         }
     }
 
-    /// Per thousand of what was seen with it.
+    /// Returns the events per thousand of the instructions counted with them.
     fn per_kilo(sum: (f64, f64)) -> Option<f64> {
         (sum.1 > 0.0).then(|| 1e3 * sum.0 / sum.1)
     }

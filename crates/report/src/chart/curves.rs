@@ -1,4 +1,4 @@
-//! Miss curves: misses against cache size, one small plot for each program, with the machine's cache sizes and the class.
+//! Miss curves: misses against cache size, with one small plot per program, the machine's cache sizes and the class.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw,
 };
 
-/// Programs drawn; the classes of the others are in their profiles.
+/// Number of programs drawn; the classes of the others are in their profiles.
 const CURVES: usize = 24;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -55,7 +55,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     }))
 }
 
-/// The class of a curve with the figures that decide it.
+/// Returns the class of a curve, with the values that decide it.
 pub(crate) fn classified(curve: &MissCurve) -> String {
     let at = |size: f64| {
         format!(
@@ -72,7 +72,7 @@ pub(crate) fn classified(curve: &MissCurve) -> String {
     )
 }
 
-/// A curve as an element of its own.
+/// Returns a curve as a separate element.
 pub(crate) fn curve_plot(
     name: &str,
     curve: &MissCurve,
@@ -81,11 +81,11 @@ pub(crate) fn curve_plot(
     plot(name, curve, &[], size)
 }
 
-/// Sizes that anybody builds, in powers of two: 32 KiB to 1 GiB.
+/// Range of real cache sizes, in powers of two: 32 KiB to 1 GiB.
 const LOWEST: f64 = 15.0;
 const HIGHEST: f64 = 30.0;
 
-/// Points (log2 of bytes, mpki) within the sizes shown.
+/// Returns the points (log2 of bytes, mpki) within the displayed sizes.
 fn visible(curve: &MissCurve) -> impl Iterator<Item = (f64, f64)> + '_ {
     (0..=120)
         .map(|i| LOWEST + (HIGHEST - LOWEST) * f64::from(i) / 120.0)
@@ -99,7 +99,7 @@ fn plot(
     size: (u32, u32),
 ) -> Result<String, ReportError> {
     let points: Vec<(f64, f64)> = visible(curve).collect();
-    // A curve that never leaves the floor must not be blown up to look like something.
+    // The scale has a minimum, so that a curve near zero is not magnified.
     let most = points.iter().map(|p| p.1 * 1.08).fold(1.0, f64::max);
     let class = curve.class();
     let marks = sizes.iter().enumerate().map(|(i, (b, who))| {
@@ -108,7 +108,7 @@ fn plot(
             bytes(*b),
             number(curve.mpki(b / 64.0), 3)
         );
-        // Of several sizes the outer two are named, away from each other; the others have their tooltips.
+        // Only the two outer sizes are labelled, on their outer sides; the others have tooltips.
         let first = i == 0;
         let last = i + 1 == sizes.len();
         let label = if first || last {
@@ -150,7 +150,7 @@ fn plot(
     .draw(&marks.chain([line]).collect::<Vec<_>>())
 }
 
-/// Last-level caches by size, each with the groups that have it.
+/// Returns the last-level cache sizes, each with the groups that have it.
 fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
     let mut sizes: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for group in topology.groups_by(GroupBy::Llc) {
@@ -168,7 +168,7 @@ fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// One colour for each class, whatever the program.
+/// Returns the colour of a class, the same for all programs.
 const fn series(class: CacheClass) -> usize {
     match class {
         CacheClass::Poison => 7,

@@ -1,4 +1,4 @@
-//! Evictions in the last-level caches, by program that evicted and program evicted, as a matrix whose cells are shaded.
+//! Evictions in the last-level caches, as a matrix of shaded cells by evicting and evicted program.
 
 use maud::{Markup, html};
 
@@ -15,7 +15,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw: |experiment| Ok(draw(experiment)),
 };
 
-/// Shade of a cell that holds all; text stays readable on it.
+/// Shade of a cell with all evictions of its row; text stays readable on it.
 const DARKEST: f64 = 50.0;
 
 fn draw(experiment: &Experiment<'_>) -> Option<Markup> {

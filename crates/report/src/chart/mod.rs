@@ -1,7 +1,7 @@
 //! Charts of a report.
 //!
-//! Input: an [`Experiment`]: one machine with one workload under several policies. Output: HTML with SVG inside. A chart is
-//! one file and one row in [`CHARTS`].
+//! Input: an [`Experiment`]: one machine with one workload under several policies. Output: HTML with SVG inside. A chart is one
+//! file and one row in [`CHARTS`].
 
 mod bars;
 mod curves;
@@ -32,22 +32,22 @@ pub struct Experiment<'a> {
     pub machine: &'a str,
     pub workload: &'a str,
     pub summaries: Vec<Summary<'a>>,
-    /// Records that hold more than scores, by policy.
+    /// Records with more detail than scores, by policy.
     pub records: Vec<&'a Record>,
-    /// The machine, when there is a record.
+    /// Machine, if there is a record.
     pub topology: Option<Arc<Topology>>,
 }
 
-/// A row of the table of charts.
+/// Row of the table of charts.
 pub struct ChartDef {
     /// Short name; also the anchor in the page.
     pub key: &'static str,
     pub title: &'static str,
-    /// What is seen, and how to read it.
+    /// Description of the chart, and how to read it.
     pub prose: &'static str,
-    /// Grows with the number of threads and caches, so a page with many experiments leaves it out.
+    /// True if its size grows with threads and caches, so that a page with many experiments leaves it out.
     pub heavy: bool,
-    /// Draws it; nothing when there is nothing to show.
+    /// Draws the chart; returns `None` without data.
     pub draw: fn(&Experiment<'_>) -> Result<Option<Markup>, ReportError>,
 }
 
@@ -63,17 +63,17 @@ pub static CHARTS: &[ChartDef] = &[
     curves::DEF,
 ];
 
-/// Timelines beyond this many records would make the page heavy.
+/// Number of records drawn; more timelines would make the page too large.
 const RECORDS_DRAWN: usize = 8;
 
 impl<'a> Experiment<'a> {
-    /// The baseline, when it took part.
+    /// Returns the baseline, if it took part.
     #[must_use]
     pub fn linux(&self) -> Option<&Summary<'a>> {
         self.summaries.iter().find(|s| s.policy == "linux")
     }
 
-    /// The record of a policy.
+    /// Returns the record of a policy.
     #[must_use]
     pub fn record(&self, policy: &str) -> Option<&'a Record> {
         self.records
@@ -82,7 +82,7 @@ impl<'a> Experiment<'a> {
             .copied()
     }
 
-    /// The records that are drawn, the machine, and how long the longest lasted.
+    /// Returns the records to draw, the machine, and the duration of the longest.
     fn drawn(&self) -> Option<(&[&'a Record], &Topology, u64)> {
         let records = &self.records[..self.records.len().min(RECORDS_DRAWN)];
         let end = records.iter().map(|r| r.end().0).max().filter(|e| *e > 0)?;
@@ -90,7 +90,7 @@ impl<'a> Experiment<'a> {
     }
 }
 
-/// Names of the programs in a record, in the order in which they were first seen; a series colour belongs to each position.
+/// Returns the names of the programs in a record, in order of first appearance; each position has a series colour.
 fn programs(record: &Record) -> Vec<Arc<str>> {
     let mut names: Vec<(u32, Arc<str>)> = Vec::new();
     for identity in record.identities() {
@@ -102,7 +102,7 @@ fn programs(record: &Record) -> Vec<Arc<str>> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Programs with their series colours.
+/// Returns programs with their series colours.
 fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
     programs
         .iter()
@@ -111,7 +111,7 @@ fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// The programs of all records when they are the same, so that one legend does for all.
+/// Returns the programs of all records if they are equal, so that one legend suffices.
 fn common_programs(records: &[&Record]) -> Option<Vec<Arc<str>>> {
     let mut lists = records.iter().map(|r| programs(r));
     let first = lists.next()?;

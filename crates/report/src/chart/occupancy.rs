@@ -21,11 +21,11 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw,
 };
 
-/// Points along the time axis.
+/// Number of points along the time axis.
 const BINS: usize = 120;
 /// Share of a cache below which a band is thinner than half a pixel.
 const VISIBLE: f64 = 0.003;
-/// Caches drawn for a record.
+/// Number of caches drawn for a record.
 const CACHES: usize = 12;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -73,7 +73,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     ))
 }
 
-/// Bytes by cache, bin and program.
+/// Returns bytes by cache, bin and program.
 fn held(
     record: &Record,
     topology: &Topology,
@@ -107,7 +107,7 @@ fn held(
             }
         }
         if until > record.end().0 {
-            // What comes after the end is not zero, it is not there.
+            // Bins after the end are removed, because they are unknown rather than zero.
             bins.iter_mut().for_each(|cache| cache.truncate(bin));
             break;
         }
@@ -115,7 +115,7 @@ fn held(
             bins[*cache][bin][program.get(thread).copied().unwrap_or(0)] += bytes;
         }
         for (held, size) in bins.iter_mut().zip(&sizes) {
-            // Threads were sampled at different times, so sums may exceed what there is; their proportions are what is known.
+            // Threads were sampled at different times, so sums may exceed the cache size; only their proportions are known.
             let sum: f64 = held[bin].iter().sum();
             if sum > *size {
                 held[bin].iter_mut().for_each(|bytes| *bytes *= size / sum);
@@ -204,7 +204,7 @@ fn plot(
     ))
 }
 
-/// A tick's number without needless zeros.
+/// Returns a tick's number without trailing zeros.
 fn trimmed(value: f64) -> String {
     if (value - value.round()).abs() < 1e-9 {
         format!("{value:.0}")
@@ -224,7 +224,7 @@ mod tests {
 
     const CACHE: f64 = 4.0 * (1 << 20) as f64;
 
-    /// What a thread on CPU 0 held at a time.
+    /// Returns a sample of the occupancy of a thread on CPU 0.
     fn sampled(thread: u32, at: u64, bytes: f64) -> Samples {
         let of = ThreadId(thread);
         let sample = Sample::of_thread(of, CpuId(0), CoreTypeId(0), Nanos(at), Nanos(1));
@@ -253,7 +253,7 @@ mod tests {
             ..StepRow::default()
         });
         record.threads = vec![thread(1, "a"), thread(2, "b")];
-        // Each was alone in the cache when it was sampled: what they held adds up to half as much again as there is.
+        // Each thread was alone in the cache when it was sampled: the sum is one and a half times the cache size.
         let samples = [sampled(1, 100, CACHE), sampled(2, 500, CACHE / 2.0)];
         record.samples.extend(0, &samples.into_iter().collect());
         let topology = record.topology().unwrap();

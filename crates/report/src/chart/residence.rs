@@ -1,4 +1,4 @@
-//! Where threads ran: run intervals by thread, from spans or, without them, from observations.
+//! Residence of threads on CPUs: run intervals by thread, from spans or, without them, from observations.
 //!
 //! Input: a [`Record`]. Output: [`Residence`], which timelines and summaries read.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::record::Record;
 
-/// An interval in which a thread occupied a CPU.
+/// Interval in which a thread occupied a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stay {
     /// Index into [`Residence::programs`].
@@ -15,7 +15,7 @@ pub(crate) struct Stay {
     pub(crate) cpu: u32,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
-    /// Share of the CPU it had; below 1 only where stays are guessed.
+    /// Share of the CPU; below 1 only for estimated stays.
     pub(crate) share: f64,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Residence {
     pub(crate) programs: Vec<Arc<str>>,
     pub(crate) threads: Vec<usize>,
     pub(crate) stays: Vec<Stay>,
-    /// They come from observations, so that what happened between two is not known.
+    /// True if stays come from observations, so that events between two observations are unknown.
     pub(crate) guessed: bool,
 }
 
 impl Residence {
-    /// Where the threads of a record ran.
+    /// Computes the residence of a record's threads.
     pub(crate) fn of(record: &Record) -> Self {
         let programs = super::programs(record);
         let index = |name: &str| programs.iter().position(|p| &**p == name).unwrap_or(0);
@@ -70,7 +70,7 @@ fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
     record.spans.iter().filter_map(stay).collect()
 }
 
-/// Between two observations, runnable threads share the CPU where the second one finds them.
+/// Between two observations, runnable threads share the CPU on which the second one finds them.
 fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
     let mut stays = Vec::new();
     let mut start_ns = 0;

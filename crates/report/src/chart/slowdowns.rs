@@ -1,5 +1,5 @@
-//! Slowdown of each program under each policy, as a table whose cells are shaded; its completion time where it is unknown how
-//! fast it is alone.
+//! Slowdown of each program under each policy, as a table of shaded cells. If the time alone is unknown, the completion time is
+//! shown instead.
 
 use maud::{Markup, html};
 
@@ -56,10 +56,10 @@ pub(super) const COMPLETIONS: ChartDef = ChartDef {
 /// Shade of the slowest cell; text stays readable on it.
 const DARKEST: f64 = 50.0;
 
-/// The cells of a program, by policy.
+/// Cells of a program, by policy.
 type Row = Vec<Option<Spread>>;
 
-/// The table; nothing where there are no figures. A cell is the darker, the more often it holds its row's `base`.
+/// Returns the table; `None` without values. A larger multiple of the row's `base` gives a darker cell.
 fn draw(
     experiment: &Experiment<'_>,
     label: &str,

@@ -1,7 +1,7 @@
-//! Strips: rows over time, each bin filled by shares; the light form of a Gantt chart.
+//! Strips: rows over time with bins filled by shares, a compact form of a Gantt chart.
 //!
-//! Input: for each row, shares by category and time bin. Output: one SVG path for each row and category, whatever the length
-//! of the run: neighbouring bins that look alike are merged.
+//! Input: for each row, shares by category and time bin. Output: one SVG path for each row and category. Its size does not
+//! depend on the length of the run: equal neighbouring bins are merged.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use maud::{Markup, PreEscaped};
 use crate::format::seconds;
 use crate::svg::{escaped, pane};
 
-/// Time bins: no finer than the pixels they are drawn on.
+/// Shape with time bins no finer than the pixels they are drawn on.
 const WIDE: Shape = Shape {
     class: "wide",
     width: 760,
@@ -25,9 +25,9 @@ const NARROW: Shape = Shape {
     row: 15,
     bins: 240,
 };
-/// Room right of the rows.
+/// Space to the right of the rows.
 const RIGHT: u32 = 8;
-/// What a bin's height is divided into.
+/// Number of levels in a bin's height.
 const LEVELS: i32 = 10;
 
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ struct Shape {
     bins: usize,
 }
 
-/// A piece of a row.
+/// Piece of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) row: usize,
@@ -51,7 +51,7 @@ pub(super) struct Piece {
 }
 
 pub(super) struct Strips<'a> {
-    /// What a screen reader says.
+    /// Label for screen readers.
     pub(super) label: String,
     pub(super) rows: Vec<String>,
     /// Names of the categories, with their series colours.
@@ -59,14 +59,14 @@ pub(super) struct Strips<'a> {
     pub(super) pieces: &'a [Piece],
     /// End of the time axis.
     pub(super) end_ns: u64,
-    /// End of this run, where its rows end; other charts on the same axis may last longer.
+    /// End of this run's rows; other charts on the same axis may last longer.
     pub(super) own_end_ns: u64,
-    /// A bit more room above these rows.
+    /// Rows with additional space above them.
     pub(super) gaps: Vec<usize>,
 }
 
 impl Strips<'_> {
-    /// The chart for wide and for narrow screens; a style sheet shows one of them.
+    /// Returns the chart for wide and for narrow screens; a style sheet shows one of them.
     pub(super) fn draw(&self) -> Markup {
         PreEscaped(self.shaped(WIDE) + &self.shaped(NARROW))
     }
@@ -107,7 +107,7 @@ impl Strips<'_> {
         svg + "</svg>"
     }
 
-    /// Shares by row, category and bin.
+    /// Returns shares by row, category and bin.
     fn shares(&self, bins: usize) -> Vec<Vec<Vec<f64>>> {
         let mut shares = vec![vec![Vec::new(); self.categories.len()]; self.rows.len()];
         let width = self.end_ns as f64 / bins as f64;
@@ -124,7 +124,7 @@ impl Strips<'_> {
                 .skip(start as usize)
             {
                 let overlap = (end.min(bin as f64 + 1.0) - start.max(bin as f64)).max(0.0);
-                // The bin in which the run ends is no emptier for that.
+                // A bin cut by the end of the run is scaled up to its full width.
                 *value += overlap * piece.share / (own_end - bin as f64).clamp(1e-6, 1.0);
             }
         }
@@ -211,7 +211,7 @@ impl Strips<'_> {
     }
 }
 
-/// A round step that divides `span` into about `parts`.
+/// Returns a round step that divides `span` into about `parts`.
 pub(super) fn nice_step(span: f64, parts: f64) -> f64 {
     let raw = (span / parts).max(1e-9);
     let power = 10f64.powf(raw.log10().floor());
@@ -222,7 +222,7 @@ pub(super) fn nice_step(span: f64, parts: f64) -> f64 {
         .unwrap_or(raw)
 }
 
-/// A label that fits; the end of a name tells copies apart, so the middle goes.
+/// Shortens a label. The middle is removed, because the end of a name distinguishes copies.
 fn shortened(label: &str, most: usize) -> String {
     let chars: Vec<char> = label.chars().collect();
     if chars.len() <= most {

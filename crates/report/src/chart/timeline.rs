@@ -1,4 +1,4 @@
-//! Threads on CPUs over time: by program, coloured by where; by CPU, coloured by program.
+//! Threads on CPUs over time: by program, coloured by place; and by CPU, coloured by program.
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CpuId;
@@ -27,7 +27,7 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
     draw: by_cpu,
 };
 
-/// More rows than this are no longer distinguished.
+/// Largest number of rows; more could not be distinguished.
 const ROWS: usize = 64;
 
 fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -144,7 +144,7 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     }))
 }
 
-/// Core types where they differ, else caches: what a placement can change.
+/// Returns core types if they differ, or else caches: the places that a placement can change.
 fn place_kind(topology: &Topology) -> GroupBy {
     if topology.core_types.len() > 1 {
         GroupBy::CoreType

@@ -1,6 +1,6 @@
-//! Charts of comparisons as Vega-Lite specifications, for notebooks: the figures of the report's own charts, with data inside.
+//! Charts of comparisons as Vega-Lite specifications for notebooks: the data of the report's own charts, embedded.
 //!
-//! Input: runs. Output: JSON that altair and every other reader of Vega-Lite draws. A chart is one row in [`SPECS`].
+//! Input: runs. Output: JSON that altair and other readers of Vega-Lite draw. A chart is one row in [`SPECS`].
 
 use serde_json::{Value, json};
 
@@ -9,21 +9,21 @@ use crate::table::{Better, CompareRun, Metric, Spread, Summary, measured, summar
 
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
-/// A chart of comparisons, by the name of the report's.
+/// Chart of comparisons, by its name in the report.
 type Spec = (&'static str, fn(&[Summary<'_>]) -> Value);
 
-/// All of them.
+/// All charts.
 const SPECS: &[Spec] = &[
     (bars::DEF.key, scores),
     (slowdowns::DEF.key, slowdown_cells),
 ];
 
-/// Names of the charts.
+/// Returns the names of the charts.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SPECS.iter().map(|(name, _)| *name)
 }
 
-/// The specification of a chart; none where there is no such chart.
+/// Returns the specification of a chart; `None` if there is no such chart.
 #[must_use]
 pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
     let (_, draw) = SPECS.iter().find(|(known, _)| *known == name)?;
@@ -32,7 +32,7 @@ pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
     Some(spec)
 }
 
-/// What a panel is headed with: the experiment goes without saying where there is one.
+/// Returns the heading of a panel; a single experiment is not named.
 fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
     if all.iter().all(|other| other.same_experiment(of)) {
         return what.to_owned();
@@ -45,7 +45,7 @@ fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
     }
 }
 
-/// Bars of the medians with whiskers over seeds, a panel for each score.
+/// Draws bars of the medians with whiskers over seeds, a panel for each score.
 fn scores(all: &[Summary<'_>]) -> Value {
     let metrics = measured(all);
     let rows: Vec<Value> = all
@@ -84,7 +84,7 @@ fn scores(all: &[Summary<'_>]) -> Value {
     })
 }
 
-/// How a bar is coloured.
+/// Returns the colour role of a bar.
 fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str {
     let own = of.spread(metric).median;
     let rivals: Vec<&Summary<'_>> = all.iter().filter(|s| s.same_experiment(of)).collect();
@@ -100,7 +100,7 @@ fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str 
     }
 }
 
-/// A cell for each program under each policy.
+/// Draws a cell for each program under each policy.
 fn slowdown_cells(all: &[Summary<'_>]) -> Value {
     let mut rows = Vec::new();
     for summary in all {

@@ -1,6 +1,6 @@
-//! The part of the page about a counting session: what was counted, over time or over instructions, and totals.
+//! Page section of a counting session: counts over time or over instructions, and totals.
 //!
-//! A record of counts has no scores, and none are made up for it.
+//! A record of counts has no scores, so none are shown.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::{count, number, prefixed, seconds};
 use crate::record::Record;
 use crate::svg::{Mark, Plot, Role, SERIES};
 
-/// What the horizontal axis shows.
+/// Quantity of the horizontal axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Axis {
     #[default]
@@ -23,11 +23,11 @@ pub enum Axis {
     Instructions,
 }
 
-/// Points of a line that a plot can show apart.
+/// Number of points of a line that a plot can resolve.
 const BINS: usize = 300;
-/// Owners with most time: as many as there are colours.
+/// Number of owners drawn, those with most time: as many as there are colours.
 const OWNERS: usize = SERIES;
-/// Rows of the table of totals.
+/// Largest number of rows in the table of totals.
 const ROWS: usize = 200;
 
 pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError> {
@@ -63,7 +63,7 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
     })
 }
 
-/// The owners with most time on CPUs, those with most first.
+/// Returns the owners with the most CPU time, in descending order.
 fn largest(totals: &[Total]) -> Vec<String> {
     let mut owners: Vec<(u64, &str)> = Vec::new();
     for total in totals {
@@ -153,7 +153,7 @@ fn plot(
     svg.draw(&marks).map(Some)
 }
 
-/// A line's points, neighbours averaged where there are more than a plot can show.
+/// Returns a line's points; neighbours are averaged if there are more than a plot can resolve.
 fn binned(line: &Line, abscissa: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = line
         .points

@@ -1,7 +1,7 @@
-//! One self-contained HTML file about a set of runs.
+//! Self-contained HTML report about a set of runs.
 //!
-//! Input: [`ReportInput`]: scores of all runs, records of some. Output: HTML text that needs no network, works on a phone,
-//! on a desk, on paper, in the dark, and for readers without colour vision.
+//! Input: [`ReportInput`]: scores of all runs, records of some. Output: HTML text that needs no network. It works on phones, on
+//! desktops, on paper, in dark mode, and for readers without colour vision.
 
 mod counted;
 mod front;
@@ -23,26 +23,26 @@ use crate::record::{Detail, Record};
 use crate::table::{CompareRun, summarise};
 
 const STYLE: &str = include_str!("style.css");
-/// A cursor and a zoom that timelines share; without it they are pictures.
+/// Script for the cursor and zoom that timelines share; without it they are static pictures.
 const TIMELINES: &str = include_str!("timelines.js");
 
-/// Bytes of charts after which heavy ones are left out: a phone should open the page over a slow network.
+/// Bytes of charts beyond which heavy ones are left out: the page must open on a phone over a slow network.
 const BUDGET: usize = 1_400_000;
 
-/// What a report is made from.
+/// Input of a report.
 #[derive(Clone, Debug)]
 pub struct ReportInput<'a> {
     pub title: String,
     pub runs: &'a [CompareRun],
     /// Records for timelines and decisions, usually one seed of each machine, workload and policy.
     pub records: Vec<&'a Record>,
-    /// What counts are drawn over, where records are of counting sessions.
+    /// Horizontal axis of counts, for records of counting sessions.
     pub axis: Axis,
-    /// What is known besides the runs.
+    /// Further facts about the runs.
     pub facts: Facts,
 }
 
-/// What a notebook shows of runs: the answer of each experiment; nothing where there is nothing to compare with.
+/// Returns the answer of each experiment for notebooks; `None` without a baseline.
 #[must_use]
 pub fn answers(runs: &[CompareRun]) -> Option<String> {
     let mut rankings = judge(runs, &Facts::default());
@@ -60,7 +60,7 @@ pub fn answers(runs: &[CompareRun]) -> Option<String> {
 /// Renders a report.
 ///
 /// # Errors
-/// A machine or profile inside a record cannot be read.
+/// Fails if a machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let (experiments, folded) = experiments(input)?;
     let rankings = rankings(input, &experiments);
@@ -114,7 +114,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 }
                 main {
                     @for body in counted.iter().chain(&bodies) { (body) }
-                    // One page is printed: the first screen.
+                    // Only one page is printed: the first screen.
                     div.offpaper {
                         @if !input.records.is_empty() { (sections::repeat(&input.records)) }
                         @if !experiments.is_empty() { (sections::words()) }
@@ -124,11 +124,11 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
             }
         }
     };
-    // Whatever a name holds, it turns no text around.
+    // Control characters in names are replaced, so that they cannot reorder the text.
     Ok(printable_lines(&page.into_string()).into_owned() + "\n")
 }
 
-/// Rankings of experiments; records say which workloads pin where their programs start.
+/// Returns the rankings of experiments; records show which workloads fix the start CPUs of programs.
 fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Ranking> {
     let mut facts = input.facts.clone();
     let workloads = input.records.iter().map(|r| &r.manifest.workload);
@@ -138,10 +138,10 @@ fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Rank
     experiments.iter().map(of).collect()
 }
 
-/// Policies whose runs are the same to the last thread as another's, with that one's name.
+/// Policies with runs identical to those of another policy, with the name of that one.
 type Folded<'a> = Vec<(&'a str, &'a str)>;
 
-/// Runs and records sorted by machine and workload; records that show the same are folded into one.
+/// Sorts runs and records by machine and workload; identical records are folded into one.
 fn experiments<'a>(
     input: &ReportInput<'a>,
 ) -> Result<(Vec<Experiment<'a>>, Vec<Folded<'a>>), ReportError> {
@@ -179,7 +179,7 @@ fn experiments<'a>(
                 .records
                 .iter()
                 .find(|r| !r.spans.is_empty() && r.spans == record.spans);
-            // One seed of each policy is enough to look at.
+            // One seed of each policy is enough for the charts.
             if e.record(policy).is_some() || folded.iter().any(|f| f.0 == policy) {
             } else if let Some(same) = same {
                 folded.push((policy, same.manifest.policy.as_str()));
@@ -251,7 +251,7 @@ fn experiment(
         };
         let size = drawing.0.len();
         if chart.heavy && size > *budget {
-            // From here on none is drawn, rather than now one and then another.
+            // No further chart is drawn from here on, rather than an arbitrary selection.
             *budget = 0;
             left_out.push(chart.title);
             continue;
@@ -276,7 +276,7 @@ fn experiment(
                     p.prose { (chart.prose) }
                     (drawing)
                 }
-                // The figures come where the bars have made the reader curious about them.
+                // The table of scores follows the bar chart, which raises interest in the numbers.
                 @if i == 0 { (sections::scores(e)) }
             }
             @if !left_out.is_empty() {
@@ -291,7 +291,7 @@ fn experiment(
 mod tests {
     use std::collections::BTreeMap;
 
-    /// Custom properties of each theme: light, dark, print.
+    /// Returns the custom properties of each theme: light, dark, print.
     fn themes() -> Vec<BTreeMap<String, [f64; 3]>> {
         crate::svg::COLOURS
             .split(":root {")
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// What a dichromat sees (Machado, Oliveira and Fernandes 2009, severity 1).
+    /// Colour transformations of dichromatic vision (Machado, Oliveira and Fernandes 2009, severity 1).
     const VISIONS: [(&str, [[f64; 3]; 3]); 3] = [
         (
             "all cones",

@@ -1,4 +1,4 @@
-//! Parts of the page that are no charts: the machine, the table of scores, decisions, how to repeat, a glossary.
+//! Page sections that are no charts: the machine, the table of scores, decisions, commands to repeat, a glossary.
 
 use countersteer_model::machine::SfSpread;
 use countersteer_model::topology::{GroupBy, Topology};
@@ -11,7 +11,7 @@ use crate::record::{DecisionRow, Manifest, Record};
 use crate::table::{Better, Metric, Spread, Summary, measured};
 use crate::why::{self, Answer};
 
-/// A machine in one sentence.
+/// Describes a machine in one sentence.
 pub(super) fn machine(topology: &Topology) -> String {
     let types = topology.groups_by(GroupBy::CoreType).iter().map(|g| {
         let ghz = g
@@ -38,7 +38,7 @@ pub(super) fn machine(topology: &Topology) -> String {
     )
 }
 
-/// The table behind the bars.
+/// Returns the table with the values of the bar chart.
 pub(super) fn scores(e: &Experiment<'_>) -> Markup {
     let several = e.summaries.iter().any(|s| s.runs.len() > 1);
     let metrics = measured(&e.summaries);
@@ -85,10 +85,10 @@ fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
     html! { td class=[best.then_some("best")] { (figure(median)) @if max > min { small { (figure(min)) "–" (figure(max)) } } } }
 }
 
-/// Decisions shown for an experiment.
+/// Number of decisions shown for an experiment.
 const DECISIONS: usize = 4;
 
-/// A few decisions with their reasons: of different rules and policies, from the middle of the run.
+/// Returns a few decisions with their reasons: of different rules and policies, from the middle of the run.
 pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let mut shown: Vec<(&Record, Answer)> = Vec::new();
     let with: Vec<&Record> = e
@@ -119,7 +119,7 @@ pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportErro
     }))
 }
 
-/// Decisions with figures in them, of different rules and threads, near the middle of the run.
+/// Returns decisions with numbers in them, of different rules and threads, near the middle of the run.
 fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
     let middle = record.end().0 / 2;
     let mut rows: Vec<&DecisionRow> = record.decisions.iter().collect();
@@ -169,10 +169,10 @@ fn answer(record: &Record, a: &Answer) -> Markup {
     }
 }
 
-/// Records listed with all that they were made from.
+/// Largest number of records listed with all their inputs.
 const REPEATED: usize = 40;
 
-/// How each record was made.
+/// Returns the commands that repeat each record.
 pub(super) fn repeat(records: &[&Record]) -> Markup {
     html! {
         section {
@@ -205,7 +205,7 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
     }
 }
 
-/// Options as they would be written; what was found out is shown elsewhere.
+/// Returns the options in command-line form; detected facts are shown elsewhere.
 fn options(m: &Manifest) -> String {
     let asked = m.options.iter();
     let asked = asked.filter(|(k, v)| !v.is_empty() && !["trial", "waits"].contains(&k.as_str()));

@@ -1,7 +1,7 @@
-//! The opening words about an experiment, computed from its data.
+//! Introduction of an experiment, computed from its data.
 //!
-//! Input: an [`Experiment`]. Output: which policy served best, by how much, whether the seeds leave room for doubt, and the
-//! program that made the difference.
+//! Input: an [`Experiment`]. Output: the best policy, its gain, the certainty given the seeds, and the program that made the
+//! difference.
 
 use countersteer_policies::reach;
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use crate::judge::{Ranking, change, lead, meaning, percent};
 use crate::record::Record;
 use crate::table::{Better, COMPLETION, METRICS, Metric, Spread, Summary};
 
-/// The opening words about one experiment; what serves best is the judge's.
+/// Returns the introduction of one experiment; the judge determines the best policy.
 pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
     let lead = lead(&e.summaries);
     if lead.key == COMPLETION.key {
@@ -44,21 +44,21 @@ pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
     }
 }
 
-/// The row of a score.
+/// Returns the row of a score.
 fn metric(key: &str) -> &'static Metric {
     METRICS.iter().find(|m| m.key == key).unwrap_or(&METRICS[0])
 }
 
-/// The policy with the best median.
+/// Returns the policy with the best median.
 fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
     let mut best: Option<&Summary<'_>> = None;
-    // Bounds need what no real machine has.
+    // Bounds require capabilities that no real machine has.
     for s in e
         .summaries
         .iter()
         .filter(|s| !reach::simulator_only(s.policy))
     {
-        // Of equals, the first stays: an order of the user's own.
+        // Among equals, the first is kept: the user's own order.
         if best.is_none_or(|b| metric.beats(s.spread(metric).median, b.spread(metric).median)) {
             best = Some(s);
         }
@@ -83,7 +83,7 @@ fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
     }
 }
 
-/// The policy that was done soonest: all that can be said where the speed of programs alone is unknown.
+/// Describes the policy that finished first: the only comparison if the speed of programs alone is unknown.
 fn completions(e: &Experiment<'_>) -> Markup {
     let Some(best) = best(e, &COMPLETION) else {
         return html! {};
@@ -102,7 +102,7 @@ fn completions(e: &Experiment<'_>) -> Markup {
     }
 }
 
-/// A leading measure by name and sign.
+/// Formats a leading measure by name and sign.
 fn words(metric: &Metric) -> String {
     match metric.key {
         "asp" => "aggregate speed-up (ASP)".into(),
@@ -111,7 +111,7 @@ fn words(metric: &Metric) -> String {
     }
 }
 
-/// What the best policy gains over linux, and what the measure means.
+/// Describes the gain of the best policy over Linux, and the meaning of the measure.
 fn gain(e: &Experiment<'_>, best: &Summary<'_>, lead: &Metric) -> Markup {
     let mine = best.spread(lead);
     let second = runner_up(e, best, lead);
@@ -144,7 +144,7 @@ fn seeds(s: &Summary<'_>) -> String {
     }
 }
 
-/// A change in per cent where one means something, else the difference of medians.
+/// Returns a change in percent if that is meaningful, or else the difference of medians.
 fn gap(s: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> String {
     change(s, base, metric).map_or_else(
         || {
@@ -169,7 +169,7 @@ fn range(s: &Spread) -> String {
     }
 }
 
-/// The best policies by the other measures.
+/// Describes the best policies by the other measures.
 fn others(e: &Experiment<'_>) -> Markup {
     let said = |key: &'static str, words: &'static str| {
         let m = metric(key);
@@ -201,7 +201,7 @@ fn others(e: &Experiment<'_>) -> Markup {
     }
 }
 
-/// The program that gained most, and what was different about where it ran.
+/// Describes the program with the largest gain, and the difference in its places.
 fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Option<Markup> {
     let (name, now, then) = largest_gain(best, reference)?;
     let places = (e.record(best.policy).zip(e.record(reference.policy)))
@@ -216,7 +216,7 @@ fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Op
     })
 }
 
-/// (program, slowdown under the best, under the reference).
+/// Returns (program, slowdown under the best, under the reference).
 fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, f64, f64)> {
     let median = |s: &Summary<'_>, name: &str| {
         let of = |r: &&crate::table::CompareRun| {
@@ -231,7 +231,7 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
     let gains = names
         .map(|n| (median(best, &n), median(reference, &n), n))
         .filter(|(now, then, _)| *now > 0.0 && then > now);
-    // Programs come in order, so of equal gains the first is named.
+    // Programs come in order, so among equal gains the first is named.
     let mut largest: Option<(f64, f64, String)> = None;
     for gain in gains {
         if largest.as_ref().is_none_or(|l| gain.1 / gain.0 > l.1 / l.0) {
@@ -241,7 +241,7 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
     largest.map(|(now, then, name)| (name, now, then))
 }
 
-/// (core type, share under one, share under the other) where a program's time differs most.
+/// Returns (core type, share under one, share under the other) for the largest difference of a program's time.
 fn places(
     e: &Experiment<'_>,
     best: &Record,
@@ -268,6 +268,6 @@ fn places(
     let most = (0..types.len())
         .rev()
         .max_by(|a, b| more(a).total_cmp(&more(b)))?;
-    // Where it ran is no reason when it ran there anyway.
+    // A place is no reason if the program would have run there anyway.
     (more(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
 }

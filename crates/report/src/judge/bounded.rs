@@ -1,6 +1,6 @@
-//! How near policies come to an upper bound.
+//! Distance of policies from an upper bound.
 //!
-//! Input: runs with a bound and the throughput that they sustained. Output: a sentence.
+//! Input: runs with a bound and their sustained throughput. Output: a sentence.
 
 use serde::Serialize;
 
@@ -8,15 +8,15 @@ use super::figure::percent;
 use super::ranked::Ranked;
 use crate::table::{CompareRun, Spread, Summary};
 
-/// What no policy exceeds, and how near one comes to it. Changes are of sustained throughput against that of `linux`, medians over
+/// Upper bound and the policy closest to it. Changes are of sustained throughput relative to that of `linux`, medians over
 /// seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bounded {
-    /// System throughput that no policy sustains more of.
+    /// Upper bound of sustained system throughput.
     pub stp: f64,
-    /// The change that no policy exceeds.
+    /// Upper bound of the change.
     pub most: f64,
-    /// The policy that can be used and sustains most, and its change.
+    /// Usable policy with the largest sustained throughput, and its change.
     pub nearest: Option<(String, f64)>,
 }
 
@@ -51,7 +51,7 @@ impl Bounded {
         })
     }
 
-    /// The bound and the policy that is nearest to it, as a sentence.
+    /// Describes the bound and the closest policy in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let bound = format!(

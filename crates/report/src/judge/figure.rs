@@ -1,6 +1,7 @@
-//! A change against `linux`, with the interval of the next run.
+//! Change relative to `linux`, with the interval of the next run.
 //!
-//! Input: the ratio of each seed's run to that of `linux` with the same seed. Output: median, range, and a 90 % prediction interval.
+//! Input: the ratio of each seed's run to that of `linux` with the same seed. Output: median, range, and a 90 % prediction
+//! interval.
 //!
 //! The interval is Student's for one more observation, of the logarithms `l` of `n` ratios with mean `m`:
 //!
@@ -8,22 +9,23 @@
 //! m ± t(0.95; v) * s * sqrt(1 + 1/n),  s^2 = (P * p^2 + sum (l - m)^2) / v,  v = P + n - 1
 //! ```
 //!
-//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds: the mean variance of all
-//! policies that were compared, and [`KNOWN`] squared. `P` and [`KNOWN`] are fitted to mixes of recorded programs;
-//! `docs/benchmarks.md` has how often the intervals hold. They are of the simulation: what it errs about a machine comes on top.
+//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds: the mean variance
+//! of all compared policies, and [`KNOWN`] squared. `P` and [`KNOWN`] are fitted to mixes of recorded programs.
+//! `docs/benchmarks.md` shows how often the intervals hold. They describe the simulation; its error about a machine comes in
+//! addition.
 
 use serde::Serialize;
 
 use crate::table::Spread;
 
-/// Seeds that the variance of all policies counts for.
+/// Number of seeds that the variance of all policies is worth.
 const PRIOR_SEEDS: f64 = 2.0;
-/// Standard deviation of a logarithm of a ratio that is always reckoned with.
+/// Minimum standard deviation of a logarithm of a ratio.
 const KNOWN: f64 = 0.02;
 /// Quantile 0.95 of the normal distribution.
 const Z: f64 = 1.644_854;
 
-/// A change against `linux`; 0.05 is 5 % more.
+/// Change relative to `linux`; 0.05 is 5 % more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Median over seeds.
@@ -32,7 +34,7 @@ pub struct Figure {
     pub max: f64,
     /// Lower end of the 90 % interval of the next run.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the 90 % interval of the next run.
     pub high: f64,
     /// Geometric mean over seeds.
     pub mean: f64,
@@ -40,14 +42,14 @@ pub struct Figure {
     pub error: f64,
 }
 
-/// Variance over seeds of the logarithm of a ratio, as it is on average for the policies of a comparison; 0 where it is not known.
+/// Mean variance over seeds of the logarithm of a ratio, for the policies of a comparison; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
     pub variance: f64,
 }
 
 impl Noise {
-    /// The noise of some policies, each by its ratios.
+    /// Computes the noise of several policies from their ratios.
     #[must_use]
     pub fn of(policies: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let variance = |ratios: Vec<f64>| {
@@ -62,7 +64,7 @@ impl Noise {
 }
 
 impl Figure {
-    /// The figure of some ratios; `None` where there is none.
+    /// Computes the change from ratios; `None` without ratios.
     #[must_use]
     pub fn of(ratios: impl IntoIterator<Item = f64>, noise: Noise) -> Option<Self> {
         let ratios: Vec<f64> = ratios
@@ -95,13 +97,13 @@ impl Figure {
         })
     }
 
-    /// For people: `+12 % (90 %: +10 to +14 %)`.
+    /// Returns the text form: `+12 % (90 %: +10 to +14 %)`.
     #[must_use]
     pub fn words(&self) -> String {
         format!("{} (90 %: {})", percent(self.median), self.ends())
     }
 
-    /// The same of a quantity: `+12 % throughput (90 %: +10 to +14 %)`.
+    /// Returns the text form for a quantity: `+12 % throughput (90 %: +10 to +14 %)`.
     #[must_use]
     pub fn words_of(&self, quantity: &str) -> String {
         format!(
@@ -111,14 +113,14 @@ impl Figure {
         )
     }
 
-    /// Ends of the interval: `+10 to +14 %`.
+    /// Returns the ends of the interval: `+10 to +14 %`.
     #[must_use]
     pub fn ends(&self) -> String {
         let low = percent(self.low);
         format!("{} to {}", low.trim_end_matches(" %"), percent(self.high))
     }
 
-    /// For cells of tables: `+12 ±2 %`, where the second figure is half the width of the interval, in points.
+    /// Returns the form for table cells: `+12 ±2 %`; the second number is half the width of the interval, in points.
     #[must_use]
     pub fn cell(&self) -> String {
         let half = (self.high - self.low) * 50.0;
@@ -128,13 +130,14 @@ impl Figure {
     }
 }
 
-/// Mean of the logarithms, and the sum of their squared distances from it.
+/// Returns the mean of the logarithms, and the sum of their squared deviations.
 fn squares(ratios: &[f64]) -> (f64, f64) {
     let mean = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64;
     (mean, ratios.iter().map(|r| (r.ln() - mean).powi(2)).sum())
 }
 
-/// Quantile 0.95 of Student's distribution (Abramowitz and Stegun, 26.7.5); to 2 % from 2 degrees of freedom on.
+/// Returns the quantile 0.95 of Student's distribution (Abramowitz and Stegun, 26.7.5); accurate to 2 % from 2 degrees of
+/// freedom on.
 fn student(degrees: f64) -> f64 {
     let z = |power: i32| Z.powi(power);
     let terms = [
@@ -146,7 +149,7 @@ fn student(degrees: f64) -> f64 {
     Z + series
 }
 
-/// A change for people: `+14 %`, `-3 %`, `+0.4 %`.
+/// Formats a change: `+14 %`, `-3 %`, `+0.4 %`.
 #[must_use]
 pub fn percent(change: f64) -> String {
     let value = change * 100.0;
@@ -155,7 +158,7 @@ pub fn percent(change: f64) -> String {
     } else {
         format!("{value:+.0}")
     };
-    // Minus zero is no gain.
+    // Minus zero is printed without a sign.
     let text = if text == "-0.0" {
         "+0.0".to_owned()
     } else {

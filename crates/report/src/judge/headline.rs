@@ -1,14 +1,14 @@
-//! The measure that fits an experiment, and what it says in words.
+//! Leading measure of an experiment, and its meaning in words.
 //!
-//! ASP adds up what fast cores gave to each program; where all cores are equal it can only be negative, and where programs wait
-//! for each other it mostly is. There, throughput (STP) leads.
+//! ASP sums the contribution of fast cores to each program. If all cores are equal it can only be negative, and if programs wait
+//! for each other it mostly is. Throughput (STP) then leads.
 
 use crate::table::{COMPLETION, METRICS, Metric, Summary};
 
 /// Relative difference of times alone below which cores are equal.
 const EQUAL: f64 = 1e-6;
 
-/// The measure that fits an experiment.
+/// Returns the measure that fits an experiment.
 #[must_use]
 pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
     let [asp, stp, ..] = METRICS else {
@@ -30,7 +30,7 @@ pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
     }
 }
 
-/// One sentence about what a measure of [`lead`] means.
+/// Returns one sentence on the meaning of a measure from [`lead`].
 #[must_use]
 pub fn meaning(metric: &Metric) -> &'static str {
     match metric.key {
@@ -50,7 +50,7 @@ mod tests {
     use crate::table::{CompareRun, summarise};
     use countersteer_model::score::{Outcome, ProgramOutcome, Score};
 
-    /// A run of two programs with these completion times, alone on fast cores in 1 s.
+    /// Returns a run of two programs with these completion times; alone on fast cores they take 1 s.
     fn run(policy: &str, slow_s: f64, completions_s: [f64; 2]) -> CompareRun {
         let program = |(name, completion_s): (&str, f64)| ProgramOutcome {
             name: name.into(),

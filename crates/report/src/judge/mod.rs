@@ -1,7 +1,7 @@
-//! Verdicts: from runs to what they say of policies, and in which words.
+//! Verdicts: conclusions about policies from runs, and their wording.
 //!
-//! Input: [`CompareRun`](crate::table::CompareRun)s and [`Facts`], or the gains of an A/B trial. Output: figures against `linux`, a
-//! verdict, remarks, as data and as sentences. `try`, `compare`, `trial`, the report and notebooks print these and no others.
+//! Input: [`CompareRun`](crate::table::CompareRun)s and [`Facts`], or the gains of an A/B trial. Output: changes relative to
+//! `linux`, a verdict, remarks, as data and as sentences. `try`, `compare`, `trial`, the report and notebooks all print these.
 
 mod bounded;
 mod figure;

@@ -1,7 +1,7 @@
-//! A policy's figures against `linux`: the one table that terminal, report, notebook and JSON print from.
+//! Metrics of a policy relative to `linux`: the single source for terminal, report, notebook and JSON.
 //!
-//! Input: runs of a policy and of `linux` on the same workload. Output: the change of each measure and of each program's speed. Each
-//! seed is compared with the same seed of `linux`, so that what chance gives to both falls out; a figure is the median of these
+//! Input: runs of a policy and of `linux` on the same workload. Output: the change of each measure and of each program's speed.
+//! Each seed is compared with the same seed of `linux`, so that common random effects cancel. A change is the median of these
 //! ratios, never a ratio of medians.
 
 use std::collections::BTreeMap;
@@ -11,42 +11,42 @@ use serde::Serialize;
 use super::figure::{Figure, Noise};
 use crate::table::{COMPLETION, CompareProgram, CompareRun, METRICS, Metric, Summary};
 
-/// A baseline of ASP below this is too near to 0 for a ratio to mean something.
+/// Smallest ASP of a baseline for which a ratio is meaningful.
 const LEAST_ASP: f64 = 0.2;
 
-/// A policy against `linux`. All changes are fractions: 0.05 is 5 % more.
+/// Policy relative to `linux`. All changes are fractions: 0.05 is 5 % more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
     pub policy: String,
-    /// Of system throughput; on real machines, of speed in the geometric mean of programs.
+    /// Change of system throughput; on real machines, of the geometric mean of program speeds.
     #[serde(with = "triple")]
     pub throughput: Figure,
-    /// Change of the mean slowdown; absent where times alone are unknown.
+    /// Change of the mean slowdown; `None` if times alone are unknown.
     #[serde(with = "median")]
     pub slowdown: Option<Figure>,
-    /// The program that lost most, and its change of speed.
+    /// Program with the largest loss, and its change of speed.
     #[serde(with = "named")]
     pub loser: Option<Program>,
-    /// The program that gained most.
+    /// Program with the largest gain.
     #[serde(with = "named")]
     pub winner: Option<Program>,
-    /// Of the machine's energy per instruction.
+    /// Change of the machine's energy per instruction.
     #[serde(with = "median")]
     pub energy_per_instruction: Option<Figure>,
-    /// Of the machine's energy per completed run, each program with the same weight.
+    /// Change of the machine's energy per completed run, with equal weights of programs.
     #[serde(with = "median")]
     pub energy_per_run: Option<Figure>,
-    /// Seeds in which throughput was above that of `linux`, of so many.
+    /// Number of seeds with throughput above that of `linux`, and number of seeds.
     pub better_seeds: (usize, usize),
     /// All of these with range and interval: `throughput`, and the measures of comparison tables by key.
     pub changes: BTreeMap<&'static str, Figure>,
     /// Change of speed by program, in the workload's order.
     pub programs: Vec<Program>,
-    /// The program without which less than half of the gain is left.
+    /// Program without which less than half of the gain remains.
     pub most: Option<Most>,
 }
 
-/// A program's change of speed.
+/// Change of a program's speed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
     pub name: String,
@@ -54,7 +54,7 @@ pub struct Program {
     pub speed: Figure,
 }
 
-/// A program that makes most of a gain.
+/// Program that contributes most of a gain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Most {
     pub program: String,
@@ -86,11 +86,11 @@ mod named {
     }
 }
 
-/// A run and that of `linux` with the same seed.
+/// Run of a policy and run of `linux` with the same seed.
 type Pair<'a> = (&'a CompareRun, &'a CompareRun);
 
 impl Ranked {
-    /// The figures of a policy; `None` where no seed was run under both, or nothing of it was measured.
+    /// Computes the metrics of a policy; `None` if no seed was run under both, or nothing was measured.
     pub(super) fn of(summary: &Summary<'_>, linux: &Summary<'_>, noise: Noises) -> Option<Self> {
         let pairs = pairs(summary, linux);
         let throughput = throughput(&pairs, &|_| true, noise)?;
@@ -117,15 +117,15 @@ impl Ranked {
         })
     }
 
-    /// The program that loses most, if one does.
+    /// Returns the program that loses most, if one does.
     #[must_use]
     pub fn lost(&self) -> Option<&Program> {
-        /// Losses below this are lost in rounding.
+        /// Losses smaller than this are within rounding.
         const LOST: f64 = -0.005;
         self.loser.as_ref().filter(|p| p.speed.median <= LOST)
     }
 
-    /// Change of the throughput of some programs only; `None` if there are none of them.
+    /// Returns the change of throughput over some programs only; `None` without such programs.
     pub(super) fn of_programs(
         summary: &Summary<'_>,
         linux: &Summary<'_>,
@@ -135,7 +135,7 @@ impl Ranked {
     }
 }
 
-/// Change of a measure from `base` to `summary`, seed by seed; `None` where no ratio means something.
+/// Returns the change of a measure from `base` to `summary`, seed by seed; `None` if no ratio is meaningful.
 #[must_use]
 pub fn change(summary: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> Option<Figure> {
     change_of(&pairs(summary, base), metric, Noise::default())
@@ -157,7 +157,7 @@ fn change_of(pairs: &[Pair<'_>], metric: &Metric, noise: Noise) -> Option<Figure
     Figure::of(ratios, noise)
 }
 
-/// Change of the throughput of the programs that are wanted.
+/// Returns the change of throughput over the selected programs.
 fn throughput(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool, noise: Noises) -> Option<Figure> {
     Figure::of(throughputs(pairs, wanted), noise.mean)
 }
@@ -168,7 +168,7 @@ fn throughputs(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool) -> Vec<f64> {
     ratios.filter(|r| r.is_finite() && *r > 0.0).collect()
 }
 
-/// System throughput of the programs that are wanted; their geometric mean of speeds where it is not known how fast they are alone.
+/// Returns system throughput over the selected programs; the geometric mean of their speeds if their times alone are unknown.
 fn speed(run: &CompareRun, wanted: &dyn Fn(&str) -> bool) -> f64 {
     let programs = || run.programs.iter().filter(|p| wanted(&p.name));
     let sum: f64 = programs().map(|p| 1.0 / p.slowdown).sum();
@@ -179,7 +179,7 @@ fn speed(run: &CompareRun, wanted: &dyn Fn(&str) -> bool) -> f64 {
     (-logs / programs().count() as f64).exp()
 }
 
-/// Change of speed by program.
+/// Returns the change of speed by program.
 fn programs(pairs: &[Pair<'_>], noise: Noise) -> Vec<Program> {
     let figure = |(name, ratios): (String, Vec<f64>)| {
         let speed = Figure::of(ratios, noise)?;
@@ -188,7 +188,7 @@ fn programs(pairs: &[Pair<'_>], noise: Noise) -> Vec<Program> {
     speeds(pairs).into_iter().filter_map(figure).collect()
 }
 
-/// Ratios of speed by program.
+/// Returns ratios of speed by program.
 fn speeds(pairs: &[Pair<'_>]) -> Vec<(String, Vec<f64>)> {
     let Some((first, _)) = pairs.first() else {
         return Vec::new();
@@ -213,7 +213,7 @@ pub(super) struct Noises {
 }
 
 impl Noises {
-    /// The noise of the policies of an experiment.
+    /// Computes the noise of an experiment's policies.
     pub(super) fn of(rivals: &[&Summary<'_>], linux: &Summary<'_>) -> Self {
         let others = rivals.iter().filter(|s| s.policy != linux.policy);
         let all: Vec<Vec<Pair<'_>>> = others.map(|s| pairs(s, linux)).collect();
@@ -225,7 +225,7 @@ impl Noises {
     }
 }
 
-/// The program without which the least of a gain is left, if that is less than half.
+/// Returns the program without which the least of a gain remains, if that is less than half.
 fn most(pairs: &[Pair<'_>], gain: &Figure, programs: &[Program], noise: Noises) -> Option<Most> {
     if programs.len() < 2 || gain.median <= 0.0 {
         return None;

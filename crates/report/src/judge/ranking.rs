@@ -1,12 +1,12 @@
-//! Policies ranked against `linux`, and what to do.
+//! Ranking of policies relative to `linux`, and a recommendation.
 //!
-//! Input: runs of a comparison, and what is known of programs and policies besides ([`Facts`]). Output: per machine and workload a [`Ranking`]:
-//! figures of every policy, a [`Verdict`], [`Remark`]s. Policies that only a simulator can run are
-//! listed apart, and never win.
+//! Input: runs of a comparison, and further facts about programs and policies ([`Facts`]). Output: for each machine and workload
+//! a [`Ranking`]: metrics of every policy, a [`Verdict`], [`Remark`]s. Policies that only a simulator can run are listed
+//! separately and never win.
 //!
-//! The rule: of the policies that can be used, the one with the best mean gain over seeds is chosen. It is worth a word from [`WORTH`] on, if
-//! its programs run long enough for a policy to act on them ([`LEAST_RUN_S`]), and if the mean is larger than its standard error.
-//! `docs/benchmarks.md` has how the rule does with seeds that it has not seen.
+//! The rule: among the usable policies, the one with the best mean gain over seeds is chosen. It is recommended if three
+//! conditions hold: the gain is at least [`WORTH`], its programs run long enough for a policy to act on them ([`LEAST_RUN_S`]),
+//! and the mean exceeds its standard error. `docs/benchmarks.md` shows the rule's accuracy on unseen seeds.
 
 use std::collections::BTreeMap;
 
@@ -18,83 +18,83 @@ use super::ranked::{Noises, Ranked};
 use super::remark::{Fair, Remark};
 use crate::table::{CompareRun, Spread, Summary, summarise};
 
-/// Gains below this are none.
+/// Smallest gain that counts.
 pub const WORTH: f64 = 0.005;
-/// A mean slowdown that grows by more than this is a price for throughput.
+/// Increase of the mean slowdown beyond which it is a cost of throughput.
 const DEARER: f64 = 0.01;
-/// A program that runs for less than this ends before a policy has acted on it: it is sampled every 100 ms, and policies measure a program
-/// on each core type, over some samples, before they decide where it belongs.
+/// Shortest run time on which a policy can act. A program is sampled every 100 ms, and policies measure it on each core type,
+/// over several samples, before they decide.
 pub const LEAST_RUN_S: f64 = 1.0;
 
-/// The policies of one machine and workload, best first.
+/// Ranked policies of one machine and workload, best first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranking {
     pub machine: String,
     pub workload: String,
-    /// Seeds of the baseline.
+    /// Number of seeds of the baseline.
     pub seeds: usize,
-    /// Policies that can be used, by throughput.
+    /// Usable policies, by throughput.
     pub deployable: Vec<Ranked>,
-    /// Policies that only a simulator can run, likewise.
+    /// Policies that only a simulator can run, by throughput.
     pub simulator_only: Vec<Ranked>,
-    /// An upper bound, where runs have one.
+    /// Upper bound, if runs have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bounded>,
     pub verdict: Verdict,
-    /// What there is to know about the verdict.
+    /// Remarks on the verdict.
     pub remarks: Vec<Remark>,
 }
 
-/// What to do.
+/// Recommendation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The first deployable policy is worth it.
+    /// The first deployable policy is recommended.
     Use,
-    /// It gains throughput, and programs wait longer in the mean.
+    /// It gains throughput, but programs wait longer on average.
     Costly,
-    /// It gains on average, and by less than the spread over seeds leaves in doubt.
+    /// It gains on average, but less than the spread over seeds.
     Unsure,
-    /// No policy gains throughput, and one has programs wait much less.
+    /// No policy gains throughput, but with one of them programs wait much less.
     Waits,
     /// No policy gains enough.
     LeaveToLinux,
     /// Programs end before a policy can act on them.
     TooShort,
-    /// There is nothing to compare with.
+    /// There is no baseline.
     NoBaseline,
 }
 
-/// What is known besides the runs that are compared.
+/// Further facts beyond the compared runs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Runs that tell where a gain comes from.
+    /// Runs that show the origin of a gain.
     pub probed: Vec<Probed>,
-    /// Policies that have something to do on a machine, by its name.
+    /// Policies that apply to a machine, by its name.
     pub shelves: BTreeMap<String, Vec<String>>,
-    /// What policies take for granted that does not hold on a machine, by its name: policy and reason.
+    /// Assumptions of policies that do not hold on a machine, by its name: policy and reason.
     pub unmet: BTreeMap<String, Vec<(String, String)>>,
-    /// Workloads that say where their programs start.
+    /// Workloads that fix the start CPUs of their programs.
     pub pinned: Vec<String>,
 }
 
-/// How a run differs from those that are compared.
+/// Difference of a probing run from the compared runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The policy decides for the first period only; Linux goes on from where programs are then.
+    /// The policy decides for the first period only; Linux continues from there.
     Start,
-    /// Programs start where Linux puts them, whatever the workload says.
+    /// Linux chooses the start CPUs, regardless of the workload.
     FairLaunch,
 }
 
-/// A run that shows where a gain comes from.
+/// Run that shows the origin of a gain.
 #[derive(Clone, Debug)]
 pub struct Probed {
     pub probe: Probe,
     pub run: CompareRun,
 }
 
-/// Rankings of all machines and workloads, in the order of the runs.
+/// Returns the rankings of all machines and workloads, in the order of the runs.
 #[must_use]
 pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
     let summaries = summarise(runs);
@@ -115,7 +115,7 @@ pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
 }
 
 impl Ranking {
-    /// The ranking of one experiment's policies.
+    /// Ranks the policies of one experiment.
     #[must_use]
     pub fn of(rivals: &[&Summary<'_>], facts: &Facts) -> Self {
         let linux = rivals.iter().find(|s| s.policy == "linux").copied();
@@ -128,7 +128,7 @@ impl Ranking {
             .into_iter()
             .partition(|r| reach::simulator_only(&r.policy));
         for list in [&mut simulator_only, &mut deployable] {
-            // Stable: of equals the user's order stays.
+            // Stable sort: equal policies keep the user's order.
             list.sort_by(|a, b| b.throughput.mean.total_cmp(&a.throughput.mean));
         }
         let mut ranking = Self {
@@ -150,7 +150,7 @@ impl Ranking {
         ranking
     }
 
-    /// The best policy that can be used.
+    /// Returns the best usable policy.
     #[must_use]
     pub fn best(&self) -> Option<&Ranked> {
         self.deployable.first()
@@ -180,7 +180,7 @@ impl Ranking {
         }
     }
 
-    /// The policy with the lowest mean slowdown among those that cost hardly any throughput, if that is worth it.
+    /// Returns the policy with the lowest mean slowdown among those that cost little throughput, if its slowdown is low enough.
     pub(super) fn patient(&self) -> Option<&Ranked> {
         const DEAREST: f64 = -0.05;
         const MUCH: f64 = -0.05;
@@ -231,7 +231,7 @@ impl Ranking {
         self.remarks = remarks;
     }
 
-    /// Remarks which policies placed no thread in any of their runs.
+    /// Adds a remark with the policies that placed no thread in any run.
     fn abstained(&mut self, rivals: &[&Summary<'_>]) {
         let idle = |s: &&&Summary<'_>| {
             s.policy != "linux" && s.runs.iter().all(|run| run.acted == Some(false))
@@ -243,7 +243,7 @@ impl Ranking {
         }
     }
 
-    /// Probed runs of this experiment under a policy, and those of `linux` that they are compared with.
+    /// Returns the probed runs of this experiment under a policy, and the `linux` runs to compare with.
     fn probed(&self, probed: &[Probed], probe: Probe) -> Vec<CompareRun> {
         let mine = |p: &&Probed| {
             p.probe == probe && p.run.machine == self.machine && p.run.workload == self.workload
@@ -251,7 +251,7 @@ impl Ranking {
         probed.iter().filter(mine).map(|p| p.run.clone()).collect()
     }
 
-    /// What the policy gains if it only decides where programs start.
+    /// Computes the gain of a policy that decides only the first period.
     fn start(&self, best: &Ranked, linux: &Summary<'_>, probed: &[Probed]) -> Option<Remark> {
         let mut runs = self.probed(probed, Probe::Start);
         runs.extend(linux.runs.iter().map(|run| (*run).clone()));
@@ -263,7 +263,7 @@ impl Ranking {
         })
     }
 
-    /// What the policy gains where Linux chooses where programs start.
+    /// Computes the gain of a policy if Linux chooses the start CPUs.
     fn fair(&self, best: &Ranked, probed: &[Probed]) -> Option<Fair> {
         let runs = self.probed(probed, Probe::FairLaunch);
         let ranked = against_linux(&runs, &best.policy)?;

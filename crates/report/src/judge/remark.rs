@@ -1,4 +1,4 @@
-//! Remarks: what there is to know about a verdict, as data and in words.
+//! Remarks on a verdict, as data and in words.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::figure::{Figure, percent};
 use super::ranked::Most;
 use crate::format::seconds;
 
-/// What there is to know about a verdict.
+/// Remark on a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "remark", rename_all = "kebab-case")]
 pub enum Remark {
@@ -14,34 +14,34 @@ pub enum Remark {
     Short {
         /// Name and completion time under `linux`, in seconds.
         programs: Vec<(String, f64)>,
-        /// No program is long enough.
+        /// True if no program is long enough.
         all: bool,
-        /// How long a program must run.
+        /// Minimum run time of a program, in seconds.
         least_s: f64,
     },
-    /// One program makes most of the gain.
+    /// One program contributes most of the gain.
     Most { policy: String, most: Most },
-    /// What the policy gains if it decides for the first period only, and Linux from then on.
+    /// Gain of the policy if it decides for the first period only, and Linux from then on.
     Start {
         policy: String,
         gain: Figure,
         /// Gain of the policy when it always decides.
         of: Figure,
     },
-    /// The workload says where its programs start.
+    /// The workload fixes the start CPUs of its programs.
     Launch {
-        /// Figures where Linux chooses instead, if that was simulated.
+        /// Changes if Linux chooses them instead, if that was simulated.
         fair: Option<Fair>,
     },
-    /// A policy takes something for granted that does not hold here.
+    /// An assumption of a policy does not hold here.
     Unmet { policy: String, why: String },
-    /// Policies that placed no thread in any run, so that their figures are those of `linux`.
+    /// Policies that placed no thread in any run, so that their metrics equal those of `linux`.
     Abstained { policies: Vec<String> },
-    /// Policies that have something to do on the machine, and were not compared.
+    /// Policies that apply to the machine, but were not compared.
     NotCompared { policies: Vec<String> },
 }
 
-/// Changes against `linux` where Linux chooses where programs start.
+/// Changes relative to `linux` if Linux chooses the start CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fair {
     pub policy: String,
@@ -50,11 +50,11 @@ pub struct Fair {
     pub energy_per_instruction: Option<Figure>,
 }
 
-/// Names that a remark lists before it counts the rest.
+/// Number of names that a remark lists; the others are counted.
 const NAMED: usize = 4;
 
 impl Remark {
-    /// A sentence or two.
+    /// Returns one or two sentences.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -110,7 +110,7 @@ impl Remark {
     }
 }
 
-/// Points of a gain that come from where programs start.
+/// Describes the points of a gain that come from the start CPUs.
 fn start(policy: &str, gain: &Figure, of: &Figure) -> String {
     let points = |f: &Figure| percent(f.median).trim_end_matches(" %").to_owned();
     format!(

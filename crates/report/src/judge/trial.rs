@@ -1,28 +1,28 @@
 //! Verdicts of A/B trials in words.
 //!
-//! Input: [`Gain`]s of a trial. Output: words for a table, a sentence, and the reason to give a policy up.
+//! Input: [`Gain`]s of a trial. Output: words for a table, a sentence, and the reason to drop a policy.
 
 use countersteer_model::evidence::Verdict;
 use countersteer_model::trial::Gain;
 
 use super::figure::percent;
 
-/// What a trial was asked for, in per cent.
+/// Requested limits of a trial, in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub confidence: f64,
-    /// Gains up to this, either way, are as good as none.
+    /// Equivalence margin: gains up to this, in either direction, count as no difference.
     pub margin: f64,
 }
 
-/// The interval of a gain.
+/// Returns the interval of a gain.
 #[must_use]
 pub fn interval(gain: &Gain) -> Option<String> {
     let (low, high) = gain.interval?;
     Some(format!("{} to {}", percent(low), percent(high)))
 }
 
-/// What a gain decides, in a word or two.
+/// Returns the decision about a gain in a word or two.
 #[must_use]
 pub fn word(gain: &Gain, limits: Limits) -> String {
     match (gain.verdict, gain.interval) {
@@ -34,7 +34,7 @@ pub fn word(gain: &Gain, limits: Limits) -> String {
     }
 }
 
-/// What a trial decides of all programs together.
+/// Returns the decision of a trial over all programs.
 #[must_use]
 pub fn sentence(all: &Gain, limits: Limits) -> String {
     let Limits { confidence, margin } = limits;
@@ -53,7 +53,7 @@ pub fn sentence(all: &Gain, limits: Limits) -> String {
     }
 }
 
-/// Why a policy is given up that gains less than it predicts, if that is certain; `margin` is a fraction.
+/// Returns the reason to drop a policy that certainly gains less than it predicts; `margin` is a fraction.
 #[must_use]
 pub fn shortfall(all: &Gain, predicted: f64, margin: f64) -> Option<String> {
     let (_, high) = all

@@ -6,7 +6,7 @@ use super::ranking::{Ranking, Verdict};
 use super::remark::Remark;
 
 impl Ranking {
-    /// Remarks and the upper bound, then what to do, in sentences of plain text.
+    /// Returns remarks, the upper bound and the recommendation, in sentences of plain text.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let remarks = self.remarks.iter().map(Remark::words);
@@ -14,7 +14,7 @@ impl Ranking {
         remarks.chain(bound).chain([self.sentence()]).collect()
     }
 
-    /// What to do, in a sentence of plain text.
+    /// Returns the recommendation in a sentence of plain text.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Some(best) = self.best() else {
@@ -68,7 +68,7 @@ impl Ranking {
         }
     }
 
-    /// Policies that do as well as the best, as far as anybody could tell.
+    /// Lists policies whose gain does not differ measurably from the best.
     fn equals(&self) -> String {
         const ALIKE: f64 = 0.005;
         let best = self.best().map_or(0.0, |b| b.throughput.median);
@@ -82,7 +82,7 @@ impl Ranking {
 }
 
 impl Ranked {
-    /// The program that loses most, in words.
+    /// Names the program that loses most.
     #[must_use]
     pub fn loser_text(&self) -> String {
         self.lost().map_or_else(

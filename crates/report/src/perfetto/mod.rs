@@ -1,8 +1,8 @@
 //! Perfetto traces: a record's timeline for <https://ui.perfetto.dev>.
 //!
-//! Input: a [`Record`] with spans. Output: a TrackEvent protobuf: a track of slices for each CPU, a track for each thread with
-//! its moves and decisions as instants, and counters of its IPC and cache occupancy; of a counting session, counters of all
-//! that was counted.
+//! Input: a [`Record`] with spans. Output: a TrackEvent protobuf with a track of slices for each CPU. Each thread has a track
+//! with its moves and decisions as instants, and counters of its IPC and cache occupancy. A counting session has counters of
+//! everything counted.
 
 pub mod proto;
 
@@ -27,7 +27,7 @@ const SEQUENCE: u32 = 1;
 const CPUS: u64 = 1;
 const THREADS: u64 = 2;
 
-/// Tracks have numbers of their own; each kind counts within 2³² of its own.
+/// Returns the number of a track; each kind has its own range of 2³² numbers.
 const fn track(kind: u64, index: u32) -> u64 {
     (kind << 32) + index as u64
 }
@@ -36,10 +36,10 @@ const CPU: u64 = 1;
 const THREAD: u64 = 2;
 const IPC: u64 = 3;
 const OCCUPANCY: u64 = 4;
-/// The first of the kinds that measures of a counting session have, one after the other.
+/// First of the consecutive kinds that measures of a counting session use.
 const MEASURE: u64 = 16;
 
-/// The timeline of a record as a trace.
+/// Returns the timeline of a record as a trace.
 #[must_use]
 pub fn export(record: &Record) -> Vec<u8> {
     let topology = record.topology().ok();
@@ -61,7 +61,7 @@ pub fn export(record: &Record) -> Vec<u8> {
     } else {
         events.extend(record.samples.samples.of_threads().flat_map(counters));
     }
-    // Stable: of events at one time, a slice's end comes before the next one's beginning.
+    // Stable sort: at equal times, a slice's end comes before the next one's beginning.
     events.sort_by_key(|(at, _)| *at);
     packets.extend(events.into_iter().map(|(at, event)| TracePacket {
         timestamp: Some(at),
@@ -79,7 +79,7 @@ fn packet() -> TracePacket {
     }
 }
 
-/// Names of slices are written once and referred to by thread.
+/// Names of slices are written once and referenced by thread.
 fn names(identities: &[ThreadIdentity]) -> TracePacket {
     let name = |t: &ThreadIdentity| EventName {
         iid: Some(iid(t.id.0)),
@@ -98,7 +98,7 @@ const fn iid(thread: u32) -> u64 {
     thread as u64 + 1
 }
 
-/// The program's name, with the thread's number where the program has several.
+/// Returns the program's name, with the thread's number if the program has several threads.
 fn thread_name(all: &[ThreadIdentity], t: &ThreadIdentity) -> String {
     let alone = all.iter().filter(|o| o.name == t.name).count() == 1;
     if alone {
@@ -210,7 +210,7 @@ fn event(kind: i32, track_uuid: u64) -> TrackEvent {
     }
 }
 
-/// Begin and end of every run interval; intervals that touch become one.
+/// Returns begin and end of every run interval; adjacent intervals are merged.
 fn slices(record: &Record) -> Vec<Timed> {
     let mut spans: Vec<_> = record
         .spans
@@ -248,7 +248,7 @@ fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
     ))
 }
 
-/// Decisions that changed something; policies repeat the others every period.
+/// Returns the decisions that changed a placement; policies repeat the others every period.
 fn decisions(record: &Record) -> Vec<Timed> {
     let mut latest: BTreeMap<u32, &DecisionRow> = BTreeMap::new();
     let changed = record.decisions.iter().filter(|d| {
@@ -287,7 +287,7 @@ fn decision(d: &DecisionRow) -> Timed {
     )
 }
 
-/// The tracks of a measure, one for each of its lines.
+/// Returns the tracks of a measure, one for each of its lines.
 fn described((measure, kind): (&Measure, u64)) -> Vec<TracePacket> {
     let lines = measure.lines.iter().zip(0..);
     let descriptor = |(line, nth): (&Line, u32)| {
@@ -345,10 +345,10 @@ fn counters((thread, sample): (ThreadId, Row<'_>)) -> Vec<Timed> {
     [ipc, occupancy].into_iter().flatten().map(event).collect()
 }
 
-/// Reads a trace back, for checks: packets by track.
+/// Decodes a trace, for checks: packets by track.
 ///
 /// # Errors
-/// The bytes are no trace.
+/// Fails if the bytes are no trace.
 pub fn decode(bytes: &[u8]) -> Result<BTreeMap<u64, Vec<TracePacket>>, prost::DecodeError> {
     let mut tracks: BTreeMap<u64, Vec<TracePacket>> = BTreeMap::new();
     for packet in Trace::decode(bytes)?.packet {

@@ -1,5 +1,5 @@
-//! The part of Perfetto's trace format that a timeline needs, declared by hand: field numbers and types are those of
-//! `protos/perfetto/trace/` in Perfetto's repository, all other fields are left out.
+//! Subset of Perfetto's trace format for timelines, declared by hand. Field numbers and types are those of
+//! `protos/perfetto/trace/` in Perfetto's repository; all other fields are left out.
 
 use prost::Message;
 

@@ -1,7 +1,7 @@
-//! Profiles for people.
+//! Text and picture of a profile.
 //!
-//! Input: a [`Profile`]. Output: text for a terminal: where it comes from, its phases, its miss curve, its class; and the
-//! miss curve as an SVG file.
+//! Input: a [`Profile`]. Output: text for a terminal with its origin, phases, miss curve and class; and the miss curve as an SVG
+//! file.
 
 mod plot;
 mod recorded;
@@ -34,10 +34,10 @@ pub fn text(profile: &Profile) -> String {
     text
 }
 
-/// The miss curve of a profile as an SVG file.
+/// Returns the miss curve of a profile as an SVG file.
 ///
 /// # Errors
-/// The profile holds no miss curve.
+/// Fails if the profile has no miss curve.
 pub fn svg(profile: &Profile) -> Result<String, ReportError> {
     let curve = profile.miss_curve().ok_or_else(|| ReportError::Draw {
         chart: "miss curve",
@@ -49,10 +49,10 @@ pub fn svg(profile: &Profile) -> Result<String, ReportError> {
     curve_svg(profile.name(), &curve)
 }
 
-/// A miss curve as an SVG file.
+/// Returns a miss curve as an SVG file.
 ///
 /// # Errors
-/// A curve that cannot be drawn.
+/// Fails if the curve cannot be drawn.
 pub fn curve_svg(name: &str, curve: &MissCurve) -> Result<String, ReportError> {
     let drawn = curve_plot(name, curve, (760, 380))?;
     let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"380\"";
@@ -65,11 +65,11 @@ pub fn curve_svg(name: &str, curve: &MissCurve) -> Result<String, ReportError> {
     let name = crate::svg::escaped(name);
     let heading = format!("<text class=\"ti\" x=\"34\" y=\"11\">{name}: {words}</text></svg>");
     let styled = styled.replacen("</svg>", &heading, 1);
-    // The style comes first inside the element, so that the file looks the same on its own as in a report.
+    // The style is the first child of the element, so that the file looks the same as in a report.
     Ok(styled.replacen('>', &format!(">{style}"), 1) + "\n")
 }
 
-/// Where a profile comes from, as lines.
+/// Returns the origin of a profile, as lines.
 fn source(source: &Source) -> String {
     let mut text = labelled("source    ", &format!("{}: {}", source.kind, source.detail));
     if !source.method.is_empty() {

@@ -1,19 +1,19 @@
-//! A miss curve in characters.
+//! Miss curve drawn with characters.
 
 use countersteer_model::profile::MissCurve;
 use countersteer_model::units::LINE_BYTES;
 
 use crate::format::{bytes, number};
 
-/// 32 KiB to 1 GiB, four columns per doubling.
+/// Range of 32 KiB to 1 GiB, with four columns per doubling.
 const LOWEST: i32 = 15;
 const HIGHEST: i32 = 30;
 const PER_OCTAVE: i32 = 4;
 const HEIGHT: usize = 10;
-/// A character cell in eighths, from empty to full.
+/// Fill levels of a character cell in eighths, from empty to full.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The curve as columns of block characters, with axes.
+/// Returns the curve as columns of block characters, with axes.
 pub(super) fn columns(curve: &MissCurve) -> String {
     let count = (HIGHEST - LOWEST) * PER_OCTAVE;
     let size = |column: i32| (f64::from(LOWEST) + f64::from(column) / f64::from(PER_OCTAVE)).exp2();

@@ -7,7 +7,7 @@ use crate::format::{number, prefixed};
 use crate::table::plain;
 
 const WIDTH: usize = 64;
-/// Behaviours by letter; more than these share the last.
+/// Letters of behaviours; behaviours beyond these share the last one.
 const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 pub(super) fn text(p: &Recorded) -> String {
@@ -54,7 +54,7 @@ fn shape(p: &Recorded) -> String {
     }
 }
 
-/// Share of the time by number of runnable threads, and which thread the serial part is in.
+/// Describes the share of the time by number of runnable threads, and the thread with the serial part.
 fn runnable(shape: &ThreadShape) -> String {
     let rows = shape.runnable.iter().enumerate();
     let parts = rows.filter(|(_, share)| **share >= 0.005);
@@ -83,7 +83,7 @@ fn letter(behaviour: usize) -> char {
     char::from(LETTERS[behaviour.min(LETTERS.len() - 1)])
 }
 
-/// For each column, the behaviour with most instructions in it.
+/// Returns, for each column, the behaviour with the most instructions in it.
 fn timeline(p: &Recorded) -> String {
     let column = p.instructions.max(1) as f64 / WIDTH as f64;
     let mut weights = vec![vec![0.0; p.behaviours.len()]; WIDTH];

@@ -46,7 +46,7 @@ fn row(core: &CoreTable, point: &TablePoint) -> Vec<String> {
     ]
 }
 
-/// Speed on the fastest of its core types over the slowest, with the most cache of each.
+/// Describes the speed on its fastest core type relative to the slowest, with the largest cache of each.
 fn ratio(p: &Tabulated) -> String {
     let best = |core: &CoreTable| {
         let most = core

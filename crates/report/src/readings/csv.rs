@@ -32,7 +32,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     into.push(b'\n');
 }
 
-/// A row of its own: only time, place and the value's column are filled.
+/// Writes a separate row in which only time, place and the value's column are filled.
 pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     time(at, into);
     commas(2, into);
@@ -76,12 +76,12 @@ fn commas(number: usize, into: &mut Vec<u8>) {
     into.resize(into.len() + number, b',');
 }
 
-/// Seconds, to the nanosecond.
+/// Writes seconds with nanosecond resolution.
 fn time(at: Nanos, into: &mut Vec<u8>) {
     let _ = write!(into, "{}.{:09}", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
 }
 
-/// A field behind its comma, like all that follow.
+/// Writes a field after a comma, as in all columns but the first.
 fn number(value: Option<u64>, into: &mut Vec<u8>) {
     into.push(b',');
     if let Some(value) = value {

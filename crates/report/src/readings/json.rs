@@ -1,4 +1,4 @@
-//! Samples as JSON lines: an object per sample; what was not counted is absent.
+//! Samples as JSON lines: an object per sample; values that were not counted are absent.
 
 use countersteer_model::units::Nanos;
 use serde::Serialize;
@@ -47,7 +47,7 @@ impl Serialize for Metrics<'_> {
 struct Counts<'a> {
     writer: &'a Writer<'a>,
     row: &'a Row<'a>,
-    /// Counts are extrapolated by this.
+    /// Factor of the extrapolation of counts.
     part: Option<f64>,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     put(&line, into);
 }
 
-/// Maps with text for keys and finite numbers: there is nothing that could not be encoded, and memory takes everything.
+/// The maps have text keys and finite numbers, so encoding cannot fail, and writing to memory cannot fail.
 fn put(line: &impl Serialize, into: &mut Vec<u8>) {
     let _ = serde_json::to_writer(&mut *into, line);
     into.push(b'\n');

@@ -1,7 +1,7 @@
-//! Samples of counters as text: a table that grows, CSV, JSON lines.
+//! Samples of counters as text: an incremental table, CSV, JSON lines.
 //!
-//! Input: [`Samples`] as they come, with the plan they were counted by. Output: text as bytes, a line per sample. Counts are
-//! raw; extrapolated ones appear only when asked for, and are marked.
+//! Input: [`Samples`] as they arrive, with their counting plan. Output: text as bytes, a line per sample. Counts are raw;
+//! extrapolated ones appear only on request, and are marked.
 
 mod csv;
 mod json;
@@ -15,54 +15,54 @@ use countersteer_model::units::Nanos;
 pub enum Style {
     Table,
     Csv,
-    /// A JSON object per line.
+    /// JSON object per line.
     Json,
 }
 
-/// What of the samples of one session is written.
+/// Selection and form of a session's samples.
 pub struct Form<'a> {
     pub style: Style,
     pub plan: &'a Plan,
     pub metrics: &'a [BoundMetric],
-    /// Metrics stand alone, without the counts that they come from.
+    /// Writes metrics without their counts.
     pub only_metrics: bool,
     pub core_types: &'a [String],
-    /// Counts are extrapolated to the time enabled.
+    /// Extrapolates counts to the time enabled.
     pub scale: bool,
-    /// What a row is for.
+    /// Aggregation of rows.
     pub per: Per,
-    /// Names of virtual counters that are read too.
+    /// Names of additional virtual counters.
     pub virtuals: &'a [&'a str],
-    /// Columns of the terminal that a table is for.
+    /// Number of terminal columns for a table.
     pub room: Option<usize>,
 }
 
-/// Writes samples of one session.
+/// Writer of a session's samples.
 pub struct Writer<'a> {
     form: Form<'a>,
-    /// Times are given since then.
+    /// Origin of times.
     origin: Nanos,
-    /// What of the plan has a column, and by set, which of its events each column shows.
+    /// Plan's events with a column, and by set, the event that each column shows.
     columns: Vec<&'a PlannedEvent>,
     shown: Vec<Vec<Option<usize>>>,
     layout: table::Layout,
 }
 
-/// What a virtual counter said at the end of a period.
+/// Value of a virtual counter at the end of a period.
 pub struct VirtualValue<'a> {
     pub name: &'a str,
     /// Its unit.
     pub unit: &'a str,
-    /// What it is about: a zone, a sensor, a thread's name.
+    /// Subject of the value: a zone, a sensor, a thread's name.
     pub place: &'a str,
-    /// The thread, where it is about one.
+    /// Thread, if the value is about one.
     pub tid: Option<u32>,
-    /// The CPU, where it is about one.
+    /// CPU, if the value is about one.
     pub cpu: Option<u32>,
     pub value: f64,
 }
 
-/// A sample with everything that is shown of it.
+/// Sample with all displayed data.
 struct Row<'a> {
     sample: sample::Row<'a>,
     start: Nanos,
@@ -71,15 +71,15 @@ struct Row<'a> {
     tid: Option<u32>,
     name: &'a str,
     core_type: &'a str,
-    /// Share of the time that was counted, where counts are to be extrapolated by it.
+    /// Share of the time that was counted, if counts are to be extrapolated by it.
     part: Option<f64>,
-    /// By column of the plan, which of the values it shows.
+    /// Position of the value to show, by column of the plan.
     shown: &'a [Option<usize>],
     metrics: &'a [Option<f64>],
 }
 
 impl Row<'_> {
-    /// What was counted, by column of the plan.
+    /// Returns the counts, by column of the plan.
     fn counts(&self) -> impl Iterator<Item = Option<u64>> {
         let counts = self.sample.counts;
         let shown = self.shown.iter();
@@ -88,7 +88,7 @@ impl Row<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of this form, whose times are those of the clock until it is given an [origin](Self::since).
+    /// Creates a writer of this form. Its times are those of the clock until it is given an [origin](Self::since).
     #[must_use]
     pub fn new(form: Form<'a>) -> Self {
         let columns = form.plan.columns();
@@ -107,7 +107,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Has times be given since then.
+    /// Sets the origin of times.
     pub const fn since(&mut self, origin: Nanos) {
         self.origin = origin;
     }
@@ -117,7 +117,7 @@ impl<'a> Writer<'a> {
         self.form.style
     }
 
-    /// Writes the head, where the style has one.
+    /// Writes the head, if the style has one.
     pub fn head(&self, into: &mut Vec<u8>) {
         match self.form.style {
             Style::Table => table::head(self, into),
@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A line per sample; `outside` has the virtual counters that metrics name.
+    /// Writes a line per sample; `outside` returns the virtual counters that metrics use.
     pub fn lines<'n>(
         &self,
         samples: &Samples,
@@ -173,7 +173,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A line for a value of a virtual counter.
+    /// Writes a line for a value of a virtual counter.
     pub fn value(&self, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
         let at = at.since(self.origin);
         match self.form.style {
@@ -194,7 +194,7 @@ impl Form<'_> {
     }
 }
 
-/// Divided, not multiplied by a billionth: the shortest decimal then is the exact one.
+/// Division gives the shortest exact decimal; multiplication by a billionth would not.
 const fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }

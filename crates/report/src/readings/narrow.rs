@@ -1,4 +1,4 @@
-//! Tables on narrow terminals, tested.
+//! Tests of tables on narrow terminals.
 
 use countersteer_model::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Sample, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos};

@@ -1,4 +1,5 @@
-//! Samples for people: columns of fixed width, so that rows can be printed as they come. What is too wide moves what is behind it.
+//! Samples as a table: columns of fixed width, so that rows can be printed as they arrive. A value that is too wide shifts the
+//! rest of its row.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -10,35 +11,35 @@ use countersteer_model::units::Nanos;
 use super::{Form, Row, VirtualValue, Writer, seconds};
 use crate::format;
 
-/// Width of the time's column.
+/// Width of the time column.
 const TIME: usize = 10;
-/// Width of a count's column, unless its head is wider.
+/// Width of a count column, unless its head is wider.
 const COUNT: usize = 13;
 const METRIC: usize = 10;
-/// Width of the share's that was counted, which a sign follows.
+/// Width of the column with the share of time counted, which a sign follows.
 const COUNTED: usize = 6;
-/// Width of a column where there is little room, unless its head is wider.
+/// Width of a column in narrow tables, unless its head is wider.
 const NARROW: usize = 8;
-/// Between keys, and between columns of counts.
+/// Gap between keys, and between columns of counts.
 const GAP: usize = 1;
 const WIDE_GAP: usize = 2;
-/// What stands where nothing was counted.
+/// Text for values that were not counted.
 const NOTHING: &str = "-";
 
-/// What all lines of a table have in common. Widths are those of columns with the gaps before them.
+/// Common layout of all lines of a table. Widths are those of columns with the gaps before them.
 pub(super) struct Layout {
-    /// Of each key that is shown: what it is, its head and its width.
+    /// Displayed keys, each with its head and width.
     keys: Vec<(Key, &'static str, usize)>,
     counts: Vec<Column>,
     metrics: Vec<(Head, usize)>,
-    /// Heads have two lines, so that columns are no wider than what stands in them.
+    /// True if heads have two lines, so that columns are no wider than their contents.
     narrow: bool,
     /// Width of the keys, and of a line.
     keyed: usize,
     width: usize,
 }
 
-/// What a row is of.
+/// Key of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Pid,
@@ -49,7 +50,7 @@ enum Key {
     Set,
 }
 
-/// A column's head: what stands in the upper line, if there are two, and in the lower one.
+/// Head of a column: the upper line, if there are two, and the lower one.
 struct Head {
     upper: String,
     lower: String,
@@ -63,15 +64,15 @@ struct Column {
 
 #[derive(Clone, Copy, Debug)]
 enum Unit {
-    /// As milliseconds.
+    /// In milliseconds.
     Time,
     Number,
-    /// As so many of their unit.
+    /// In multiples of their unit.
     Scaled(f64),
 }
 
 impl Head {
-    /// A title in one line, or, where that is wider than what stands below, parted where that makes it narrowest.
+    /// Creates a title in one line. If it is wider than the column and may be parted, it is split where the result is narrowest.
     fn of(title: String, parted: bool) -> Self {
         let ends = title.char_indices().filter(|(_, c)| "_/".contains(*c));
         let parts = ends.map(|(at, _)| title.split_at(at + 1));
@@ -94,7 +95,7 @@ impl Head {
 }
 
 impl Layout {
-    /// As wide as is easily read, or as narrow as it can be where the terminal has no such room.
+    /// Creates the readable wide layout, or the narrowest one if the terminal has no room for it.
     pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
         let wide = Self::laid_out(form, columns, false);
         let fits = form.room.is_none_or(|room| wide.width <= room);
@@ -171,12 +172,12 @@ impl Column {
     }
 }
 
-/// The gap before the share that was counted.
+/// Returns the gap before the share of time counted.
 const fn last_gap(narrow: bool) -> usize {
     if narrow { GAP } else { WIDE_GAP }
 }
 
-/// The width of a column with the gap before it.
+/// Returns the width of a column with the gap before it.
 fn wide(least: usize, head: &Head, narrow: bool) -> usize {
     if narrow {
         GAP + least.min(NARROW).max(head.chars())
@@ -241,7 +242,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     into.extend_from_slice(b"%\n");
 }
 
-/// At the right end of a column, behind a gap however wide it is.
+/// Writes a value right-aligned in its column, after the gap.
 fn cell(width: usize, value: Option<impl Display>, into: &mut Vec<u8>) {
     let room = width - GAP;
     let _ = match value {
@@ -250,7 +251,7 @@ fn cell(width: usize, value: Option<impl Display>, into: &mut Vec<u8>) {
     };
 }
 
-/// A decimal of so many places, in steps of so many units, rounded.
+/// Formats a decimal with `PLACES` places, in steps of `unit`, rounded.
 fn decimal<const PLACES: usize>(value: u64, unit: u64) -> String {
     let steps = value / unit + u64::from(value % unit >= unit.div_ceil(2));
     let one = const { 10u64.pow(PLACES as u32) };
@@ -258,7 +259,7 @@ fn decimal<const PLACES: usize>(value: u64, unit: u64) -> String {
 }
 
 impl Unit {
-    /// A count, or one that is extrapolated and marked as such.
+    /// Formats a count, or an extrapolated one, marked as such.
     fn text(self, count: u64, part: Option<f64>) -> String {
         let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));
         match self {
@@ -271,7 +272,7 @@ impl Unit {
     }
 }
 
-/// A line between the rows: values of virtual counters are about all kinds of places.
+/// Writes a line between the rows, because values of virtual counters have different kinds of places.
 pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let tid = value.tid.map_or_else(String::new, |t| t.to_string());
     let number = format::number(value.value, 4);

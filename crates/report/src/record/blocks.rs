@@ -1,7 +1,7 @@
-//! Rows on their way to the disk: the counting thread hands them over, a thread of its own writes them.
+//! Queue of rows to the disk: the counting thread hands rows over, and a separate thread writes them.
 //!
-//! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting never waits for the disk unless that
-//! falls far behind, and what is kept in memory does not grow with the length of a run.
+//! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting waits for the disk only if writing
+//! falls far behind. Memory does not grow with the length of a run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,14 +11,14 @@ use super::parts::Parts;
 use super::{Manifest, Record};
 use crate::error::ReportError;
 
-/// How long rows wait at first, in case a run is short, and at most.
+/// Times that rows wait: at first, in case a run is short, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// Rows that are written at once.
+/// Number of rows that are written at once.
 const BLOCK_ROWS: usize = 1 << 14;
-/// Rows that may wait; whoever brings more waits, too.
+/// Largest number of waiting rows; a caller with more rows waits.
 const MOST_ROWS: usize = 1 << 16;
 
-/// The way to the disk.
+/// Queue to the disk.
 pub(super) struct Blocks {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<Result<Parts, ReportError>>>,
@@ -32,19 +32,19 @@ struct Shared {
 struct State {
     rows: Record,
     done: bool,
-    /// Why nothing is written any more, until that was reported.
+    /// Reason of a write failure, until it was reported.
     failed: Option<Option<String>>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Rows are only moved under the lock: there is no half of it.
+        // Rows are only moved under the lock, so no partial state exists.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Blocks {
-    /// Starts the thread that writes; `empty` has the record's manifest and columns.
+    /// Starts the writing thread; `empty` has the record's manifest and columns.
     pub(super) fn start(parts: Parts, empty: Record) -> Result<Self, ReportError> {
         let state = Mutex::new(State {
             rows: empty,
@@ -66,7 +66,7 @@ impl Blocks {
         })
     }
 
-    /// Hands rows over, leaving none. Says once, if so, why they are not written any more.
+    /// Hands rows over, leaving none. Returns the reason once if rows are no longer written.
     pub(super) fn give(&self, rows: &mut Record) -> Option<String> {
         let gone = || self.writer.as_ref().is_none_or(JoinHandle::is_finished);
         let mut state = self.shared.state();
@@ -85,7 +85,7 @@ impl Blocks {
         None
     }
 
-    /// Writes what is left and finishes the record.
+    /// Writes the remaining rows and finishes the record.
     pub(super) fn finish(mut self, manifest: Manifest) -> Result<(), ReportError> {
         match self.end() {
             Some(parts) => parts?.finish(manifest),
@@ -111,7 +111,7 @@ impl Blocks {
 }
 
 impl Drop for Blocks {
-    /// A run that fails leaves a record that is unfinished, with all that was read.
+    /// A failed run leaves an unfinished record, with all rows read so far.
     fn drop(&mut self) {
         let _ = self.end();
     }

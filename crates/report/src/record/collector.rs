@@ -1,4 +1,4 @@
-//! The collector: listens to the driver and fills a record.
+//! Collector: receives the driver's reports and fills a record.
 //!
 //! Input: observations, metrics and decisions as they happen. Output: a [`Record`].
 
@@ -19,19 +19,19 @@ use super::rows::{
 use super::words::Words;
 use super::{Detail, Manifest, Record};
 
-/// Fills a record while a driver runs.
+/// Collector that fills a record while a driver runs.
 #[derive(Clone, Debug)]
 pub struct Collector {
     pub(super) record: Record,
     detail: Detail,
     pub(super) words: Words,
-    /// Observations so far.
+    /// Number of observations so far.
     steps: u32,
     programs: BTreeMap<ProgramId, ProgramInfo>,
 }
 
 impl Words {
-    /// A decision as it is recorded.
+    /// Converts a decision to its recorded form.
     pub(super) fn decision(
         &mut self,
         topology: &Topology,
@@ -62,7 +62,7 @@ impl Words {
         }
     }
 
-    /// Cache partitions as they are recorded.
+    /// Converts cache partitions to their recorded form.
     pub(super) fn shares(
         &mut self,
         topology: &Topology,
@@ -102,7 +102,7 @@ impl Words {
 }
 
 impl Collector {
-    /// A collector that keeps `detail` of a run.
+    /// Creates a collector that keeps `detail` of a run.
     #[must_use]
     pub fn new(manifest: Manifest, detail: Detail) -> Self {
         let manifest = Manifest { detail, ..manifest };
@@ -115,14 +115,14 @@ impl Collector {
         }
     }
 
-    /// The record of the run that has ended; its score follows from the outcome.
+    /// Returns the record of the finished run; its score follows from the outcome.
     #[must_use]
     pub fn finish(mut self, outcome: &Outcome) -> Record {
         self.record.manifest.outcome = outcome.clone();
         self.record
     }
 
-    /// Keeps what is known of programs that are new, or others than before.
+    /// Adds rows for programs that are new or have changed.
     fn programs(&mut self, step: u32, seen: &Observation) {
         for info in &seen.programs {
             if self.programs.get(&info.id) != Some(info) {
@@ -141,7 +141,7 @@ impl Collector {
     }
 
     fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
-        // Another policy may read other metrics: each has its column from then on.
+        // Another policy may read other metrics: each has a column from then on.
         let names = &mut self.record.metric_names;
         let mut column = |name: &&'static str| {
             names
@@ -154,7 +154,7 @@ impl Collector {
         };
         let columns: Vec<usize> = bank.names().iter().map(&mut column).collect();
         let width = names.len();
-        // Values change only where a sample came in; threads have theirs side by side.
+        // Values change only with a new sample; the rows of a thread are adjacent.
         let mut last = None;
         for (thread, _) in seen.samples.of_threads() {
             if last.replace(thread) == Some(thread) {

@@ -1,7 +1,7 @@
-//! Columns: rows to Arrow arrays and back, by name and type.
+//! Columns: conversion of rows to Arrow arrays and back, by name and type.
 //!
 //! Input: rows, or a batch read from a file, and the list of columns that `columns!` gives a type of rows. Output: a batch, or
-//! rows; a missing or mistyped column is reported by its name. How a column is stored is its kind, in [`super::kinds`].
+//! rows; a missing or mistyped column is reported by its name. The storage of a column is its kind, in [`super::kinds`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use arrow_schema::{ArrowError, Field, Schema};
 
 use super::words::Words;
 
-/// Gives a type its columns, a line each, in the order of the file: the column's name and how it is stored. In the first form
-/// that is the name of a field, unless one follows `as`, and what follows `..` gives fields without a column. In the second
-/// form a line ends with what is written of a value, and the expression at the end makes the value of what was read, by the
-/// names of columns. A field whose type has columns of its own is `several()`: they take its place.
+/// Gives a type its columns, one line each, in the order of the file: the column's name and its storage. In the first form, the
+/// name is that of a field, unless another one follows `as`; `..` gives fields without a column. In the second form, a line ends
+/// with the written expression of a value. The expression at the end builds the value from the columns read, by name. A field
+/// whose type has its own columns is `several()`: they take its place.
 ///
 /// ```text
 /// columns! { SpanRow { step: U32, cpu as "core": U32, end_ns: Maybe(U64), weight: Newer(U32, 1024), phase: several() } }
@@ -56,7 +56,7 @@ macro_rules! columns {
                 $($kind.write(stringify!($name), values.clone().map(|$value| $given), batch);)*
             }
 
-            // A column may be there for queries only.
+            // A column may exist for queries only.
             #[allow(unused_variables)]
             fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String> {
                 $(let $name = $kind.reader(stringify!($name), batch)?;)*
@@ -70,23 +70,23 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// What `columns!` gives a type.
+/// Columns of a type; `columns!` implements it.
 pub(super) trait Columns: Sized + 'static {
-    /// A value as it is written.
+    /// Value in the form for writing.
     type Given<'a>;
 
     /// Adds the columns to a batch.
     fn write<'a>(values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
 
-    /// Finds the columns in a batch.
+    /// Finds the columns in a batch and returns their reader.
     fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String>;
 }
 
-/// How a field is stored: as a column, or as several.
+/// Storage of a field: one column or several.
 pub(super) trait Column: Sized {
-    /// A value as a row holds it.
+    /// Value in the form of a row.
     type Value;
-    /// A value as it is written.
+    /// Value in the form for writing.
     type Given<'a>;
 
     fn give(self, value: &Self::Value) -> Self::Given<'_>;
@@ -94,21 +94,21 @@ pub(super) trait Column: Sized {
     /// Adds the column to a batch.
     fn write<'a>(self, name: &str, values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
 
-    /// Finds the column in a batch.
+    /// Finds the column in a batch and returns its reader.
     fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<Self::Value>, String>;
 }
 
-/// Values that are written, row by row; those of pairs are gone through more than once.
+/// Values to write, row by row; pairs iterate over them more than once.
 pub(super) trait Values<T>: Iterator<Item = T> + Clone {}
 
 impl<T, I: Iterator<Item = T> + Clone> Values<T> for I {}
 
-/// Reads the value of a row.
+/// Reader of a row's value.
 pub(super) trait Reader<T>: Fn(usize, &mut Words) -> Result<T, String> {}
 
 impl<T, F: Fn(usize, &mut Words) -> Result<T, String>> Reader<T> for F {}
 
-/// A field whose type has columns of its own, with names of their own.
+/// Field whose type has its own columns, with their own names.
 pub(super) struct Several<T>(PhantomData<T>);
 
 pub(super) const fn several<T>() -> Several<T> {
@@ -132,7 +132,7 @@ impl<T: for<'a> Columns<Given<'a> = &'a T>> Column for Several<T> {
     }
 }
 
-/// A batch that is built column by column.
+/// Batch that is built column by column.
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     fields: Vec<Field>,

@@ -1,7 +1,7 @@
-//! Recording samples: what a counting session tells becomes a record like any other.
+//! Recorder of counting sessions: samples become a record like any other.
 //!
-//! Input: samples per period. Output: a record with steps, threads, samples of portable events, and everything that was
-//! counted under its own name in the table of readings; on disk while the run goes on.
+//! Input: samples per period. Output: a record with steps, threads, samples of portable events, and a table of readings with all
+//! counts under their own names. It is written to disk during the run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::{Manifest, Record};
 use crate::error::ReportError;
 use crate::readings::VirtualValue;
 
-/// Fills a record while counters are read.
+/// Recorder that fills a record while counters are read.
 pub struct CountingRecorder {
     manifest: Manifest,
     blocks: Blocks,
@@ -32,12 +32,12 @@ pub struct CountingRecorder {
     plan: Plan,
     metrics: Vec<BoundMetric>,
     core_types: Vec<String>,
-    /// CPU of the record by the kernel's number.
+    /// Mapping from the kernel's CPU numbers to the record's.
     cpus: CpuNumbers,
     topology: Topology,
     everywhere: Arc<CpuSet>,
     words: Words,
-    /// Threads that were reported and have not ended.
+    /// Threads that were reported and have not exited.
     known: BTreeSet<u32>,
     present: BTreeSet<u32>,
 }
@@ -46,7 +46,7 @@ impl CountingRecorder {
     /// Begins a record in a folder; `os_cpus` has the kernel's numbers of the topology's CPUs, in order.
     ///
     /// # Errors
-    /// Something that is no record is in the way, or the folder cannot be written.
+    /// Fails if the path is occupied by other files, or the folder cannot be written.
     pub fn begin(
         dir: &Path,
         mut manifest: Manifest,
@@ -85,8 +85,8 @@ impl CountingRecorder {
         })
     }
 
-    /// Takes in the samples of a period; their times are since `origin` on. `outside` has the virtual counters that metrics
-    /// name.
+    /// Adds the samples of a period; their times are relative to `origin`. `outside` returns the virtual counters that metrics
+    /// use.
     pub fn period<'n>(
         &mut self,
         origin: Nanos,
@@ -167,7 +167,7 @@ impl CountingRecorder {
         }
     }
 
-    /// Takes in what a virtual counter said at the end of the period.
+    /// Adds the value of a virtual counter at the end of the period.
     pub fn value(&mut self, origin: Nanos, at: Nanos, scope: &str, value: &VirtualValue<'_>) {
         self.rows.virtuals.push(VirtualRow {
             step: self.step,
@@ -182,7 +182,7 @@ impl CountingRecorder {
         });
     }
 
-    /// Ends the period: what was taken in is on its way to the disk. Says once, if so, why nothing is written any more.
+    /// Ends the period: its rows are handed over to the disk. Returns the reason once if rows are no longer written.
     pub fn done(&mut self) -> Option<String> {
         self.step += 1;
         if self.words.len() > MOST_WORDS {
@@ -236,7 +236,7 @@ impl CountingRecorder {
         self.rows.samples.push(self.step, sample, row.counts);
     }
 
-    /// Adds something that was found out to the options of the manifest.
+    /// Adds a detected fact to the options of the manifest.
     pub fn note(&mut self, key: &str, text: String) {
         self.manifest.options.insert(key.to_owned(), text);
     }
@@ -244,7 +244,7 @@ impl CountingRecorder {
     /// Finishes the record.
     ///
     /// # Errors
-    /// Something could not be written; what could be stays, and can be read.
+    /// Fails if rows could not be written; the written ones remain readable.
     pub fn finish(mut self, elapsed: Nanos) -> Result<(), ReportError> {
         self.manifest.outcome.elapsed_s = elapsed.as_secs_f64();
         self.blocks.finish(self.manifest)

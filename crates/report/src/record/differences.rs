@@ -1,7 +1,7 @@
 //! Differences between the decisions of a record and those of a replay.
 //!
-//! Input: a [`Record`] and the decisions that a policy made on its observations. Output: [`Differences`]: how many, and the
-//! first one shown. The same policy with the same seed must show none, to the last bit.
+//! Input: a [`Record`] and the decisions that a policy made on its observations. Output: [`Differences`]: their number, and the
+//! first one in full. The same policy with the same seed must have none, bit by bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,31 +11,31 @@ use serde::Serialize;
 use super::Record;
 use super::rows::{DecisionRow, ShareRow};
 
-/// How two runs of decisions differ.
+/// Differences between two runs of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differences {
     pub recorded: usize,
     pub replayed: usize,
-    /// Decisions with the same step, thread, target, weight, hint and reason.
+    /// Number of decisions with equal step, thread, target, weight, hint and reason.
     pub same: usize,
-    /// Decisions that send the same thread elsewhere at the same step.
+    /// Number of decisions with another target for the same thread at the same step.
     pub elsewhere: usize,
-    /// Steps at which cache partitions were given otherwise.
+    /// Number of steps with different cache partitions.
     pub shares: usize,
     pub first: Option<Difference>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The observation that was answered.
+    /// Step of the observation that was answered.
     pub step: u32,
     pub at_s: f64,
-    /// Whom it is about; `None` where it is about cache partitions.
+    /// Thread of the decision; `None` for cache partitions.
     pub thread: Option<u32>,
     pub program: String,
-    /// What the record says; `None` when it says nothing.
+    /// Decision in the record; `None` if it has none.
     pub recorded: Option<String>,
-    /// What the replay says; `None` when it says nothing.
+    /// Decision of the replay; `None` if it has none.
     pub replayed: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     result
 }
 
-/// Adds the differences between the cache partitions in a record and those that a replay gave.
+/// Adds the differences between the cache partitions of a record and those of a replay.
 pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
     let by_step = |rows: &[ShareRow]| {
         let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();
@@ -143,7 +143,7 @@ fn share(row: &ShareRow) -> String {
     )
 }
 
-/// By step, then thread: the order within one placement means nothing.
+/// Sorts by step, then thread: the order within one placement has no meaning.
 fn sorted(rows: &[DecisionRow]) -> Vec<&DecisionRow> {
     let mut rows: Vec<&DecisionRow> = rows.iter().collect();
     rows.sort_by_key(|r| key(r));

@@ -1,7 +1,7 @@
 //! Records on disk: a folder with a manifest and one Parquet file per table.
 //!
-//! Input: a [`Record`] or the path of its folder. Output: the folder or the record. A folder appears under its name only
-//! when all of it is written.
+//! Input: a [`Record`] or the path of its folder. Output: the folder or the record. A folder gets its name only after it is
+//! completely written.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
 
 impl Record {
-    /// Writes the record as a folder; a record that is there already is replaced once the new one is complete.
+    /// Writes the record as a folder; an existing record is replaced once the new one is complete.
     ///
     /// # Errors
-    /// Something that is no record is in the way, or the folder cannot be written; then nothing of it is left.
+    /// Fails if the path is occupied by other files, or the folder cannot be written; no partial folder remains.
     pub fn save(&self, dir: &Path) -> Result<(), ReportError> {
         let replaces = check_place(dir)?;
         let temporary = temporary_folder(dir).map_err(|e| ReportError::write(dir, e))?;
@@ -44,7 +44,7 @@ impl Record {
         write_manifest(&manifest, dir)
     }
 
-    /// Writes all rows of a table into a file, which is called `path` if that fails.
+    /// Writes all rows of a table into a file; errors name it `path`.
     pub(super) fn write_table(
         &self,
         table: &Table,
@@ -55,10 +55,10 @@ impl Record {
         write_batches(table.batches(self, topology), file, path)
     }
 
-    /// A table of this record as batches, whose columns are those of its file; none if there is no table of that name.
+    /// Returns a table of this record as batches with the columns of its file; `None` if there is no table of that name.
     ///
     /// # Errors
-    /// The machine inside the record cannot be read, or a row cannot be written.
+    /// Fails if the machine inside the record cannot be read, or a row cannot be written.
     pub fn batches(&self, name: &str) -> Result<Option<Vec<RecordBatch>>, ReportError> {
         let Some(table) = TABLES.iter().find(|table| table.name == name) else {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Record {
         batches.map(Some)
     }
 
-    /// Names of the tables that a record may have.
+    /// Returns the names of the tables that a record may have.
     pub fn table_names() -> impl Iterator<Item = &'static str> {
         TABLES.iter().map(|table| table.name)
     }
@@ -76,7 +76,7 @@ impl Record {
     /// Reads a record.
     ///
     /// # Errors
-    /// The folder is no record, is of a later version, or is damaged.
+    /// Fails if the folder is no record, is of a later version, or is damaged.
     pub fn load(dir: &Path) -> Result<Self, ReportError> {
         let manifest = read_manifest(dir)?;
         if manifest.unfinished {
@@ -105,10 +105,10 @@ impl Record {
     }
 }
 
-/// Writes a Parquet file that is there whole or not at all.
+/// Writes a Parquet file atomically.
 ///
 /// # Errors
-/// No space, no permission, no such folder.
+/// Fails without space, permission or folder.
 pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> {
     let write = |e| ReportError::write(path, e);
     let temporary = temporary_file(path).map_err(write)?;
@@ -118,7 +118,7 @@ pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> 
     placed.map(drop).map_err(|e| write(e.error))
 }
 
-/// Rows refer to observations that exist, in order; everything downstream relies on it.
+/// Checks that rows refer to existing observations, in order; all readers rely on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
     for table in TABLES {

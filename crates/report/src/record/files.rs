@@ -1,6 +1,6 @@
-//! The files of a record's folder: its manifest, and one Parquet file per table.
+//! Files of a record's folder: its manifest, and one Parquet file per table.
 //!
-//! Input: batches, or the path of a file. Output: the file, or rows. Nothing here knows which tables make a record.
+//! Input: batches, or the path of a file. Output: the file, or rows. This module does not know the tables of a record.
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,10 +21,10 @@ use crate::atomic::write_atomically;
 use crate::error::ReportError;
 
 const MANIFEST: &str = "manifest.json";
-/// What the schemas of all versions begin with.
+/// Common prefix of the schemas of all versions.
 const FAMILY: &str = "countersteer.record/";
 
-/// Writes a manifest; what was there before is replaced whole or not at all.
+/// Writes a manifest and replaces an existing one atomically.
 pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), ReportError> {
     let text = serde_json::to_string_pretty(manifest).map_err(|e| ReportError::Encode {
         table: "manifest",
@@ -33,12 +33,12 @@ pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), Repo
     write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
 }
 
-/// A file that is not there yet.
+/// Creates a file that must not exist yet.
 pub(super) fn new_file(path: &Path) -> Result<File, ReportError> {
     File::create_new(path).map_err(|e| ReportError::write(path, e))
 }
 
-/// Writes batches into a file; there is at least one, for its columns.
+/// Writes batches into a file; at least one is needed for the columns.
 pub(super) fn write_batches(
     batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
     file: File,
@@ -61,7 +61,7 @@ pub(super) fn write_batches(
     file.sync_all().map_err(|e| ReportError::write(path, e))
 }
 
-/// The batches of a file.
+/// Returns the batches of a file.
 pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -82,12 +82,12 @@ pub(super) fn file_name(table: &Table) -> String {
     format!("{}.parquet", table.name)
 }
 
-/// Whether there is a record to replace at `dir`.
+/// Returns true if there is a record to replace at `dir`.
 pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     let taken = || ReportError::Taken { path: dir.into() };
     match fs::symlink_metadata(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        // It is a place to write to: that it cannot be looked at is no error of reading.
+        // The path is one to write to, so a failure to inspect it is a write error.
         Err(e) => Err(ReportError::write(dir, e)),
         Ok(meta) if !meta.is_dir() => Err(taken()),
         Ok(_) => {
@@ -105,7 +105,7 @@ pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     }
 }
 
-/// Moves a folder to its place; where that fails, nothing of it is left.
+/// Moves a folder to its final path; if that fails, it is removed.
 pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), ReportError> {
     let write = |e| ReportError::write(dir, e);
     if !replaces {
@@ -116,7 +116,7 @@ pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), 
     let old = temporary.path().with_extension("old");
     fs::rename(dir, &old).map_err(write)?;
     if let Err(e) = fs::rename(temporary.path(), dir) {
-        // Better the old record than none.
+        // If the new record cannot be moved, the old one is restored.
         let _ = fs::rename(&old, dir);
         return Err(write(e));
     }
@@ -136,7 +136,7 @@ fn io_error(error: parquet::errors::ParquetError) -> std::io::Error {
     }
 }
 
-/// The schema that a folder's manifest names.
+/// Returns the schema name in a folder's manifest.
 fn read_schema(dir: &Path) -> Result<String, ReportError> {
     #[derive(Deserialize)]
     struct Head {
@@ -169,7 +169,7 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
     }
 }
 
-/// The manifest of a record of this version.
+/// Returns the manifest of a record of this version.
 pub(super) fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
     let schema = read_schema(dir)?;
     if !schema.starts_with(FAMILY) {
@@ -190,7 +190,7 @@ pub(super) fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
     serde_json::from_str(&text).map_err(|e| ReportError::damaged(&path, e))
 }
 
-/// Adds the rows of a file to a record; how many there were.
+/// Adds the rows of a file to a record. Returns their number.
 pub(super) fn read_table(
     table: &Table,
     path: &Path,
@@ -200,8 +200,7 @@ pub(super) fn read_table(
     guarded(path, || read_rows(table, path, record, words))
 }
 
-/// A file whose bytes were changed makes the Parquet reader panic in places: that is damage like any other. What was read by
-/// then is thrown away by whoever gets the error.
+/// Converts panics to errors: the Parquet reader panics on some damaged files. The caller discards the rows read so far.
 fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError>,

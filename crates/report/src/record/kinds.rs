@@ -1,6 +1,6 @@
-//! Kinds of columns: numbers, texts, CPU lists, pairs, and what may be unavailable or younger than a record.
+//! Kinds of columns: numbers, texts, CPU lists, pairs, and columns that may be null or missing in old records.
 //!
-//! Input: values of rows, or Arrow arrays. Output: the other of both.
+//! Input: values of rows, or Arrow arrays. Output: Arrow arrays, or values of rows.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use countersteer_model::cpuset::CpuSet;
 use super::columns::{BatchBuilder, Column, Reader, Values};
 use super::words::Words;
 
-/// What an Arrow array stands for. Each is a [`Column`] that is never null, and one that may be within [`Maybe`].
+/// Meaning of an Arrow array. Each kind is a [`Column`] that is never null, or, inside [`Maybe`], one that may be.
 pub(super) trait Kind: Sized {
-    /// A value as a row holds it.
+    /// Value in the form of a row.
     type Value;
-    /// A value as it is written.
+    /// Value in the form for writing.
     type Given<'a>;
     type Array: Array + 'static;
 
@@ -30,15 +30,15 @@ pub(super) trait Kind: Sized {
 
     fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> Self::Array;
 
-    /// The value of a row.
+    /// Returns the value of a row.
     fn value(array: &Self::Array, row: usize, words: &mut Words) -> Result<Self::Value, String>;
 
-    /// Why the array cannot be read although its type is right.
+    /// Returns the reason if the array cannot be read although its type is right.
     fn fault(_: &Self::Array) -> Option<&'static str> {
         None
     }
 
-    /// The array of a column.
+    /// Returns the array of a column.
     fn find<'b>(self, name: &str, batch: &'b RecordBatch) -> Result<&'b Self::Array, String> {
         let column = batch.column_by_name(name);
         let column = column.ok_or_else(|| format!("column `{name}` is missing"))?;
@@ -68,7 +68,7 @@ impl<K: Kind> Column for K {
     }
 }
 
-/// What may be unavailable.
+/// Column that may be null.
 pub(super) struct Maybe<K>(pub(super) K);
 
 impl<K: Kind> Column for Maybe<K> {
@@ -92,7 +92,7 @@ impl<K: Kind> Column for Maybe<K> {
     }
 }
 
-/// A column that records of earlier versions lack: there it has this value.
+/// Column that records of earlier versions lack; it then has this value.
 pub(super) struct Newer<C, V>(pub(super) C, pub(super) V);
 
 impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
@@ -117,7 +117,7 @@ impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
     }
 }
 
-/// A text that is there for queries: nothing reads it back.
+/// Text for queries only, which is never read back.
 pub(super) struct QueryText;
 
 impl Column for QueryText {
@@ -159,7 +159,7 @@ impl<T: ArrowPrimitiveType> Number<T> {
         }
     }
 
-    /// The columns of these names.
+    /// Returns the columns of these names.
     pub(super) fn find_each<'b>(
         self,
         names: &[Arc<str>],
@@ -170,7 +170,7 @@ impl<T: ArrowPrimitiveType> Number<T> {
     }
 }
 
-/// The number of a row where there is one.
+/// Returns the number of a row; `None` if it is null.
 pub(super) fn maybe<T: ArrowPrimitiveType>(
     array: &PrimitiveArray<T>,
     row: usize,
@@ -216,7 +216,7 @@ impl Kind for Bool {
     }
 }
 
-/// A text; rows with the same one share it.
+/// Text; rows with equal text share it.
 pub(super) struct Text;
 
 impl Kind for Text {
@@ -237,7 +237,7 @@ impl Kind for Text {
     }
 }
 
-/// A set of CPUs, as in `0-3,8`.
+/// Set of CPUs, as in `0-3,8`.
 pub(super) struct CpuList;
 
 impl Kind for CpuList {
@@ -260,7 +260,7 @@ impl Kind for CpuList {
     }
 }
 
-/// A list of pairs of a text and a number, with the names of both.
+/// List of pairs of a text and a number, with the names of both.
 pub(super) struct Pairs(pub(super) &'static str, pub(super) &'static str);
 
 impl Kind for Pairs {

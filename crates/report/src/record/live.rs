@@ -1,7 +1,7 @@
-//! A collector for live runs: what it takes in is on the disk within seconds, and memory does not grow with the run.
+//! Collector for live runs: rows are on the disk within seconds, and memory does not grow with the run.
 //!
-//! Input: observations, metrics and decisions as they happen. Output: a record in a folder, which can be read at any moment,
-//! whatever ends the run.
+//! Input: observations, metrics and decisions as they happen. Output: a record in a folder, readable at any moment and after any
+//! end of the run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::words::{MOST_WORDS, Words};
 use super::{Detail, Manifest};
 use crate::error::ReportError;
 
-/// Fills a record on the disk while a driver runs.
+/// Collector that fills a record on disk while a driver runs.
 pub struct LiveCollector {
     collector: Collector,
     blocks: Blocks,
@@ -29,10 +29,10 @@ pub struct LiveCollector {
 }
 
 impl LiveCollector {
-    /// Begins a record in a folder; a record that is there already is replaced.
+    /// Begins a record in a folder; an existing record is replaced.
     ///
     /// # Errors
-    /// Something that is no record is in the way, or the folder cannot be written.
+    /// Fails if the path is occupied by other files, or the folder cannot be written.
     pub fn begin(dir: &Path, manifest: Manifest, detail: Detail) -> Result<Self, ReportError> {
         let collector = Collector::new(manifest, detail);
         let empty = collector.record.clone();
@@ -43,15 +43,16 @@ impl LiveCollector {
         })
     }
 
-    /// Why nothing is written any more, once.
+    /// Returns the reason once if rows are no longer written.
     pub fn trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
 
-    /// Finishes the record. `executables` has those of threads that are not named as their program; `found` is added to the options.
+    /// Finishes the record. `executables` has the executables of threads that are not named as their program; `found` is added
+    /// to the options.
     ///
     /// # Errors
-    /// Something could not be written; what could be stays, and can be read.
+    /// Fails if rows could not be written; the written ones remain readable.
     pub fn finish(
         mut self,
         outcome: &Outcome,
@@ -68,7 +69,7 @@ impl LiveCollector {
         self.blocks.finish(manifest)
     }
 
-    /// Steps that nothing will be added to are on their way to the disk.
+    /// Hands over the complete steps to the disk.
     fn hand_over(&mut self) {
         let failure = self.blocks.give(&mut self.collector.record);
         self.trouble = self.trouble.take().or(failure);

@@ -1,4 +1,4 @@
-//! The manifest: what a run was made from and what came of it; enough to repeat it.
+//! Manifest: the inputs and the outcome of a run, sufficient to repeat it.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use countersteer_model::score::Outcome;
 use countersteer_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// The schema name that every manifest carries.
+/// Schema name in every manifest.
 pub const SCHEMA: &str = "countersteer.record/1";
 
-/// A name with the text of the file behind it.
+/// Name, with the text of the file behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedText {
@@ -17,11 +17,11 @@ pub struct NamedText {
     pub text: String,
 }
 
-/// How much of a run is kept.
+/// Detail level of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
-    /// The manifest with the outcome; no tables.
+    /// Manifest with the outcome; no tables.
     Scores,
     /// All tables except run intervals, which are by far the largest.
     NoSpans,
@@ -29,7 +29,7 @@ pub enum Detail {
     Everything,
 }
 
-/// What a run was made from and what came of it.
+/// Inputs and outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -39,25 +39,25 @@ pub struct Manifest {
     pub engine: String,
     pub machine: NamedText,
     pub workload: NamedText,
-    /// The policy with its parameters.
+    /// Policy with its parameters.
     pub policy: String,
     pub seed: u64,
     pub period_ns: u64,
     pub detail: Detail,
-    /// Other options, as they would be written on a command line.
+    /// Other options, in command-line form.
     pub options: BTreeMap<String, String>,
-    /// What became of the programs.
+    /// Outcome of the programs.
     pub outcome: Outcome,
-    /// Profile texts by file name; on disk they are a table of their own.
+    /// Profile texts by file name; on disk they are a separate table.
     #[serde(skip)]
     pub profiles: BTreeMap<String, String>,
-    /// Rows by table, so that a cut-off copy is noticed; filled in when the record is saved.
+    /// Number of rows by table, which detects a truncated copy; filled in when the record is saved.
     #[serde(default)]
     pub tables: BTreeMap<String, u64>,
-    /// Executables of threads that are not named as their program, by thread: what a shell script started, say.
+    /// Executables of threads that are not named as their program, by thread: children of a shell script, for example.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub executables: BTreeMap<u32, String>,
-    /// The run goes on, or was killed: the tables lie in parts, up to where it came.
+    /// True if the run continues or was killed: the tables are in parts, up to the last write.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unfinished: bool,
 }
@@ -82,7 +82,7 @@ impl Detail {
 }
 
 impl Manifest {
-    /// The manifest of a simulated run; `machine` and `workload` are (name, file text).
+    /// Creates the manifest of a simulated run; `machine` and `workload` are (name, file text).
     #[must_use]
     pub fn new(
         machine: (&str, &str),

@@ -1,8 +1,8 @@
 //! Records: the only artefact of a run.
 //!
-//! Input: what the driver tells the [`Collector`]. Output: a [`Record`], kept as a folder of Parquet tables with a
-//! `manifest.json`. Reports, answers and replays read records and nothing else, so a record carries its machine, workload
-//! and profiles as text.
+//! Input: the driver's reports to the [`Collector`]. Output: a [`Record`], stored as a folder of Parquet tables with a
+//! `manifest.json`. Reports, answers and replays read only records, so a record contains its machine, workload and profiles as
+//! text.
 
 mod blocks;
 mod collector;
@@ -46,23 +46,23 @@ use crate::error::ReportError;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// How the run was made and what came of it.
+    /// Inputs and outcome of the run.
     pub manifest: Manifest,
     /// Observations, in order; the other tables refer to them by position.
     pub steps: Vec<StepRow>,
     /// Threads alive at each observation.
     pub threads: Vec<ThreadRow>,
-    /// What is known of programs: a row when one is first seen, and when it becomes another.
+    /// Programs: a row at first appearance, and one when a program changes.
     pub programs: Vec<ProgramRow>,
-    /// Application hints of threads, where there were any.
+    /// Application hints of threads, if there were any.
     pub hints: Vec<HintRow>,
     pub events: Vec<EventRow>,
     pub samples: SampleRows,
     pub metric_names: Vec<Arc<str>>,
-    /// Metrics that the policy saw, a row whenever a thread was sampled.
+    /// Metrics that the policy saw, with a row for each sample of a thread.
     pub metrics: Vec<MetricRow>,
     pub decisions: Vec<DecisionRow>,
-    /// Cache partitions that were given.
+    /// Cache partitions of the policy.
     pub shares: Vec<ShareRow>,
     pub spans: Vec<SpanRow>,
     /// Columns of `readings` that are counts.
@@ -72,11 +72,11 @@ pub struct Record {
     /// Counts of real hardware and kernels; a simulation has none.
     pub readings: Vec<ReadingRow>,
     pub virtuals: Vec<VirtualRow>,
-    /// Number of the first of `steps`: a record that is being written holds only the last of them.
+    /// Number of the first of `steps`: a record in progress contains only the last steps.
     first_step: u32,
 }
 
-/// A thread of a record.
+/// Identity of a thread in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadIdentity {
     pub id: ThreadId,
@@ -108,7 +108,7 @@ impl Record {
         }
     }
 
-    /// The rows, leaving none; those that come next belong to later steps.
+    /// Returns the rows, leaving none; later rows belong to later steps.
     fn take_rows(&mut self) -> Self {
         let mut rest = Self::new(self.manifest.clone());
         rest.metric_names.clone_from(&self.metric_names);
@@ -118,9 +118,9 @@ impl Record {
         std::mem::replace(self, rest)
     }
 
-    /// Adds rows of later steps, leaving none there.
+    /// Moves rows of later steps to the end of this record.
     fn append(&mut self, rows: &mut Self) {
-        // Columns come, and none goes.
+        // Columns are only added, never removed.
         if rows.metric_names.len() > self.metric_names.len() {
             self.metric_names.clone_from(&rows.metric_names);
         }
@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// Rows of the largest table.
+    /// Returns the number of rows of the largest table.
     fn most_rows(&self) -> usize {
         tables::TABLES
             .iter()
@@ -138,10 +138,10 @@ impl Record {
             .unwrap_or(0)
     }
 
-    /// The machine of the run.
+    /// Returns the machine of the run.
     ///
     /// # Errors
-    /// The machine's text inside the record cannot be read.
+    /// Fails if the machine's text inside the record cannot be read.
     pub fn topology(&self) -> Result<Arc<Topology>, ReportError> {
         let machine = &self.manifest.machine;
         Ok(Arc::new(Topology::new(&Machine::parse(
@@ -150,30 +150,30 @@ impl Record {
         )?)))
     }
 
-    /// The profiles of the run, by file name.
+    /// Returns the profiles of the run, by file name.
     ///
     /// # Errors
-    /// A profile inside the record cannot be read.
+    /// Fails if a profile inside the record cannot be read.
     pub fn profiles(&self) -> Result<Vec<(String, Profile)>, ReportError> {
         let parse =
             |(name, text): (&String, &String)| Ok((name.clone(), Profile::parse(name, text)?));
         self.manifest.profiles.iter().map(parse).collect()
     }
 
-    /// How well the workload was served.
+    /// Returns the scores of the workload.
     #[must_use]
     pub fn score(&self) -> Score {
         Score::of(&self.manifest.outcome)
     }
 
-    /// When the last observation was.
+    /// Returns the time of the last observation.
     #[must_use]
     pub fn end(&self) -> Nanos {
         let last = self.steps.last().map_or(0, |s| s.at_ns);
         Nanos(last.max(self.spans.iter().map(|s| s.end_ns).max().unwrap_or(0)))
     }
 
-    /// Every thread that was ever seen, by number.
+    /// Returns every thread of the record, by number.
     #[must_use]
     pub fn identities(&self) -> Vec<ThreadIdentity> {
         let mut seen = std::collections::BTreeMap::new();

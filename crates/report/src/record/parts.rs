@@ -1,8 +1,8 @@
-//! A record that is being written: its tables in parts, which are merged at the end.
+//! Record in progress: its tables are in parts, which are merged at the end.
 //!
-//! Input: rows, block by block. Output: a folder that is a record at any moment, whatever ends the run: the manifest says that
-//! it is unfinished, and `parts/` holds each table in files of so many rows. The last part of a table is written anew with
-//! every block, under another name first, so a file is there whole or not at all. [`Parts::finish`] leaves the folder as
+//! Input: rows, block by block. Output: a folder that is a valid record at any moment and after any end of the run. The manifest
+//! marks it as unfinished, and `parts/` has each table in files with a fixed number of rows. The last part of a table is
+//! rewritten with every block, under another name first, so every file is complete. [`Parts::finish`] leaves the folder as
 //! [`Record::save`] would have written it.
 
 use std::fs;
@@ -23,10 +23,10 @@ use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
 
 const FOLDER: &str = "parts";
-/// Rows after which a part is complete: what is kept in memory, and written again with every block, is less than that.
+/// Number of rows in a complete part: an upper limit for the rows in memory, which are rewritten with every block.
 const PART_ROWS: usize = 1 << 16;
 
-/// The parts of a record.
+/// Parts of a record.
 pub(super) struct Parts {
     dir: PathBuf,
     topology: Arc<Topology>,
@@ -37,7 +37,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Begins a record; `empty` has its manifest and columns. A record that is there already is replaced.
+    /// Begins a record; `empty` has its manifest and columns. An existing record is replaced.
     pub(super) fn begin(dir: &Path, empty: Record) -> Result<Self, ReportError> {
         let replaces = check_place(dir)?;
         let topology = empty.topology()?;
@@ -58,10 +58,10 @@ impl Parts {
         })
     }
 
-    /// Adds rows; once this returns, whoever reads the record finds them.
+    /// Adds rows; after the return, readers of the record find them.
     pub(super) fn add(&mut self, mut rows: Record) -> Result<(), ReportError> {
         self.tail.append(&mut rows);
-        // Steps come first among the tables: whatever is written after them refers to steps that are there.
+        // Steps are the first table, so that all later tables refer to existing steps.
         let tables = TABLES.iter().filter(|t| !t.at_end);
         for table in tables.filter(|t| (t.rows)(&self.tail) > 0) {
             let path = self
@@ -78,8 +78,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Writes the last part of a table in the place of the one before. What fails leaves no file, which would only take space
-    /// that somebody else misses.
+    /// Replaces the last part of a table. A failure leaves no file, which would only occupy disk space.
     fn replace(&self, table: &Table, path: &Path) -> Result<(), ReportError> {
         let write = |e| ReportError::write(path, e);
         let new = temporary_file(path).map_err(write)?;
@@ -89,7 +88,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Merges the parts; the folder then is what [`Record::save`] makes.
+    /// Merges the parts; the folder then equals the result of [`Record::save`].
     pub(super) fn finish(mut self, mut manifest: Manifest) -> Result<(), ReportError> {
         self.tail.manifest.clone_from(&manifest);
         let merged = self
@@ -136,8 +135,8 @@ impl Parts {
     }
 }
 
-/// The columns of all parts of a table: those of the last, which has most as a rule, then what only earlier ones have. Events
-/// that are counted no longer leave the samples so.
+/// Returns the columns of all parts of a table: those of the last part, which usually has the most, then those that only earlier
+/// parts have. Samples lose columns if events are no longer counted.
 fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
     let mut all: Option<SchemaRef> = None;
     for file in files.iter().rev() {
@@ -156,7 +155,7 @@ fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
     Ok(all.unwrap_or_else(|| Arc::new(Schema::empty())))
 }
 
-/// A batch with all columns of a schema; those that it lacks are empty.
+/// Returns a batch with all columns of a schema; missing ones are filled with nulls.
 fn widened(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     if *schema == batch.schema() {
         return Ok(batch);
@@ -171,7 +170,7 @@ fn widened(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowE
     )
 }
 
-/// The parts of a table, in order.
+/// Returns the parts of a table, in order.
 fn files(dir: &Path, table: &Table) -> Result<Vec<PathBuf>, ReportError> {
     let folder = dir.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| ReportError::read(&folder, e))?;
@@ -194,7 +193,7 @@ fn files(dir: &Path, table: &Table) -> Result<Vec<PathBuf>, ReportError> {
     Ok(files)
 }
 
-/// Reads a record that is unfinished, up to where it came.
+/// Reads an unfinished record, up to the last write.
 pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError> {
     let mut record = Record::new(manifest);
     let mut words = Words::default();
@@ -203,7 +202,7 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
             read_table(table, &file, &mut record, &mut words)?;
         }
     }
-    // A run that goes on may have written more of a table since the steps were read.
+    // A running session may have written more of a table since the steps were read.
     let steps = record.steps.len() as u32;
     for table in TABLES {
         (table.keep_steps)(&mut record, steps);
@@ -233,7 +232,7 @@ mod tests {
         record
     }
 
-    /// A step with so many readings.
+    /// Returns a step with `rows` readings.
     fn block(step: u32, rows: u32) -> Record {
         let row = |n: u32| ReadingRow {
             step,
@@ -260,7 +259,7 @@ mod tests {
         block
     }
 
-    /// A step with a row in every table that is written while a run goes on.
+    /// Returns a step with a row in every table that is written during a run.
     fn everything(step: u32) -> Record {
         let (thread, at_ns, allowed) = (7, u64::from(step), Arc::new(CpuSet::first(2)));
         let mut rows = block(step, 1);
@@ -391,7 +390,7 @@ mod tests {
         parts.add(block(0, 10)).unwrap();
         drop(parts.tail.take_rows());
         parts.number += 1;
-        // In the way of the next part.
+        // This file blocks the next part.
         let wall = dir.join(FOLDER).join("readings.000001.parquet");
         fs::create_dir(&wall).unwrap();
         let error = parts.add(block(1, 10)).unwrap_err().to_string();
@@ -414,14 +413,14 @@ mod tests {
         let steps = dir.join(FOLDER).join("steps.000000.parquet");
         let before = fs::read(&steps).unwrap();
         parts.add(everything(1)).unwrap();
-        // As a reader finds it that had looked at the steps before the rest was written.
+        // State for a reader that read the steps before the rest was written.
         fs::write(&steps, before).unwrap();
         let mut seen = Record::load(&dir).unwrap();
         let mut expected = everything(0);
         for table in TABLES.iter().filter(|t| !t.at_end) {
             assert_eq!((table.rows)(&expected), 1, "{}", table.name);
         }
-        // What the manifests say is another matter.
+        // The manifests may differ.
         seen.manifest = expected.manifest.clone();
         expected.first_step = seen.first_step;
         assert_eq!(seen, expected);

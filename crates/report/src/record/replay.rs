@@ -1,7 +1,7 @@
-//! Replay: a record in the place of a machine.
+//! Replay: a record in place of a machine.
 //!
-//! Input: a [`Record`]. Output: an [`Engine`] that shows a policy what was observed then, and keeps what the policy says
-//! now. The workload does not react: decisions are comparable only up to the first difference.
+//! Input: a [`Record`]. Output: an [`Engine`] that shows a policy the recorded observations, and keeps its new decisions. The
+//! workload does not react, so decisions are comparable only up to the first difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct ReplayEngine<'a> {
     shares: Vec<ShareRow>,
 }
 
-/// First rows that were not yet shown.
+/// First rows that were not shown yet.
 #[derive(Default)]
 struct Cursors {
     threads: usize,
@@ -42,10 +42,10 @@ struct Cursors {
 }
 
 impl<'a> ReplayEngine<'a> {
-    /// An engine at the start of a record.
+    /// Creates an engine at the start of a record.
     ///
     /// # Errors
-    /// The record holds scores only, or its machine cannot be read.
+    /// Fails if the record has only scores, or its machine cannot be read.
     pub fn new(record: &'a Record) -> Result<Self, ReportError> {
         if record.manifest.detail == Detail::Scores {
             return Err(ReportError::NotRecorded {
@@ -68,20 +68,20 @@ impl<'a> ReplayEngine<'a> {
         })
     }
 
-    /// What the policy decided so far.
+    /// Returns the decisions of the policy so far.
     #[must_use]
     pub fn decisions(&self) -> &[DecisionRow] {
         &self.decisions
     }
 
-    /// Cache partitions that the policy gave so far.
+    /// Returns the cache partitions of the policy so far.
     #[must_use]
     pub fn shares(&self) -> &[ShareRow] {
         &self.shares
     }
 }
 
-/// The rows of one step, from `cursor` on; moves the cursor behind them.
+/// Returns the rows of one step, from `cursor` on, and advances the cursor past them.
 fn take<'r, T>(rows: &'r [T], cursor: &mut usize, step: usize, of: impl Fn(&T) -> u32) -> &'r [T] {
     let start = *cursor;
     *cursor += rows[start..]
@@ -102,7 +102,7 @@ impl Engine for ReplayEngine<'_> {
         let record = self.record;
         let step = self.next;
         let Some(row) = record.steps.get(step) else {
-            // Whoever was killed had answered the last observation, and made no other.
+            // A killed process had answered its last observation and made no other.
             let killed = record.steps.last().filter(|last| last.decided);
             let last = killed.ok_or(ReportError::ReplayOver { steps: step })?;
             return Ok(Observation {
@@ -142,11 +142,11 @@ impl Engine for ReplayEngine<'_> {
                     kind: e.kind,
                 })
                 .collect(),
-            // No policy sees it, so records are without.
+            // No policy reads it, so records do not contain it.
             ended: Vec::new(),
             samples,
             spans: spans.iter().map(span).collect(),
-            // A run that was stopped by its time limit ends here too.
+            // A run that was stopped by its time limit also ends here.
             finished: row.finished || (self.next == record.steps.len() && !row.decided),
             tells_phases: true,
         })

@@ -1,7 +1,7 @@
-//! Rows of a record's tables as they are held in memory, with the columns that they are stored in.
+//! Rows of a record's tables in memory, with the columns in which they are stored.
 //!
-//! `step` is the observation a row belongs to, as its position in the table of steps. Names and CPU lists are shared: a long
-//! run repeats few of them millions of times.
+//! `step` is the observation of a row, as its position in the table of steps. Names and CPU lists are shared: a long run repeats
+//! a few of them millions of times.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::columns::{BatchBuilder, Column, Columns, Reader, Values, columns, sev
 use super::kinds::{Bool, CpuList, F64, I8, Maybe, Newer, Pairs, Text, U32, U64};
 use super::words::Words;
 
-/// An observation and what was applied after it.
+/// Observation, and the result of the placement after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRow {
     pub at_ns: u64,
@@ -25,17 +25,17 @@ pub struct StepRow {
     pub decided: bool,
     pub changed: u32,
     pub gone: u32,
-    /// Threads that may not run where they were sent.
+    /// Number of threads that may not run on their target.
     pub refused: u32,
-    /// Frequency hints and cache partitions that are unsupported or were rejected.
+    /// Number of frequency hints and cache partitions that are unsupported or were rejected.
     pub unsupported: u32,
-    /// The metric that the admission table compares, if one was set.
+    /// Metric that the admission table compares, if one was set.
     pub admission_metric: Option<Arc<str>>,
-    /// The groups of that table and their least values, as the policy gave them.
+    /// Groups of that table with their least values, in the policy's order.
     pub admission: Vec<(Arc<str>, f64)>,
 }
 
-// The column `step` is the place of the row.
+// The column `step` is the position of the row.
 columns! { StepRow {
     at_ns: U64,
     finished: Bool,
@@ -48,7 +48,7 @@ columns! { StepRow {
     admission: Pairs("group", "least"),
 } }
 
-/// A thread that was alive at an observation.
+/// Thread that was alive at an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadRow {
     pub step: u32,
@@ -56,12 +56,12 @@ pub struct ThreadRow {
     pub thread: u32,
     pub program: u32,
     pub name: Arc<str>,
-    /// Where it ran or last ran.
+    /// CPU it ran on or last ran on.
     pub cpu: u32,
-    /// Running or waiting for a CPU.
+    /// True if it was running or waiting for a CPU.
     pub runnable: bool,
     pub nice: i8,
-    /// CPUs that it was confined to.
+    /// CPUs in its affinity mask.
     pub allowed: Arc<CpuSet>,
 }
 
@@ -77,7 +77,7 @@ columns! { ThreadRow {
     allowed: CpuList,
 } }
 
-/// A program as it was from an observation on.
+/// State of a program from an observation on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramRow {
     pub step: u32,
@@ -93,7 +93,7 @@ columns! { |info: &'a ProgramInfo| -> ProgramInfo {
     path: Maybe(Text) => info.path.as_deref(),
 } => ProgramInfo { id: ProgramId(program), name, path } }
 
-/// The application hint of a thread at an observation.
+/// Application hint of a thread at an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintRow {
     pub step: u32,
@@ -156,7 +156,7 @@ fn event_kind(name: &str, from: Option<u32>, to: Option<u32>) -> Result<ThreadEv
 /// Samples of threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleRows {
-    /// By sample, the row of steps: the observation that reported it.
+    /// Row of steps by sample: the observation that reported it.
     pub steps: Vec<u32>,
     pub samples: Samples,
 }
@@ -172,33 +172,33 @@ impl SampleRows {
         self.steps.is_empty()
     }
 
-    /// Samples that came with this step, which is none before the last one.
+    /// Adds the samples of this step, which is not before the last one.
     pub fn extend(&mut self, step: u32, samples: &Samples) {
         self.samples.append(samples);
         self.steps.resize(self.samples.len(), step);
     }
 
-    /// Adds a sample with the counts of another.
+    /// Adds a sample with the counts of another one.
     pub(super) fn push(&mut self, step: u32, sample: Sample, counts: Counts<'_>) {
         self.steps.push(step);
         self.samples.push_with(sample, counts);
     }
 
-    /// Adds all rows of others, leaving none there.
+    /// Moves all rows of another table to the end of this one.
     pub(super) fn append(&mut self, other: &mut Self) {
         self.steps.append(&mut other.steps);
         self.samples.append(&other.samples);
         other.samples.clear();
     }
 
-    /// Keeps rows of the first so many steps.
+    /// Keeps the rows of the first `steps` steps.
     pub fn keep_steps(&mut self, steps: u32) {
         let rows = self.steps.partition_point(|step| *step < steps);
         self.steps.truncate(rows);
         self.samples.truncate(rows);
     }
 
-    /// Some of the samples.
+    /// Returns a range of the samples.
     pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
         rows.filter_map(|row| self.samples.row(row))
     }
@@ -210,14 +210,14 @@ pub struct MetricRow {
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
-    /// By column of [`super::Record::metric_names`].
+    /// Values by column of [`super::Record::metric_names`].
     pub values: Box<[Option<f64>]>,
 }
 
 // The other columns have the names of metrics.
 columns! { MetricRow { step: U32, at_ns: U64, thread: U32, ..Self::default() } }
 
-/// Where a policy put a thread, and why.
+/// Decision of a policy about a thread, with the reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DecisionRow {
     /// Row of steps: the observation it answers.
@@ -227,15 +227,15 @@ pub struct DecisionRow {
     /// Group, CPU list or `anywhere`.
     pub target: Arc<str>,
     pub target_cpus: Arc<CpuSet>,
-    /// Linux weight, where it was set.
+    /// Linux weight, if it was set.
     pub weight: Option<u32>,
-    /// Least of the capacity that its CPU was to be asked for, where that was said.
+    /// Lower limit of the capacity requested from its CPU, if it was set.
     pub clamp_least: Option<u32>,
-    /// The most of it.
+    /// Upper limit of the capacity.
     pub clamp_most: Option<u32>,
     pub rule: Arc<str>,
     pub seen: Vec<(Arc<str>, f64)>,
-    /// What each alternative was predicted to be worth, by group.
+    /// Predicted value of each alternative, by group.
     pub alternatives: Vec<(Arc<str>, f64)>,
     pub unit: Arc<str>,
 }
@@ -255,23 +255,23 @@ columns! { DecisionRow {
     unit: Text,
 } }
 
-/// A class's part of a last-level cache, as a policy gave it. All rows of a step belong together.
+/// Partition of a last-level cache for a class, set by a policy. All rows of a step belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareRow {
     /// Row of steps: the observation it answers.
     pub step: u32,
     pub at_ns: u64,
-    /// The class; empty where everything was given back.
+    /// Class; empty if all partitions were removed.
     pub class: Arc<str>,
-    /// Who is in it, as in `programs 1,2`.
+    /// Members, as in `programs 1,2`.
     pub members: Arc<str>,
-    /// The cache; empty where the class has all of every one.
+    /// Cache; empty if the class has all ways of every cache.
     pub llc: Arc<str>,
-    /// Its first way, where the policy chose it.
+    /// First way, if the policy chose it.
     pub first: Option<u32>,
-    /// Its ways; absent for all.
+    /// Number of ways; `None` for all.
     pub ways: Option<u32>,
-    /// Its memory bandwidth in per cent; absent for all.
+    /// Memory bandwidth in percent; `None` for all.
     pub bandwidth: Option<u32>,
 }
 
@@ -298,33 +298,33 @@ pub struct SpanRow {
 
 columns! { SpanRow { step: U32, thread: U32, cpu: U32, start_ns: U64, end_ns: U64 } }
 
-/// Counts as they were read: whatever was asked for, by whatever name.
+/// Raw counts of all requested events, by their names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadingRow {
     pub step: u32,
     pub start_ns: u64,
     pub at_ns: u64,
-    /// Process, where the row is of one.
+    /// Process, if the row is of one.
     pub pid: Option<u32>,
-    /// Thread, where the row is of one.
+    /// Thread, if the row is of one.
     pub thread: Option<u32>,
-    /// The thread's name, or what the row is of.
+    /// Name of the thread or of the row's owner.
     pub name: Arc<str>,
-    /// Where, if on one CPU.
+    /// CPU, if the row is of one.
     pub cpu: Option<u32>,
-    /// On which type of core, as the kernel's PMUs name it.
+    /// Core type, as the kernel's PMUs name it.
     pub core_type: Arc<str>,
-    /// By which set of events.
+    /// Event set.
     pub set: u32,
-    /// Time that the set had its turn while the owner ran there.
+    /// Time for which the set was enabled while the owner ran there.
     pub enabled_ns: u64,
-    /// Time that it really counted.
+    /// Time for which it counted.
     pub running_ns: u64,
-    /// The owner ended with it.
+    /// True if the owner exited with this row.
     pub last: bool,
-    /// By column of [`super::Record::reading_counts`]; raw.
+    /// Raw counts by column of [`super::Record::reading_counts`].
     pub counts: Box<[Option<u64>]>,
-    /// By column of [`super::Record::reading_metrics`].
+    /// Values by column of [`super::Record::reading_metrics`].
     pub metrics: Box<[Option<f64>]>,
 }
 
@@ -345,23 +345,23 @@ columns! { ReadingRow {
     ..Self::default()
 } }
 
-/// What a virtual counter said at the end of a period.
+/// Value of a virtual counter at the end of a period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualRow {
     pub step: u32,
     pub at_ns: u64,
-    /// What it is about: `machine`, `zone`, `cpu` or `thread`.
+    /// Kind of the subject: `machine`, `zone`, `cpu` or `thread`.
     pub scope: Arc<str>,
-    /// The zone's or thread's name.
+    /// Name of the zone or thread.
     pub place: Arc<str>,
-    /// The thread, where it is about one.
+    /// Thread, if the value is about one.
     pub thread: Option<u32>,
-    /// The CPU, where it is about one; the kernel's number.
+    /// CPU, if the value is about one; the kernel's number.
     pub cpu: Option<u32>,
     pub name: Arc<str>,
-    /// The value's unit.
+    /// Unit of the value.
     pub unit: Arc<str>,
-    /// The value: what happened since the last reading, or what holds at the moment.
+    /// Value: the change since the last sample, or the current level.
     pub value: f64,
 }
 

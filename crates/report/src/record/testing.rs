@@ -1,4 +1,4 @@
-//! A record for tests.
+//! Record for tests.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Manifest, Record};
 const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
 
 impl Record {
-    /// A record without rows, of a machine with four CPUs.
+    /// Returns a record without rows, of a machine with four CPUs.
     pub(crate) fn empty() -> Self {
         Self::new(Manifest::new(
             ("core2-quad", MACHINE),

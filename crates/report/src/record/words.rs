@@ -1,4 +1,4 @@
-//! Words: one copy of each text and CPU set that rows of a record name.
+//! Interned words: one copy of each text and CPU set that rows of a record contain.
 //!
 //! Input: texts, CPU lists. Output: shared ones.
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 
-/// Distinct names after which those that were met are forgotten, in runs without an end.
+/// Number of distinct names after which all are forgotten, for runs without an end.
 pub(super) const MOST_WORDS: usize = 1 << 14;
 
-/// One copy of each word and CPU set, since the same few come back at every decision.
+/// One copy of each word and CPU set, because a few of them recur at every decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     texts: BTreeSet<Arc<str>>,
@@ -27,12 +27,12 @@ impl Words {
         new
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// The set of a CPU list; `None` when it is no list.
+    /// Returns the set of a CPU list; `None` if it is no list.
     pub(super) fn set(&mut self, list: &str) -> Option<Arc<CpuSet>> {
         if let Some(known) = self.sets.get(list) {
             return Some(Arc::clone(known));

@@ -1,7 +1,7 @@
 //! Scores as Arrow tables, for programs that compute with them.
 //!
-//! Input: [`CompareRun`]s. Output: a batch with a row for each run, and one with a row for each program of each run. Times are in
-//! seconds, energy in joules; names are those of the JSON.
+//! Input: [`CompareRun`]s. Output: a batch with a row for each run, and one with a row for each program of each run. Times are
+//! in seconds, energy in joules; names are those of the JSON.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use arrow_schema::ArrowError;
 
 use super::{CompareProgram, CompareRun};
 
-/// A column's name and its values.
+/// Name and values of a column.
 type Figure<T> = (&'static str, fn(&T) -> f64);
 
-/// A row for each run.
+/// Returns a row for each run.
 ///
 /// # Errors
-/// None that is known: all columns have as many rows as there are runs.
+/// Never fails in practice: all columns have as many rows as there are runs.
 pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let mut columns = names(runs);
     let scores: [Figure<CompareRun>; 11] = [
@@ -37,7 +37,7 @@ pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_from_iter(columns)
 }
 
-/// A row for each program of each run.
+/// Returns a row for each program of each run.
 ///
 /// # Errors
 /// As [`score_columns`].

@@ -1,4 +1,4 @@
-//! The JSON of a comparison.
+//! JSON of a comparison.
 //!
 //! Input: names, seed and [`Score`]. Output: [`Comparison`], whose fields other programs rely on.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::judge::Ranking;
 use crate::record::Record;
 
-/// The schema name of a comparison.
+/// Schema name of a comparison.
 pub const COMPARE_SCHEMA: &str = "countersteer.compare/1";
 
 /// Several runs side by side.
@@ -18,11 +18,11 @@ pub const COMPARE_SCHEMA: &str = "countersteer.compare/1";
 pub struct Comparison {
     /// `countersteer.compare/1`.
     pub schema: String,
-    /// The runs, in the order they were asked for.
+    /// Runs, in the order of the request.
     pub runs: Vec<CompareRun>,
 }
 
-/// A comparison with what it says of policies: what `steer compare --json` prints.
+/// Comparison with its conclusions about policies: the output of `steer compare --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged<'a> {
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// Runs with their rankings.
+    /// Creates the output from runs with their rankings.
     #[must_use]
     pub fn new(runs: Vec<CompareRun>, rankings: &'a [Ranking]) -> Self {
         let sentences: Vec<String> = rankings.iter().map(Ranking::sentence).collect();
@@ -49,45 +49,45 @@ impl<'a> Judged<'a> {
 #[serde(deny_unknown_fields)]
 pub struct CompareRun {
     pub machine: String,
-    /// Which programs.
+    /// Name of the workload.
     pub workload: String,
-    /// Under which policy, with its parameters.
+    /// Policy with its parameters.
     pub policy: String,
     pub seed: u64,
     /// Aggregate speed-up over the slowest cores.
     pub asp: f64,
     pub stp: f64,
-    /// System throughput by runs done per second of the whole experiment, unfinished ones by their part.
+    /// System throughput by runs done per second of the whole experiment; unfinished runs count in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sustained_stp: Option<f64>,
-    /// What no policy can make of `sustained_stp`, the same for all runs of a machine and a workload; absent where it was not asked for
-    /// or does not hold.
+    /// Upper bound of `sustained_stp` for all policies, equal for all runs of a machine and a workload. Absent if it was not
+    /// requested or does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_stp: Option<f64>,
     pub antt: f64,
     pub unfairness: f64,
-    /// Of slowdowns times the weights of the programs' nice values.
+    /// Unfairness of slowdowns multiplied by the weights of the programs' nice values.
     #[serde(default)]
     pub weighted_unfairness: f64,
     pub jain: f64,
     /// Mean instructions per cycle.
     pub ipc: f64,
-    /// Energy of the whole machine over the experiment, whose work differs between policies: no measure of thrift.
+    /// Energy of the whole machine over the experiment. The work differs between policies, so it does not measure efficiency.
     pub energy_j: f64,
     /// Energy of the whole machine per instruction.
     #[serde(default)]
     pub energy_per_instruction_nj: f64,
-    /// Energy of the whole machine per completed run, of which each program has the same weight.
+    /// Energy of the whole machine per completed run, with equal weights of programs.
     #[serde(default)]
     pub energy_per_run_j: f64,
     /// Energy-delay product per 1e18 instructions squared.
     pub edp_js: f64,
-    /// Moves of threads between CPUs.
+    /// Number of migrations of threads between CPUs.
     pub migrations: u64,
-    /// The policy placed a thread or divided a cache; absent where that is not known.
+    /// True if the policy placed a thread or partitioned a cache; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acted: Option<bool>,
-    /// By program, in the workload's order.
+    /// Programs in the workload's order.
     pub programs: Vec<CompareProgram>,
 }
 
@@ -98,22 +98,22 @@ pub struct CompareProgram {
     pub name: String,
     /// Geometric mean of its completion times.
     pub completion_s: f64,
-    /// Alone on the whole machine, fast cores first.
+    /// Completion time alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// Alone on the slowest cores only.
+    /// Completion time alone on the slowest cores only.
     pub alone_slow_s: f64,
-    /// Where nine of ten measured speed-up factors are, by the simulated one (alone on slow over alone on fast cores); absent where
-    /// cores are alike to the program.
+    /// Interval of nine of ten measured speed-up factors, given the simulated one (alone on slow over alone on fast cores).
+    /// Absent if cores are equal for the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sf_interval: Option<(f64, f64)>,
-    /// Completion over alone on the whole machine.
+    /// Completion time divided by the time alone on the whole machine.
     pub slowdown: f64,
-    /// Instructions per cycle and last-level misses with intervals, where the run was sampled.
+    /// Instructions per cycle and last-level misses with intervals, if the run was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<CompareSampled>,
 }
 
-/// Figures of a sampled run with half widths of their 95 % intervals.
+/// Metrics of a sampled run with half-widths of their 95 % intervals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompareSampled {
@@ -138,7 +138,7 @@ impl Comparison {
 }
 
 impl CompareRun {
-    /// The scores of one run under its names.
+    /// Creates the scores of one run with its names.
     #[must_use]
     pub fn new(machine: &str, workload: &str, policy: &str, seed: u64, score: &Score) -> Self {
         Self {
@@ -181,7 +181,7 @@ impl CompareRun {
         }
     }
 
-    /// The scores of a recorded run.
+    /// Returns the scores of a recorded run.
     #[must_use]
     pub fn of_record(record: &Record) -> Self {
         let m = &record.manifest;
@@ -195,7 +195,7 @@ impl CompareRun {
     }
 }
 
-/// Times alone that are no further apart are alike.
+/// Relative difference up to which times alone are equal.
 const EQUAL: f64 = 1e-6;
 
 fn sf_interval(p: &ProgramScore) -> Option<(f64, f64)> {

@@ -1,7 +1,7 @@
 //! Tables of scores: for terminals, Markdown, CSV, and the JSON of `steer compare`.
 //!
-//! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload
-//! and policy: the median over seeds and the range they span.
+//! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload and
+//! policy: the median over seeds and their range.
 
 mod columns;
 mod compare;

@@ -1,22 +1,22 @@
-//! Text for a terminal: paragraphs wrapped to its width, tables as they are.
+//! Text for a terminal: paragraphs are wrapped to its width, tables are left as they are.
 
 use comfy_table::Table;
 
-/// A terminal that is narrower does not know its width, as serial lines do not.
+/// Smallest plausible width: a terminal that reports less does not know its width, like a serial line.
 pub(super) const NARROWEST: u16 = 40;
 
-/// Columns as `COLUMNS` has them, for output that is looked at later.
+/// Returns the value of `COLUMNS`, for output that is read later.
 pub(super) fn asked_columns() -> Option<u16> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
-/// Text with its paragraphs and list items wrapped to the terminal. Where the width is not known, as in a pipe, lines stay as they are.
+/// Wraps paragraphs and list items of a text to the terminal. If the width is unknown, as in a pipe, lines are left as they are.
 #[must_use]
 pub fn prose(text: &str) -> String {
     known_columns().map_or_else(|| text.to_owned(), |columns| wrapped(text, columns))
 }
 
-/// A line that begins with a label, wrapped likewise; further lines stand below the text.
+/// Wraps a line that begins with a label; further lines are aligned with the text.
 #[must_use]
 pub fn labelled(label: &str, text: &str) -> String {
     let columns = known_columns().unwrap_or(usize::MAX);
@@ -55,7 +55,7 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-/// Writes a paragraph that is complete; lines of a list item stand below its words.
+/// Writes a complete paragraph; lines of a list item are aligned with its text.
 fn end(paragraph: &mut String, out: &mut String, width: usize) {
     if paragraph.is_empty() {
         return;
@@ -66,7 +66,7 @@ fn end(paragraph: &mut String, out: &mut String, width: usize) {
     paragraph.clear();
 }
 
-/// A paragraph whose lines, but for the first, are indented.
+/// Fills a paragraph; all lines but the first are indented.
 fn filled(paragraph: &str, width: usize, indent: usize) -> String {
     let indent = " ".repeat(indent);
     let options = textwrap::Options::new(width)

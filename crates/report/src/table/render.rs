@@ -19,7 +19,7 @@ use crate::judge::{Figure, Ranked, Ranking, lead};
 /// Relative difference of times alone below which cores are equal.
 const EQUAL: f64 = 1e-6;
 
-/// A table without frame: a head (none when empty) and rows.
+/// Returns a table without frame: a head (none when empty) and rows.
 #[must_use]
 pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = bare();
@@ -33,7 +33,7 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     text_of(&table)
 }
 
-/// Policies in per cent of `linux`, by machine and workload; the last line of each says what to do.
+/// Returns policies in percent of `linux`, by machine and workload; the last line of each is the recommendation.
 #[must_use]
 pub fn ranking(rankings: &[Ranking]) -> String {
     let mut text = String::new();
@@ -93,8 +93,8 @@ fn ranked(r: &Ranking) -> String {
     text_of(&table)
 }
 
-/// Policies compared, for a terminal: the median over seeds with the range, the best of each column in bold; the measure that
-/// fits the machine comes first.
+/// Returns a comparison of policies for a terminal: the median over seeds with the range, the best of each column in bold. The
+/// measure that fits the machine comes first.
 #[must_use]
 pub fn comparison(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
@@ -140,7 +140,7 @@ pub fn comparison(runs: &[CompareRun]) -> String {
     text_of(&table) + note
 }
 
-/// Policies compared, as a Markdown table; the best of each column in bold.
+/// Returns a comparison of policies as a Markdown table; the best of each column is bold.
 #[must_use]
 pub fn markdown(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
@@ -180,7 +180,7 @@ pub fn markdown(runs: &[CompareRun]) -> String {
     text
 }
 
-/// Every run as a line of CSV, with full precision.
+/// Returns every run as a line of CSV, with full precision.
 #[must_use]
 pub fn csv(runs: &[CompareRun]) -> String {
     let mut text = String::from(
@@ -212,7 +212,7 @@ pub fn csv(runs: &[CompareRun]) -> String {
     text
 }
 
-/// Medians and ranges as CSV: a line for each machine, workload and policy.
+/// Returns medians and ranges as CSV: a line for each machine, workload and policy.
 #[must_use]
 pub fn csv_summary(runs: &[CompareRun]) -> String {
     let mut text = String::from("machine,workload,policy,seeds");
@@ -233,7 +233,7 @@ pub fn csv_summary(runs: &[CompareRun]) -> String {
     text
 }
 
-/// The programs of one run, for a terminal.
+/// Returns the programs of one run, for a terminal.
 #[must_use]
 pub fn programs(run: &CompareRun) -> String {
     let mut table = bare();
@@ -259,7 +259,7 @@ pub fn programs(run: &CompareRun) -> String {
     text_of(&table) + &spread(run) + &swapped(run) + &sampled(run)
 }
 
-/// Figures of a sampled run, with their intervals.
+/// Returns the metrics of a sampled run, with their intervals.
 fn sampled(run: &CompareRun) -> String {
     let mut table = bare();
     table.set_header(["program", "IPC", "LLC MPKI", "in detail"].map(bold));
@@ -285,7 +285,7 @@ fn sampled(run: &CompareRun) -> String {
     format!("Sampled, with 95 % intervals:\n{}", text_of(&table))
 }
 
-/// What the ratio of times alone is worth, if it is one of unequal cores.
+/// Returns the accuracy of the ratio of times alone, if it is one of unequal cores.
 fn spread(run: &CompareRun) -> String {
     if run.programs.iter().all(|p| p.sf_interval.is_none()) {
         return String::new();
@@ -301,7 +301,8 @@ fn spread(run: &CompareRun) -> String {
     ))
 }
 
-/// Which programs the fast cores do not serve best: where types differ in caches too, a slowdown is against the lesser cores.
+/// Names the programs that are faster on the cores called slow. If types differ in caches too, a slowdown is relative to the
+/// worse cores.
 fn swapped(run: &CompareRun) -> String {
     let swapped = |p: &&CompareProgram| p.alone_slow_s < p.alone_fast_s * (1.0 - EQUAL);
     let names: Vec<&str> = run
@@ -321,7 +322,7 @@ fn swapped(run: &CompareRun) -> String {
 
 type Name = (&'static str, fn(&Summary<'_>) -> String);
 
-/// The columns that tell rows apart: machine and workload only when there are several.
+/// Returns the columns that distinguish rows: machine and workload only if there are several.
 fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
     let several =
         |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
@@ -335,11 +336,11 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
         .collect()
 }
 
-/// Least room for a last column of words.
+/// Smallest width of a last column of words.
 const WORDS: u16 = 24;
 
-/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
-/// even for that, the last columns are left out.
+/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap. If that is not enough, the
+/// last columns are left out.
 fn fit(table: &mut Table) {
     let Some(width) = table.width().filter(|width| *width >= NARROWEST) else {
         return;
@@ -385,7 +386,7 @@ fn bare() -> Table {
     table
 }
 
-/// Terminals get bold heads unless the user asked for none (<https://no-color.org>).
+/// True if heads are bold: on terminals, unless the user disabled it (<https://no-color.org>).
 fn colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
@@ -402,7 +403,7 @@ fn bold(text: impl ToString) -> Cell {
 fn text_of(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        // Every cell has a space on either side; the outer ones are of no use.
+        // Every cell has a space on either side; the outer ones are removed.
         text += line.strip_prefix(' ').unwrap_or(&line).trim_end();
         text.push('\n');
     }
@@ -418,14 +419,14 @@ fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
             number(v, 4)
         }
     };
-    // A range that rounding hides says nothing.
+    // A range that is hidden by rounding is not shown.
     if figure(min) == figure(max) {
         return figure(median);
     }
     format!("{} ({}–{})", figure(median), figure(min), figure(max))
 }
 
-/// Whether no other policy of the same experiment has a better median, and one has a worse.
+/// True if no other policy of the same experiment has a better median, and one has a worse.
 fn is_best(metric: &Metric, summary: &Summary<'_>, all: &[Summary<'_>]) -> bool {
     let mine = summary.spread(metric).median;
     let rivals: Vec<f64> = all

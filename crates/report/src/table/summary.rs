@@ -1,33 +1,33 @@
 //! Medians and ranges over seeds.
 //!
-//! Input: runs. Output: a [`Summary`] for each machine, workload and policy, in the order they first appear.
+//! Input: runs. Output: a [`Summary`] for each machine, workload and policy, in order of first appearance.
 
 use super::CompareRun;
 
-/// Which way a metric is better.
+/// Direction in which a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Higher,
     Lower,
-    /// Neither is good in itself.
+    /// Neither direction is better in itself.
     Neither,
 }
 
-/// A row of the table of score metrics.
+/// Row of the table of score metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub key: &'static str,
     pub label: &'static str,
-    /// What it says, in a few words.
+    /// Short description.
     pub prose: &'static str,
     pub better: Better,
-    /// Never zero where it was measured.
+    /// True if a measured value is never zero.
     pub positive: bool,
-    /// Its value in a run.
+    /// Returns its value in a run.
     pub of: fn(&CompareRun) -> f64,
 }
 
-/// The metrics of comparison tables, in column order.
+/// Metrics of comparison tables, in column order.
 pub const METRICS: &[Metric] = &[
     Metric {
         key: "asp",
@@ -111,7 +111,7 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
-/// What stands first where nobody knows how fast programs are alone, as in runs on real machines.
+/// Leading metric if the speed of programs alone is unknown, as in runs on real machines.
 pub const COMPLETION: Metric = Metric {
     key: "completion_s",
     label: "completion (s)",
@@ -124,7 +124,7 @@ pub const COMPLETION: Metric = Metric {
     },
 };
 
-/// The metrics of a table in column order: weighted unfairness only where programs differ in weight.
+/// Returns the metrics of a table in column order: weighted unfairness only if programs differ in weight.
 #[must_use]
 pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     let mut runs = summaries.iter().flat_map(|s| &s.runs);
@@ -133,7 +133,7 @@ pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     METRICS.iter().filter(is_shown).collect()
 }
 
-/// The metrics that some of these runs have, in column order.
+/// Returns the metrics that some of these runs have, in column order.
 #[must_use]
 pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     let has = |m: &Metric| {
@@ -150,14 +150,14 @@ pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
 /// Median and range of a metric over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// The middle; the mean of the two middle ones for an even number.
+    /// Median; the mean of the two middle values for an even number.
     pub median: f64,
     pub min: f64,
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of some values; all zero for none.
+    /// Computes the spread of values; all zero without values.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -175,24 +175,24 @@ impl Spread {
     }
 }
 
-/// The runs of one policy with one workload on one machine.
+/// Runs of one policy with one workload on one machine.
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
     pub machine: &'a str,
-    /// Which programs.
+    /// Name of the workload.
     pub workload: &'a str,
     pub policy: &'a str,
     pub runs: Vec<&'a CompareRun>,
 }
 
 impl Summary<'_> {
-    /// The spread of a metric.
+    /// Returns the spread of a metric.
     #[must_use]
     pub fn spread(&self, metric: &Metric) -> Spread {
         Spread::of(self.runs.iter().map(|r| (metric.of)(r)))
     }
 
-    /// Whether this and another are the same experiment but for the policy.
+    /// True if both are of the same experiment, except for the policy.
     #[must_use]
     pub fn same_experiment(&self, other: &Self) -> bool {
         (self.machine, self.workload) == (other.machine, other.workload)
@@ -200,7 +200,7 @@ impl Summary<'_> {
 }
 
 impl Metric {
-    /// Whether `a` is better than `b`.
+    /// True if `a` is better than `b`.
     #[must_use]
     pub fn beats(&self, a: f64, b: f64) -> bool {
         match self.better {
@@ -211,7 +211,7 @@ impl Metric {
     }
 }
 
-/// Sums up runs by machine, workload and policy; equal machines and workloads come together, otherwise the order is kept.
+/// Groups runs by machine, workload and policy. Equal machines and workloads are adjacent; otherwise the order is kept.
 #[must_use]
 pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
     let mut summaries: Vec<Summary<'_>> = Vec::new();

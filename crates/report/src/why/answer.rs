@@ -1,4 +1,4 @@
-//! The answer, as data and as text.
+//! Answer to `why`, as data and as text.
 
 use std::fmt;
 
@@ -6,46 +6,46 @@ use serde::Serialize;
 
 use crate::format::{number, seconds};
 
-/// Why a thread was where it was.
+/// Reason for a thread's place at a time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     pub program: String,
     pub thread: u32,
     pub at_s: f64,
-    /// Where it ran or last ran.
+    /// CPU it ran on or last ran on.
     pub cpu: u32,
-    /// The type of that CPU.
+    /// Type of that CPU.
     pub core_type: String,
-    /// The last-level cache of that CPU.
+    /// Last-level cache of that CPU.
     pub llc: String,
-    /// Since when it was there.
+    /// Time since which it was there.
     pub since_s: f64,
-    /// Running or waiting, as opposed to asleep.
+    /// True if it was running or waiting for a CPU, not asleep.
     pub runnable: bool,
     pub allowed: String,
     pub policy: String,
-    /// The last decision about it; none when the policy has not placed it.
+    /// Last decision about it; `None` if the policy has not placed it.
     pub decision: Option<Decision>,
     pub before: Vec<Figure>,
     pub after: Vec<Figure>,
     pub next_move: Option<NextMove>,
 }
 
-/// A decision about a thread.
+/// Decision about a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// When it was last made.
+    /// Time of the last decision.
     pub at_s: f64,
-    /// Since when the policy has been saying the same.
+    /// Time since which the policy has repeated it.
     pub since_s: f64,
     pub target: String,
     pub cpus: String,
-    /// Linux weight, where it was set.
+    /// Linux weight, if it was set.
     pub weight: Option<u32>,
     pub rule: String,
     pub seen: Vec<Figure>,
     pub alternatives: Vec<Alternative>,
-    /// Their unit.
+    /// Unit of the alternatives.
     pub unit: String,
 }
 
@@ -55,16 +55,16 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// A place and its predicted worth.
+/// Place with its predicted value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     pub group: String,
-    /// What it was predicted to be worth.
+    /// Predicted value.
     pub value: f64,
     pub chosen: bool,
 }
 
-/// A move that came later.
+/// Later move.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextMove {
     pub at_s: f64,
@@ -181,7 +181,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A metric in its natural unit.
+/// Formats a metric in its natural unit.
 pub(crate) fn metric(name: &str, value: f64) -> String {
     match name {
         "llc_occupancy" => crate::format::bytes(value),

@@ -1,4 +1,4 @@
-//! Finding threads, places and metrics in a record.
+//! Look-up of threads, places and metrics in a record.
 
 use countersteer_model::engine::ThreadEventKind;
 use countersteer_model::sample::Row;
@@ -10,7 +10,7 @@ use super::answer::{Figure, NextMove};
 use crate::error::ReportError;
 use crate::record::{Record, ThreadIdentity};
 
-/// The threads that `who` may mean.
+/// Returns the threads that `who` may refer to.
 pub(super) fn identities(record: &Record, who: &str) -> Result<Vec<ThreadIdentity>, ReportError> {
     let all = record.identities();
     let named: Vec<ThreadIdentity> = all.iter().filter(|t| &*t.name == who).cloned().collect();
@@ -71,7 +71,7 @@ fn unknown(record: &Record, all: &[ThreadIdentity], asked: &str) -> ReportError 
     }
 }
 
-/// The first of the threads that was alive at the observation before `at_ns`, with its state then.
+/// Returns the first of the threads that was alive at the observation before `at_ns`, with its state then.
 pub(super) fn alive<'a, 'b>(
     record: &'a Record,
     asked: &'b [ThreadIdentity],
@@ -89,7 +89,7 @@ pub(super) fn alive<'a, 'b>(
         .find_map(|who| Some((who, states.iter().find(|s| s.thread == who.id.0)?)))
 }
 
-/// The CPU at `at_ns` and since when, from spans or moves where they were recorded, else from observations.
+/// Returns the CPU at `at_ns` and the time since when, from spans or moves if they were recorded, or else from observations.
 pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) -> (u32, u64) {
     let mut here = (
         record
@@ -118,7 +118,7 @@ pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) 
     {
         return here;
     }
-    // An engine that tells of no moves: the first of the unbroken observations on this CPU.
+    // Without recorded moves, the first of the uninterrupted observations on this CPU is used.
     let rows = record
         .threads
         .iter()
@@ -132,7 +132,7 @@ pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) 
     )
 }
 
-/// The latest metrics at `at_ns`, or the first after it; derived from samples where the policy asked for none.
+/// Returns the latest metrics at `at_ns`, or the first after it; derived from samples if the policy read none.
 pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) -> Vec<Figure> {
     let mut rows = record
         .metrics
@@ -175,7 +175,7 @@ fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
     sample?.counts.ratio(Instructions, Cycles)
 }
 
-/// Where the thread went next.
+/// Returns the next move of the thread.
 pub(super) fn next_move(record: &Record, thread: u32, at_ns: u64) -> Option<NextMove> {
     record
         .events

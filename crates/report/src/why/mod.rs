@@ -1,7 +1,7 @@
-//! Why a thread was where it was.
+//! Reasons for the places of threads.
 //!
-//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`]: where the thread was, the last decision about
-//! it with the metrics seen and the alternatives, and what followed.
+//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`]: the thread's place, the last decision about it
+//! with its metrics and alternatives, and the next move.
 
 mod answer;
 mod find;
@@ -15,12 +15,12 @@ use countersteer_model::units::CpuId;
 use crate::error::ReportError;
 use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
 
-/// Says why the thread `who` was where it was `at_s` seconds after the start.
+/// Explains the place of the thread `who` at `at_s` seconds after the start.
 ///
 /// `who` is a program's name (its first thread that was alive then), `thread7` or `7`.
 ///
 /// # Errors
-/// The record has no such program or thread, the time is outside the run, or the record was made without tables.
+/// Fails if the record has no such program or thread or has no tables, or if the time is outside the run.
 pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError> {
     if record.manifest.detail == Detail::Scores {
         return Err(ReportError::NotRecorded {
@@ -29,7 +29,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         });
     }
     let end_s = record.end().as_secs_f64();
-    // Typed times are rounded ones: half a microsecond past the end is the end.
+    // Typed times are rounded: up to half a microsecond past the end counts as the end.
     if !(0.0..=end_s + 5e-7).contains(&at_s) {
         return Err(ReportError::OutsideRun {
             asked_s: at_s,
@@ -87,7 +87,8 @@ fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError
     }
 }
 
-/// The alternative that holds the CPUs a thread was sent to: a policy may weigh core types and then name one core.
+/// Returns the alternative that contains the CPUs a thread was sent to: a policy may compare core types and then select one
+/// core.
 fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
     let groups = d
         .alternatives
@@ -120,7 +121,7 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
         .iter()
         .filter(|r| r.thread == d.thread && r.at_ns <= d.at_ns)
         .rev();
-    // Policies repeat themselves every period; since when they have been saying this matters more.
+    // Policies repeat decisions every period; the start of the repetition is more useful.
     let since_ns = first
         .take_while(|r| same(r))
         .last()
@@ -138,5 +139,5 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
     }
 }
 
-/// A thread's state at an observation.
+/// State of a thread at an observation.
 pub(crate) type State<'a> = &'a ThreadRow;

@@ -1,4 +1,4 @@
-//! Texts for people, held against `golden/<case>/expected.txt`; `COUNTERSTEER_BLESS=1` writes them anew.
+//! Golden tests of texts: `golden/<case>/expected.txt`; `COUNTERSTEER_BLESS=1` rewrites them.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn runs() -> Vec<CompareRun> {
     .to_vec()
 }
 
-/// The same where slow cores are as fast as the others, so that ASP can only be negative.
+/// Returns runs in which slow cores are as fast as the others, so that ASP can only be negative.
 fn on_equal_cores() -> Vec<CompareRun> {
     let mut runs = runs();
     for run in &mut runs {
@@ -144,7 +144,7 @@ fn differences_between_a_record_and_no_decisions() {
     );
 }
 
-/// A profile with two behaviours, small enough to read.
+/// Profile with two behaviours, small enough to read.
 const RECORDED: &str = r#"{
   "schema": "countersteer.profile/1", "name": "sorter", "instructions": 1000000000,
   "source": {"kind": "instrumentation", "detail": "steer profile -- sorter words.txt", "method": "every access"},
@@ -162,7 +162,7 @@ const RECORDED: &str = r#"{
 }"#;
 
 fn sorter() -> Profile {
-    // Rates fall slowly over 120 buckets: some 2 MiB of working set.
+    // Rates decrease slowly over 120 buckets: a working set of about 2 MiB.
     let rates: Vec<f64> = (0..120).map(|b| if b < 20 { 10.0 } else { 0.3 }).collect();
     Profile::parse(
         "sorter.json",

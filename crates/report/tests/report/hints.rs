@@ -1,4 +1,4 @@
-//! Application hints are in the record, and a replay reads them.
+//! Tests of application hints: records contain them, and a replay reads them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::synthetic::{HYBRID, Room, profiles};
 const PERIOD: Nanos = Nanos::from_millis(100);
 const SPEC: &str = "hsf:sf=oracle";
 
-/// Programs two of three of which speak, and say now this, now that.
+/// Engine in which two of three programs give changing hints.
 struct Talking(Room);
 
 impl Engine for Talking {
@@ -80,7 +80,7 @@ fn recorded() -> Record {
     collector.finish(&outcome)
 }
 
-/// Decisions that a replay of the record does not share.
+/// Returns the number of decisions in which a replay of the record differs.
 fn different(record: &Record) -> (usize, usize) {
     let mut engine = ReplayEngine::new(record).unwrap();
     let mut policy = parse(SPEC, engine.topology()).unwrap();

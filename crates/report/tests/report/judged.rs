@@ -1,4 +1,4 @@
-//! One table of figures: terminal, report and JSON state the same.
+//! Tests that terminal, report and JSON print the values of one table.
 
 use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::judge::{Facts, Figure, Ranked, Ranking, judge};
@@ -7,7 +7,7 @@ use countersteer_report::table::{self, CompareRun, Judged, METRICS};
 
 use crate::synthetic::{self, HYBRID};
 
-/// Runs in whose figures a median of ratios differs from a ratio of medians: programs take `factors` times as long as simulated.
+/// Returns runs in which a median of ratios differs from a ratio of medians: programs take `factors` times as long as simulated.
 fn runs() -> Vec<CompareRun> {
     let of = |policy: &str, seed: u64, factor: f64| {
         let record = synthetic::record(HYBRID, policy, 10, seed, Detail::Scores);
@@ -34,7 +34,7 @@ fn runs() -> Vec<CompareRun> {
         .collect()
 }
 
-/// Numbers of a text: signs belong to them, `±` does not.
+/// Returns the numbers in a text with their signs; `±` is no sign.
 fn numbers(text: &str) -> Vec<f64> {
     let text = text.replace('−', "-");
     let kept = |c: char| c.is_ascii_digit() || "+-.".contains(c);
@@ -42,12 +42,12 @@ fn numbers(text: &str) -> Vec<f64> {
     words.filter_map(|w| w.parse().ok()).collect()
 }
 
-/// A printed per cent is a fraction, as far as its digits go.
+/// True if a printed percentage equals a fraction, up to its digits.
 fn states(printed: f64, fraction: f64) -> bool {
     (printed - fraction * 100.0).abs() <= if printed.abs() < 9.95 { 0.051 } else { 0.51 }
 }
 
-/// Text without tags.
+/// Returns text without tags.
 fn untagged(html: &str) -> String {
     let mut text = String::new();
     let mut inside = false;
@@ -67,7 +67,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     &text[from..from + text[from..].find(end).unwrap()]
 }
 
-/// Columns of the terminal and of the first screen, in their order.
+/// Returns the columns of the terminal and of the first screen, in their order.
 fn columns(p: &Ranked) -> [Figure; 3] {
     [
         p.throughput,
@@ -166,7 +166,7 @@ fn the_report_states_the_figures_of_the_table() {
         }
         assert_eq!(found.len(), 3, "column {column}: {row}");
     }
-    // The bars of the details, and the words above them.
+    // The bars of the details, and the sentence above them.
     let mut compared = 0;
     for metric in METRICS {
         let head = format!("<h4>{}</h4>", metric.label);

@@ -1,4 +1,4 @@
-//! Records, replays, answers, tables and reports as a whole.
+//! Integration tests of records, replays, answers, tables and reports.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Reports: whole, light, self-contained, the same every time.
+//! Tests of reports: complete, small, self-contained, and reproducible.
 
 use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::judge::Facts;
@@ -44,7 +44,7 @@ fn a_report_is_self_contained_light_and_repeatable() {
     ));
     let html = page(&all, "Test");
     assert!(html.len() < 2_000_000, "{} bytes", html.len());
-    // The only addresses are names of XML and schemas, never something to load.
+    // The only addresses are XML and schema names, never resources to load.
     for loads in ["<link", "src=", "@import", "url(", "http://", "https://"] {
         assert!(!html.contains(loads), "{loads}");
     }
@@ -82,7 +82,7 @@ fn a_report_opens_with_words_and_shows_every_chart() {
     }
 }
 
-/// A record as a run on a real machine leaves it: nobody knows how fast programs are alone, nor what the machine drew.
+/// Returns a record like that of a real machine: times alone and the machine's energy are unknown.
 fn live(policy: &str) -> Record {
     let mut record = synthetic::record(HYBRID, policy, 3, 1, Detail::Everything);
     record.manifest.engine = "affinity".into();
@@ -182,7 +182,7 @@ fn names_from_outside_do_not_become_markup() {
         .iter_mut()
         .for_each(|t| t.name = "aud\u{202e}\x1b[31mX".into());
     let html = page(&all, "<b>bold</b> & \"quoted\" \x1b]0;title\x07");
-    // One script is the page's own.
+    // The page has one script of its own.
     assert_eq!(html.matches("<script").count(), 1);
     assert!(html.contains("&lt;b&gt;bold"));
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
@@ -259,7 +259,7 @@ fn a_report_of_counts_shows_them_by_thread_and_core_type_and_no_score() {
     for score in ["ASP", "slowdown", "unfairness", "<sorter>", "NaN"] {
         assert!(!over_time.contains(score), "{score}");
     }
-    // The machine's energy belongs to no thread, so there are no instructions to draw it over.
+    // The machine's energy belongs to no thread, so there are no instructions for its axis.
     let over_instructions = page(Axis::Instructions);
     assert!(over_instructions.contains("llc_mpki on cpu_core"));
     assert!(!over_instructions.contains("energy (J)"));
@@ -285,7 +285,7 @@ fn rates_of_counts_are_of_the_time_in_which_they_were_counted() {
     );
 }
 
-/// The same scores on a machine whose cores are all alike.
+/// Scores on a machine with equal cores.
 #[test]
 fn equal_cores_are_led_by_throughput() {
     let mut all = records(Detail::Scores);

@@ -1,4 +1,4 @@
-//! Records survive the disk, refuse what is not theirs, and replay to the last bit.
+//! Tests of records: they survive the disk, foreign or damaged files are refused, and a replay is identical bit by bit.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use rand::SeedableRng;
 
 use crate::synthetic::{self, FastestFirst, HYBRID};
 
-/// A folder that goes when the test ends.
+/// Folder that is removed at the end of the test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -56,7 +56,7 @@ fn saved(scratch: &Scratch) -> PathBuf {
 fn a_record_comes_back_from_disk_as_it_was() {
     let scratch = Scratch::new("round-trip");
     let mut record = sample_record();
-    // An event that only one processor has is kept under the string that encodes it.
+    // A processor-specific event is stored under the string that encodes it.
     let own = Event::named("uops_retired.slots").unwrap();
     record.samples.samples.set(0, own, 3.0);
     let dir = scratch.0.join("run.rec");
@@ -199,7 +199,7 @@ fn the_same_policy_decides_the_same_in_a_replay_from_disk() {
     assert!(differences.to_string().starts_with("all "));
 }
 
-/// Sends everybody anywhere once time has gone by.
+/// Places one thread anywhere after some time.
 struct Contrary;
 
 impl Policy for Contrary {
@@ -229,7 +229,7 @@ fn another_policy_differs_and_the_first_difference_is_shown() {
     assert!(differences.elsewhere > 0 && differences.same > 100);
 }
 
-/// Gives hints and cache partitions as well, from a moment on.
+/// Also sets hints and cache partitions, from some time on.
 struct Hinting(u64);
 
 impl Policy for Hinting {
@@ -330,7 +330,7 @@ fn a_record_with_changed_bytes_is_refused_or_read() {
     }
 }
 
-/// Saves a record, and what comes of reading it.
+/// Saves a record and returns the result of reading it.
 fn read_back(name: &str, record: &Record) -> Result<Record, ReportError> {
     let scratch = Scratch::new(name);
     let dir = scratch.0.join("run.rec");
@@ -430,7 +430,7 @@ fn decisions_are_the_same_only_with_the_same_reasons_to_the_last_bit() {
     }
 }
 
-/// Feeds a record's observations to its policy again, and keeps all of it by another recorder.
+/// Replays a record's observations to its policy, and records the run with another recorder.
 fn again(record: &Record, recorder: &mut dyn Recorder) {
     let mut engine = ReplayEngine::new(record).unwrap();
     let config = DriverConfig {
@@ -506,7 +506,7 @@ fn a_live_record_that_cannot_be_written_says_so_once_and_the_run_goes_on() {
     let mut live = LiveCollector::begin(&dir, record.manifest.clone(), Detail::Everything).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let mut failures = Vec::new();
-    // Until the thread that writes has tried.
+    // Waits until the writing thread has tried.
     for _ in 0..1000 {
         again(&record, &mut live);
         failures.extend(live.trouble());

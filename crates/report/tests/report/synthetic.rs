@@ -1,7 +1,8 @@
-//! A made-up machine room: an engine that behaves plausibly enough to fill records for tests and for looking at reports.
+//! Synthetic engine that is plausible enough to fill records for tests and for the inspection of reports.
 //!
-//! Threads have a speed on the fastest and on the slowest cores and a hunger for cache; each CPU switches to another thread every
-//! few milliseconds; now and then the "kernel" moves a thread for no good reason. None of it is a model of anything.
+//! Threads have a speed on the fastest and on the slowest cores and a demand for cache. Each CPU switches to another thread
+//! every few milliseconds, and from time to time the "kernel" moves a thread without a reason. None of this is a model of real
+//! hardware.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -56,7 +57,7 @@ struct Thread {
     sampled: (f64, f64, u64),
 }
 
-/// The engine.
+/// Synthetic engine.
 pub struct Room {
     topology: Arc<Topology>,
     threads: Vec<Thread>,
@@ -207,7 +208,7 @@ impl Room {
         }
     }
 
-    /// Each thread's occupancy creeps towards its share by hunger.
+    /// Moves each thread's occupancy gradually towards its share by demand.
     fn share_caches(&mut self) {
         for group in self.topology.groups_by(GroupBy::Llc) {
             let cache =
@@ -330,7 +331,7 @@ impl Engine for Room {
     }
 }
 
-/// Puts the threads that gain most from fast cores there.
+/// Places the threads with the largest gain on fast cores.
 pub struct FastestFirst;
 
 impl Policy for FastestFirst {
@@ -375,7 +376,7 @@ impl Policy for FastestFirst {
 pub const HYBRID: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
 pub const CHIPLETS: &str = include_str!("../../../../machines/ryzen-7950x3d.toml");
 
-/// The record of a run of `programs` programs; made once for each set of arguments.
+/// Returns the record of a run of `programs` programs; created once for each set of arguments.
 pub fn record(
     machine_text: &str,
     policy: &str,
@@ -435,7 +436,7 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
     collector.finish(&outcome)
 }
 
-/// One table for each kind of program.
+/// Returns one table for each kind of program.
 pub fn profiles() -> BTreeMap<String, String> {
     let table = |&(name, fast, slow, footprint, giga): &Kind| {
         let mpki = |kib: f64| {
@@ -472,7 +473,8 @@ pub fn profiles() -> BTreeMap<String, String> {
     KINDS.iter().map(table).collect()
 }
 
-/// A counting session of two threads on two core types, ten samples of 100 ms: the second event is counted every other time.
+/// Returns a counting session of two threads on two core types, ten samples of 100 ms; the second event is counted in every
+/// other sample.
 pub fn counted() -> Record {
     let mut record = record(HYBRID, "linux", 2, 1, Detail::Scores);
     record.manifest.engine = "counters".into();

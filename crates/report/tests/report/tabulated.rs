@@ -1,4 +1,4 @@
-//! Profiles made from records.
+//! Tests of profiles made from records.
 
 use countersteer_model::profile::Tabulated;
 use countersteer_model::sample::Event;

@@ -1,4 +1,4 @@
-//! Traces have the structure that Perfetto asks for.
+//! Tests of traces: they have the structure that Perfetto requires.
 
 use countersteer_report::perfetto::proto::event_type::{COUNTER, INSTANT, SLICE_BEGIN, SLICE_END};
 use countersteer_report::perfetto::{decode, export};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::table::CompareProgram;
 
-/// A run in which programs took so long; alone each takes a second.
+/// Returns a run with these completion times; alone each program takes a second.
 fn run(policy: &str, seed: u64, times: [f64; 2]) -> CompareRun {
     let names = ["xz", "gzip"];
     let program = |(name, time): (&str, f64)| CompareProgram {
@@ -167,7 +167,7 @@ fn programs_that_end_before_a_policy_acts_get_no_advice() {
         said.contains("must run for at least 1 s") && said.contains("No advice"),
         "{said}"
     );
-    // One that is long enough is judged alone: here it gains nothing.
+    // A program that is long enough is judged alone: here it gains nothing.
     let linux = ("linux", [[0.1, 9.0], [0.1, 9.0]]);
     let r = ranking(&[linux, ("hsf", [[0.05, 9.0], [0.05, 9.0]])]);
     assert_eq!(r.verdict, Verdict::TooShort);

@@ -17,7 +17,7 @@ use crate::record::kinds::{F64, Kind, Maybe, Newer, QueryText, U32, U64, maybe};
 use crate::record::rows::{MetricRow, ReadingRow};
 use crate::record::words::Words;
 
-/// A sample that is to be written.
+/// Sample to be written.
 struct Written<'a> {
     step: u32,
     row: Row<'a>,
@@ -31,7 +31,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// A sample that was read, without its counts.
+/// Head of a sample that was read, without its counts.
 struct Head {
     step: u32,
     sets: u32,
@@ -47,7 +47,7 @@ columns! { |s: Written<'a>| -> Head {
     core_type_id: U32 => s.row.core_type.0,
     core_type: QueryText => s.core_type(),
     set: U32 => s.row.set,
-    // Where records do not say of how many, they were taken as if there were one.
+    // Older records do not contain the number of sets; they are read as if there were one.
     sets: Newer(U32, 1) => s.row.sets(),
     enabled_ns: U64 => s.row.enabled.0,
     running_ns: U64 => s.row.running.0,
@@ -87,14 +87,14 @@ pub(super) fn decode_samples(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let head = Head::reader(batch)?;
-    // An event that this version does not know is left out; one that a record lacks is unavailable, not an error.
+    // An event unknown to this version is left out; one that a record lacks is unavailable, not an error.
     let fields = batch.schema();
     let events: Vec<_> = fields
         .fields()
         .iter()
         .filter_map(|f| Some((Event::named(f.name())?, F64.find(f.name(), batch).ok()?)))
         .collect();
-    // All columns are places of one event set, however many samples have each.
+    // All columns are positions of one event set, whatever the number of samples that have each.
     let mut compiled: BTreeMap<u32, Arc<EventSet>> = BTreeMap::new();
     for row in 0..batch.num_rows() {
         let Head { step, sets, sample } = head(row, words)?;
@@ -152,7 +152,7 @@ pub(super) fn decode_readings(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let reading = ReadingRow::reader(batch)?;
-    // Counts are whole numbers, metrics are not.
+    // Counts are integers, metrics are floating point.
     let names = || names_after("last", batch);
     record.reading_counts = names().filter(|n| U64.find(n, batch).is_ok()).collect();
     record.reading_metrics = names().filter(|n| F64.find(n, batch).is_ok()).collect();
@@ -168,7 +168,7 @@ pub(super) fn decode_readings(
     Ok(())
 }
 
-/// Names of the columns that come after one.
+/// Returns the names of the columns after `last`.
 fn names_after(last: &str, batch: &RecordBatch) -> impl Iterator<Item = Arc<str>> {
     let fields = batch.schema_ref().fields().iter();
     let after = fields.skip_while(move |f| f.name() != last).skip(1);

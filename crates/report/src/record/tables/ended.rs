@@ -1,4 +1,4 @@
-//! Tables of the end of a run, whose rows come from the manifest: programs and profiles.
+//! Tables of the end of a run, with rows from the manifest: programs and profiles.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::record::columns::{BatchBuilder, Column};
 use crate::record::kinds::{F64, Kind, Text, U32};
 use crate::record::words::Words;
 
-/// Scores are there for queries: they are computed from what the manifest has.
+/// Scores exist for queries: they are computed from the manifest.
 pub(super) fn encode_programs(record: &Record, _: &Topology, range: Range<usize>) -> Batch {
     let scores = &record.score().programs[range.clone()];
     let outcomes = &record.manifest.outcome.programs[range];

@@ -1,7 +1,7 @@
-//! The tables of a record.
+//! Tables of a record.
 //!
 //! Input: a [`Record`], or batches read from a file. Output: batches, or the record's rows. A new table is a type of rows with
-//! its columns in [`super::rows`] and a row in [`TABLES`]; here are functions of the tables that need more than that.
+//! its columns in [`super::rows`] and a row in [`TABLES`]. This module contains functions for tables that need more than that.
 
 mod counted;
 mod ended;
@@ -24,28 +24,28 @@ const BATCH_ROWS: usize = 1 << 18;
 
 type Batch = Result<RecordBatch, ArrowError>;
 
-/// A table of a record.
+/// Table of a record.
 pub(super) struct Table {
-    /// Its name; the file is `<name>.parquet`.
+    /// Name; the file is `<name>.parquet`.
     pub(super) name: &'static str,
     pub(super) rows: fn(&Record) -> usize,
-    /// A range of rows as a batch.
+    /// Encodes a range of rows as a batch.
     pub(super) encode: fn(&Record, &Topology, Range<usize>) -> Batch,
-    /// A record may be without it: earlier versions did not write it.
+    /// True if a record may lack it: earlier versions did not write it.
     pub(super) optional: bool,
-    /// Its rows come from the manifest, which is complete at the end of a run.
+    /// True if its rows come from the manifest, which is complete at the end of a run.
     pub(super) at_end: bool,
     /// Adds a batch to a record.
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
-    /// Moves the rows of another record behind its own.
+    /// Moves the rows of another record to the end of its own.
     pub(super) append: fn(&mut Record, &mut Record),
-    /// By row, the step that it belongs to.
+    /// Returns the step of each row.
     pub(super) steps: fn(&Record) -> Vec<u32>,
-    /// Leaves only rows of so many steps.
+    /// Keeps only the rows of the first steps.
     pub(super) keep_steps: fn(&mut Record, u32),
 }
 
-/// A table whose rows are a field of the record, belong to steps, and have all their columns from `columns!`.
+/// Defines a table whose rows are a field of the record, belong to steps, and have all their columns from `columns!`.
 macro_rules! rows {
     ($rows:ident) => {
         Table {
@@ -104,7 +104,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: ended::encode_programs,
         optional: false,
         at_end: true,
-        // It is there for queries; the manifest holds what it is computed from.
+        // The table exists for queries; the manifest has the values behind it.
         decode: |_, _, _| Ok(()),
         append: |_, _| (),
         steps: |_| Vec::new(),
@@ -174,7 +174,7 @@ fn encode_steps(record: &Record, range: Range<usize>) -> Batch {
 }
 
 impl Table {
-    /// All rows in batches; an empty table has one empty batch, for its schema.
+    /// Returns all rows in batches; an empty table has one empty batch, for its schema.
     pub(super) fn batches<'a>(
         &'a self,
         record: &'a Record,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::record::rows::{DecisionRow, EventRow, SpanRow};
 
-    /// The batch without the columns that records of earlier versions lack.
+    /// Returns the batch without the columns that records of earlier versions lack.
     fn older(batch: &RecordBatch, lack: impl Fn(&str) -> bool) -> RecordBatch {
         let names = batch.schema();
         let kept = (0..batch.num_columns()).filter(|c| !lack(names.field(*c).name()));
