@@ -219,8 +219,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Filter of accesses that change nothing in an LRU cache of at least `sets` sets: repeated accesses to the line last used in
-/// its set of a direct-mapped cache (Puzak, 1985). A store is left out only after a store.
+/// Filter of accesses that change nothing in an LRU cache of at least `sets` sets. These are repeated accesses to the line last
+/// used in its set of a direct-mapped cache (Puzak, 1985). A store is left out only after a store.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// Last line of each set, and true if it was stored to.

@@ -1,4 +1,4 @@
-//! Comparison of the caches with a second, independent simulator: its sets are maps, its recency is a time stamp; it has no keys
+//! Comparison of the caches with a second, independent simulator. Its sets are maps, its recency is a time stamp; it has no keys
 //! and no flags.
 
 #![allow(clippy::unwrap_used)] // a helper that fails has failed its test

@@ -107,7 +107,7 @@ pub fn loaded_by(info: &Info) {
 /// # Safety
 /// The instruction is valid, as it is during a call of the callback for translations.
 pub unsafe fn append_insn(insn: *const Insn, bytes: &mut Vec<u8>) {
-    // SAFETY: the caller's instruction is valid. From this version on, the call copies at most the given number of bytes; in
+    // SAFETY: the caller's instruction is valid. From this version on, the call copies at most the given number of bytes. In
     // earlier versions it returns a pointer to as many bytes as the instruction has.
     unsafe {
         let size = qemu_plugin_insn_size(insn);

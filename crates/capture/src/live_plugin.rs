@@ -114,8 +114,8 @@ fn hold(lifeline: &SocketAddr) -> io::Result<()> {
 #[inline]
 fn live(index: c_uint) -> Option<&'static mut LiveThread> {
     let pointer = LIVE.get(index as usize)?.load(Relaxed);
-    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends, and QEMU calls back with a
-    // thread's index from that thread alone.
+    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends. QEMU calls back with a thread's
+    // index from that thread alone.
     unsafe { pointer.as_mut() }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Input: lines. Output: true if a line was already touched in this epoch. Its distance is then below [`EPOCH`], and only the
 //! time of the touch is stored. At least two thirds of all touches end here. The cost: the LRU stack orders lines by their first
-//! touch in an epoch instead of their last, so a distance is off by less than [`EPOCH`].
+//! touch in an epoch instead of their last. A distance is therefore off by less than [`EPOCH`].
 
 /// Distinct lines per epoch.
 const EPOCH: usize = 64;
-/// Slots, one candidate per line. A line that loses its slot to another counts as new, which is harmless.
+/// Slots; each line has one possible slot. A line that loses its slot to another counts as new, which is harmless.
 const SLOTS: usize = 256;
 /// A line number that no address has.
 pub const NO_LINE: u64 = u64::MAX;

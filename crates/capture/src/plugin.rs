@@ -158,8 +158,8 @@ fn obey(verdict: Verdict) {
 #[inline]
 fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
     let pointer = VCPUS.get(index as usize)?.load(Relaxed);
-    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends, and QEMU calls back with a
-    // thread's index from that thread alone.
+    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends. QEMU calls back with a thread's
+    // index from that thread alone.
     unsafe { pointer.as_mut() }
 }
 

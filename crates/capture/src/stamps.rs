@@ -2,7 +2,7 @@
 //!
 //! Input: pushes and removals. Output: the number of set bits above the removed one, which is the stack distance. Counts are
 //! kept for each full block of 512 bits, group of 32 blocks and region of 32 groups. Incomplete ones are counted from their
-//! parts. Sums run over whole blocks and groups with a mask instead of an early exit: a few vector instructions cost less than
+//! parts. Sums run over whole blocks and groups with a mask instead of an early exit. A few vector instructions cost less than
 //! one mispredicted loop exit.
 
 /// Words of 64 bits per block.

@@ -1,7 +1,7 @@
 //! Reference predictor for conditional branches: a small TAGE (Seznec and Michaud 2006).
 //!
 //! Input: branch address and outcome. Output: true if the prediction was wrong. The predictor has a bimodal table of 16 Ki
-//! counters and six tagged tables of 4 Ki entries with 5 to 190 outcomes of global history. This is close to Golden Cove's
+//! counters and six tagged tables of 4 Ki entries. Their histories have 5 to 190 outcomes. This is close to Golden Cove's
 //! history (194 taken branches). It takes 112 KiB as stored here. A table's index and tag come from a multiplication per word of
 //! its history instead of folded registers.
 //!

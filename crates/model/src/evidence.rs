@@ -4,11 +4,11 @@
 //! decision.
 //!
 //! An interval of a fixed number of pairs (Student's) is valid for one evaluation. With an evaluation after every pair, it
-//! eventually excludes the true value. A confidence sequence does not. This one inverts a test martingale: the Bayes factor of
-//! "the mean is mu" against "it is off by delta standard deviations, delta normal around 0". The standard deviation is
-//! integrated out by its right Haar measure (Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means
-//! with unknown variance", Sequential Analysis 44, 2025, the Gaussian mixture of section 4). With n pairs and V the variance of
-//! delta it is
+//! eventually excludes the true value. A confidence sequence does not. This one inverts a test martingale. The martingale is the
+//! Bayes factor of "the mean is mu" against "it is off by delta standard deviations, delta normal around 0". The standard
+//! deviation is integrated out by its right Haar measure (Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for
+//! Gaussian means with unknown variance", Sequential Analysis 44, 2025, the Gaussian mixture of section 4). With n pairs and V
+//! the variance of delta it is
 //!
 //! ```text
 //! (1 + nV)^(-1/2) * ((1 + t^2 / (n-1)) / (1 + t^2 / ((n-1) (1 + nV))))^(n/2)

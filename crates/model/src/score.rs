@@ -115,7 +115,7 @@ pub struct Score {
     /// Energy of the whole machine per instruction of all programs; 0 if either is unknown.
     pub energy_per_instruction_nj: f64,
     /// Energy of the whole machine per completed run. The divisor is the number of programs times the geometric mean of their
-    /// runs, so that a mix shifted to programs with cheap instructions gains nothing. 0 if energy or a program's runs are
+    /// runs. A mix shifted to programs with cheap instructions therefore gains nothing. 0 if energy or a program's runs are
     /// unknown.
     pub energy_per_run_j: f64,
     /// Energy per 1e9 instructions times time per 1e9 instructions: independent of the amount of work in the experiment.

@@ -1,7 +1,7 @@
 //! Counting plan: the schedule of event sets.
 //!
 //! Input: the requested sets, in order. Output: the columns of each set. Sets are multiplexed, one per period, so that counts of
-//! a set are never an unmarked extrapolation: a sample names its set and the time it counted.
+//! a set are never an unmarked extrapolation. A sample names its set and the time it counted.
 
 use std::sync::Arc;
 

@@ -73,8 +73,8 @@ pub fn models_for(
     core_types.iter().map(of).collect()
 }
 
-/// Returns the shipped exchange rules for a machine with these core types, fastest first: those with its name, or else for the
-/// same core types at the same ratio of frequencies.
+/// Returns the shipped exchange rules for a machine with these core types, fastest first. They are those with its name, or else
+/// for the same core types at the same ratio of frequencies.
 #[must_use]
 pub fn swaps_for(machine: &str, core_types: &[CoreType]) -> Option<SwapFile> {
     let pair = Pair::of(core_types)?;

@@ -9,7 +9,7 @@
 //! core without a phase near enough is a *miss*: the factor is unchanged. `sf_history_misses` counts consecutive misses, so that
 //! a policy can send the thread to a big core for an estimate.
 //!
-//! Decided here, because the papers give no numbers: a table has 16 phases; phases are equal up to a mean relative difference of
+//! Decided here, because the papers give no numbers: a table has 16 phases. Phases are equal up to a mean relative difference of
 //! .15; an estimate moves the entry by .65; the least recently used entry is replaced. Tables are per thread, not per program.
 //! The model's estimate is always used: the paper's models do not abstain. A core type without a trained model uses the
 //! untrained one.

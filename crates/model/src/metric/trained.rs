@@ -2,10 +2,10 @@
 //! model or it abstains.
 //!
 //! A model's error depends on the thread more than on the phase: properties of a program that it cannot observe persist in all
-//! phases. If a thread has run on the fastest and the slowest core type within a short time, its speeds give a measured factor
-//! for that time. The error of each type's model is then subtracted from later predictions on that type. The models of two types
-//! then agree about the thread, and still follow its phases. Moves that happen anyway suffice; policies send only threads on
-//! which the model abstains.
+//! phases. If a thread runs on the fastest and the slowest core type within a short time, its speeds give a measured factor. The
+//! error of each type's model is then subtracted from later predictions on that type. The models of two types then agree about
+//! the thread, and still follow its phases. Moves that happen anyway suffice; policies send only threads on which the model
+//! abstains.
 //!
 //! Both have errors: the model's is given by its own interval, a measurement's comes from phases and co-runners ([`NOISE`]).
 //! They are weighted by these variances (a Kalman filter of one state, the logarithm of the bias). A model that is more accurate

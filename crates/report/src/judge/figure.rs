@@ -9,8 +9,8 @@
 //! m ± t(0.95; v) * s * sqrt(1 + 1/n),  s^2 = (P * p^2 + sum (l - m)^2) / v,  v = P + n - 1
 //! ```
 //!
-//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds: the mean variance
-//! of all compared policies, and [`KNOWN`] squared. `P` and [`KNOWN`] are fitted to mixes of recorded programs.
+//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds. `p^2` is the mean
+//! variance of all compared policies, plus [`KNOWN`] squared. `P` and [`KNOWN`] are fitted to mixes of recorded programs.
 //! `docs/benchmarks.md` shows how often the intervals hold. They describe the simulation; its error about a machine comes in
 //! addition.
 

@@ -5,8 +5,8 @@
 //! separately and never win.
 //!
 //! The rule: among the usable policies, the one with the best mean gain over seeds is chosen. It is recommended if three
-//! conditions hold: the gain is at least [`WORTH`], its programs run long enough for a policy to act on them ([`LEAST_RUN_S`]),
-//! and the mean exceeds its standard error. `docs/benchmarks.md` shows the rule's accuracy on unseen seeds.
+//! conditions hold. The gain is at least [`WORTH`]. Its programs run long enough for a policy to act on them ([`LEAST_RUN_S`]).
+//! The mean exceeds its standard error. `docs/benchmarks.md` shows the rule's accuracy on unseen seeds.
 
 use std::collections::BTreeMap;
 

@@ -135,8 +135,8 @@ impl Parts {
     }
 }
 
-/// Returns the columns of all parts of a table: those of the last part, which usually has the most, then those that only earlier
-/// parts have. Samples lose columns if events are no longer counted.
+/// Returns the columns of all parts of a table. Those of the last part come first, which usually has the most, then those that
+/// only earlier parts have. Samples lose columns if events are no longer counted.
 fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
     let mut all: Option<SchemaRef> = None;
     for file in files.iter().rev() {
