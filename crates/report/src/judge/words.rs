@@ -68,7 +68,7 @@ impl Ranking {
         }
     }
 
-    /// Lists policies whose gain does not differ measurably from the best.
+    /// Describes the number of policies whose gain does not differ measurably from the best.
     fn equals(&self) -> String {
         const ALIKE: f64 = 0.005;
         let best = self.best().map_or(0.0, |b| b.throughput.median);

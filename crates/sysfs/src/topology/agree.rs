@@ -1,7 +1,7 @@
 //! Sets of CPUs, derived from the possibly contradictory files of each CPU.
 //!
 //! Input: for each CPU, the set that its file claims (its core, or the CPUs that share its cache), if any. Output: disjoint
-//! sets. Two CPUs belong together if both claim so. A CPU without a claim joins the set most of whose members claim it.
+//! sets. Two CPUs belong together if both claim so. A CPU without a claim joins a set if at least half of the members claim it.
 
 use std::collections::BTreeMap;
 
