@@ -37,12 +37,12 @@ pub struct Remembered {
     pub policy: String,
     /// Reason in a sentence.
     pub why: String,
-    /// Result of the turns with Linux in the runs since; absent before the first pair of turns.
+    /// Result of the blocks under Linux in the runs since; absent before the first pair of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
-/// Gain that was measured in turns with Linux.
+/// Gain that was measured in blocks against Linux.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
@@ -50,7 +50,7 @@ pub struct Measured {
     pub gain: f64,
     /// Interval of the gain with 95 % confidence; absent while pairs are few.
     pub interval: Option<(f64, f64)>,
-    /// Pairs of turns.
+    /// Pairs of blocks.
     pub pairs: u64,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use countersteer_lab::LoadedMachine;
 use countersteer_lab::error::{Kind, failure};
-use countersteer_model::evidence::Verdict as Turns;
+use countersteer_model::evidence::Verdict as TrialVerdict;
 use countersteer_model::policy::Policy;
 use countersteer_model::trial::{Gain, TrialPlan};
 use countersteer_model::units::Nanos;
@@ -28,8 +28,8 @@ use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
 /// Run a program under the policy that suits it here, found out once and remembered
 ///
 /// A program that was never judged is recorded for its first seconds, and simulated on this machine under every policy that has something
-/// to do; that takes some 20 s. It is started twice then: what it writes, it writes twice. Where a policy is worth it, the program runs under it, with turns for Linux: a policy that loses them is
-/// given up and Linux is remembered. In all other cases the program runs as if it were started without `steer`.
+/// to do; that takes some 20 s. It is started twice then: what it writes, it writes twice. Where a policy is worth it, the program runs under it, in blocks that alternate with blocks of Linux. A
+/// policy that loses is given up, and Linux is remembered. In all other cases the program runs as if it were started without `steer`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[group(skip)]
@@ -45,12 +45,12 @@ pub struct Args {
     /// Record it for so long at most
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
-    /// Length of the policy's turns
+    /// Length of the policy's blocks
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
-    turn: Nanos,
-    /// Length of Linux's turns
+    block: Nanos,
+    /// Length of Linux's blocks
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
-    linux_turn: Nanos,
+    linux_block: Nanos,
     #[command(flatten)]
     here: HereArgs,
     /// The program and its arguments
@@ -87,7 +87,7 @@ enum Kept {
     },
 }
 
-/// Part of a turn that is left out at its beginning.
+/// Part of a block that is left out at its beginning.
 const SETTLE: f64 = 0.2;
 const CONFIDENCE: f64 = 0.95;
 /// Gains up to this, either way, are as good as none.
@@ -183,7 +183,7 @@ fn found(ranking: &Ranking) -> Found {
     }
 }
 
-/// Runs the program under the policy, which takes turns with Linux; under `linux` there are no turns.
+/// Runs the program under the policy, in blocks that alternate with Linux; under `linux` there are none.
 fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     job::restore()?;
     let here = args.here.look()?;
@@ -196,7 +196,7 @@ fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     };
     let job = Job {
         spec,
-        // Under the scheduler in the kernel the turns of Linux would not be its own.
+        // Under the scheduler in the kernel the blocks of Linux would not be its own.
         engine: EngineName::Affinity,
         steal_above: None,
         period: Nanos::from_millis(100),
@@ -221,8 +221,8 @@ fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
 
 fn plan(args: &Args) -> TrialPlan {
     TrialPlan {
-        policy: args.turn,
-        baseline: args.linux_turn,
+        policy: args.block,
+        baseline: args.linux_block,
         settle: SETTLE,
         confidence: CONFIDENCE,
         margin: MARGIN,
@@ -245,7 +245,7 @@ fn both(
     ))
 }
 
-/// The verdict after a run with turns: a policy that certainly does not gain is remembered as `linux`.
+/// The verdict after a run with blocks: a policy that certainly does not gain is remembered as `linux`.
 fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
     if gain.pairs == 0 {
         return None;
@@ -260,10 +260,13 @@ fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
         measured: Some(measured),
         ..before.clone()
     };
-    if matches!(gain.verdict, Some(Turns::Slower | Turns::Equivalent)) {
+    if matches!(
+        gain.verdict,
+        Some(TrialVerdict::Slower | TrialVerdict::Equivalent)
+    ) {
         after.policy = LINUX.into();
         after.why = format!(
-            "left to Linux: in {} pairs of turns {} made {percent:+.1} %",
+            "left to Linux: in {} pairs of blocks {} made {percent:+.1} %",
             gain.pairs, before.policy
         );
     }
@@ -319,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_that_loses_its_turns_is_remembered_as_linux() {
+    fn a_policy_that_loses_its_blocks_is_remembered_as_linux() {
         let before = Remembered {
             program: "/bin/a".into(),
             identity: "build-id:01".into(),
@@ -342,10 +345,10 @@ mod tests {
             (open.policy.as_str(), open.measured.unwrap().pairs),
             ("hsf", 2)
         );
-        let lost = learned(&before, &gain(8, -0.02, Some(Turns::Slower))).unwrap();
+        let lost = learned(&before, &gain(8, -0.02, Some(TrialVerdict::Slower))).unwrap();
         assert_eq!(lost.policy, "linux");
         assert!(
-            lost.why.contains("8 pairs of turns hsf made -2.0 %"),
+            lost.why.contains("8 pairs of blocks hsf made -2.0 %"),
             "{}",
             lost.why
         );

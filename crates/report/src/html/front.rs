@@ -110,7 +110,7 @@ pub(super) fn trial(record: &Record) -> Option<Markup> {
     let percent = |change| unbroken(&judge::percent(change));
     Some(html! {
         section.answer {
-            div.verdict { p { "Trial: " (record.manifest.policy) ". All programs together: " b { (percent(all.gain)) } " (" (of(all)) ", " (all.pairs) " pairs of turns)." } }
+            div.verdict { p { "Trial: " (record.manifest.policy) ". All programs together: " b { (percent(all.gain)) } " (" (of(all)) ", " (all.pairs) " pairs of blocks)." } }
             div.scroll tabindex="0" role="region" aria-label="Gains by program" { table.ranks {
                 thead { tr { th.text scope="col" { "program" } th scope="col" { "gain" } th scope="col" { "interval" } th.rest scope="col" { "pairs" } } }
                 tbody { @for g in programs { tr { th scope="row" { (g.program) } td { (percent(g.gain)) } td { (of(g)) } td.rest { (g.pairs) } } } }
