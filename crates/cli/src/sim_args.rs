@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
 use countersteer_lab::experiment::Fidelity;
 use countersteer_lab::{Finished, LoadedMachine, SimOptions};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
 use countersteer_model::units::Nanos;
-use countersteer_sim::linux::KERNELS;
+use countersteer_sim::linux::{DEFAULT_KERNEL, KERNELS, SWITCHES, kernel_config};
 
-use crate::values::number;
+use crate::error::{Kind, failure};
+use crate::values::{number, specs};
 
 /// Options that `sim` and `compare` share.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,8 +30,8 @@ pub struct SimArgs {
     /// Time on the wall after which a simulation fails.
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::values::time)]
     max_wall: Nanos,
-    /// Release of the simulated kernel.
-    #[arg(long, default_value = "6.12", value_parser = kernels())]
+    /// Release of the simulated kernel; `compare` takes several, separated by commas
+    #[arg(long, default_value = DEFAULT_KERNEL, value_name = "RELEASE", value_parser = kernel, long_help = kernel_help())]
     kernel: String,
     /// Relative noise of counter readings (standard deviation).
     #[arg(long, default_value_t = 0.01, value_name = "SHARE", value_parser = share)]
@@ -63,6 +63,20 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
+    /// The kernels, of which only `compare` takes several.
+    pub fn kernels(&self) -> Vec<String> {
+        specs(&self.kernel)
+    }
+
+    /// Refuses several kernels.
+    pub fn one_kernel(&self) -> anyhow::Result<()> {
+        if self.kernels().len() > 1 {
+            let why = "--kernel takes several kernels in `steer compare` only: name one";
+            return Err(failure(Kind::Usage, why));
+        }
+        Ok(())
+    }
+
     pub fn options(&self) -> SimOptions {
         SimOptions {
             period_ms: self.period_ms.unwrap_or(self.interval.0 as f64 * 1e-6),
@@ -121,11 +135,26 @@ fn governor(text: &str) -> Result<Governor, String> {
     Governor::named(text).ok_or_else(|| "it is one of performance, schedutil".into())
 }
 
-fn kernels() -> PossibleValuesParser {
-    KERNELS
-        .iter()
-        .map(|k| PossibleValue::new(k.name).help(k.prose))
-        .into()
+fn kernel(text: &str) -> Result<String, String> {
+    let all = specs(text);
+    if all.is_empty() {
+        return Err("it names no kernel".into());
+    }
+    for kernel in all {
+        kernel_config(&kernel)?;
+    }
+    Ok(text.to_owned())
+}
+
+fn kernel_help() -> String {
+    let releases = KERNELS.iter().map(|k| format!("{}: {}", k.name, k.prose));
+    let switches = SWITCHES.iter().map(|s| format!("{}: {}", s.name, s.prose));
+    let list = |rows: Vec<String>| rows.join("\n  ");
+    format!(
+        "Release of the simulated kernel, with switches as in {DEFAULT_KERNEL}:llc_balancing=off; `compare` takes several, separated by commas\n\nReleases:\n  {}\nSwitches, on or off:\n  {}",
+        list(releases.collect()),
+        list(switches.collect())
+    )
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -18,3 +18,41 @@ pub fn pid(text: &str) -> Result<u32, String> {
     let wrong = "it is no number of a process; `pgrep NAME` prints those of a program";
     text.parse().map_err(|_| wrong.to_owned())
 }
+
+/// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas that begin a specification: what follows is no `key=value`, or has a
+/// colon before its equals sign.
+pub fn specs(list: &str) -> Vec<String> {
+    let mut specs: Vec<String> = Vec::new();
+    for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let parameter = part
+            .split_once('=')
+            .is_some_and(|(key, _)| !key.contains(':'));
+        match specs.last_mut() {
+            Some(last) if parameter => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => specs.push(part.to_owned()),
+        }
+    }
+    specs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_policies_and_their_parameters() {
+        let split = specs("linux, hsf:sf=oracle,margin=0.1,aarr,static:a=llc0,b=llc1");
+        assert_eq!(
+            split,
+            [
+                "linux",
+                "hsf:sf=oracle,margin=0.1",
+                "aarr",
+                "static:a=llc0,b=llc1"
+            ]
+        );
+    }
+}

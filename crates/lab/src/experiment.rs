@@ -17,7 +17,7 @@ use countersteer_model::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
 use countersteer_sim::engine::{Plan, ProgramUsage, SimConfig, Simulation};
-use countersteer_sim::linux::{self, LinuxConfig};
+use countersteer_sim::linux::{self, DEFAULT_KERNEL, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct SimOptions {
     pub max_seconds: f64,
     /// Time on the wall after which a simulation fails.
     pub max_wall: Nanos,
-    /// Release of the simulated kernel, one of [`KERNELS`](linux::KERNELS).
+    /// Release of the simulated kernel, with switches; see [`kernel_config`](linux::kernel_config).
     pub kernel: String,
     /// Relative noise of counter readings (standard deviation).
     pub counter_noise: f64,
@@ -96,7 +96,7 @@ impl Default for SimOptions {
             rounds: 3,
             max_seconds: 1e6,
             max_wall: Nanos::from_millis(30 * 60 * 1000),
-            kernel: "6.12".to_owned(),
+            kernel: DEFAULT_KERNEL.to_owned(),
             counter_noise: 0.01,
             no_contention: false,
             no_costs: false,
@@ -156,8 +156,7 @@ pub struct Finished {
 impl SimOptions {
     /// The simulator's configuration.
     pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
-        let kernel =
-            linux::kernel(&self.kernel).map_or_else(LinuxConfig::default, |k| (k.config)());
+        let kernel = linux::kernel_config(&self.kernel).unwrap_or_default();
         let costs = !self.no_costs;
         SimConfig {
             seed,

@@ -49,6 +49,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
+    args.options.one_kernel()?;
     let experiment = experiment(args)?;
     let places: Vec<String> = args.instead.split(',').map(str::to_owned).collect();
     let found = blame::blame(&experiment, args.seeds, &places)?;

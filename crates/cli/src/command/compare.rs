@@ -1,4 +1,6 @@
-//! `steer compare`: policies side by side, over machines, workloads and seeds.
+//! `steer compare`: policies side by side, over machines, workloads, seeds and kernels.
+
+mod kernels;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::{print, print_json};
 use crate::error::{Kind, failure};
 use crate::output::{self, check_unused};
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
+use crate::values::specs;
 use crate::{interrupt, library, progress};
 
 /// Arguments.
@@ -77,7 +80,39 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
+    let kernels = args.options.kernels();
+    if kernels.len() > 1 {
+        return kernels::compare(args, &kernels);
+    }
     let sweep = sweep(args)?;
+    check(&sweep)?;
+    args.report
+        .as_deref()
+        .map_or(Ok(()), crate::output::check_writable)?;
+    let done = simulate(args, &sweep)?;
+    if let Some(path) = &args.report {
+        report(path, &sweep, &done)?;
+    }
+    save_records(args, &done)?;
+    if args.json {
+        return print_json(&Judged::new(done.runs, &done.rankings));
+    }
+    if args.csv {
+        return print(&table::csv(&done.runs));
+    }
+    print(&tables(&done.runs, &done.rankings, args.verbose))
+}
+
+/// A sweep that was simulated.
+struct Done {
+    experiments: Vec<Experiment>,
+    finished: Vec<Finished>,
+    runs: Vec<CompareRun>,
+    facts: Facts,
+    rankings: Vec<Ranking>,
+}
+
+fn check(sweep: &Sweep) -> anyhow::Result<()> {
     sweep.check()?;
     for machine in &sweep.machines {
         tell_idle(&sweep.policies, machine);
@@ -85,9 +120,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             warn_of_unmet(policy, machine)?;
         }
     }
-    args.report
-        .as_deref()
-        .map_or(Ok(()), crate::output::check_writable)?;
+    Ok(())
+}
+
+fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     let experiments = sweep.experiments(|seed| {
         // Timelines are drawn for one seed; the others only need their scores.
         let drawn = args.report.is_some() && seed == 1;
@@ -110,19 +146,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         pool.install(|| bound::attach(&experiments, &finished, &mut runs))?;
         warn_of_unbounded(&runs);
     }
-    let facts = pool.install(|| probe::facts(&sweep, &runs))?;
+    let facts = pool.install(|| probe::facts(sweep, &runs))?;
     let rankings = judge(&runs, &facts);
-    if let Some(path) = &args.report {
-        report(path, &sweep, &runs, &finished, facts)?;
-    }
-    save_records(args, &experiments, &finished)?;
-    if args.json {
-        return print_json(&Judged::new(runs, &rankings));
-    }
-    if args.csv {
-        return print(&table::csv(&runs));
-    }
-    print(&tables(&runs, &rankings, args.verbose))
+    Ok(Done {
+        experiments,
+        finished,
+        runs,
+        facts,
+        rankings,
+    })
 }
 
 /// Says for which runs no bound holds.
@@ -136,22 +168,16 @@ fn warn_of_unbounded(runs: &[CompareRun]) {
 }
 
 /// A report of the scores of all seeds, with timelines of the first.
-fn report(
-    path: &Path,
-    sweep: &Sweep,
-    runs: &[CompareRun],
-    finished: &[Finished],
-    facts: Facts,
-) -> anyhow::Result<()> {
+fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
     let workloads = names(&sweep.workloads, |w| &w.name);
     let machines = names(&sweep.machines, |m| &m.machine.name);
-    let records = finished.iter().filter_map(|f| f.record.as_ref());
+    let records = done.finished.iter().filter_map(|f| f.record.as_ref());
     let input = ReportInput {
         title: format!("{workloads} on {machines}"),
-        runs,
+        runs: &done.runs,
         records: records.filter(|r| r.manifest.seed == 1).collect(),
         axis: Axis::Time,
-        facts,
+        facts: done.facts.clone(),
     };
     output::report(path, &input)
 }
@@ -193,7 +219,7 @@ fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<
         shelves.flatten().collect()
     } else {
         (args.policies.iter())
-            .flat_map(|list| split_policies(list))
+            .flat_map(|list| specs(list))
             .collect()
     };
     if asked.is_empty() {
@@ -226,16 +252,12 @@ fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     }
 }
 
-fn save_records(
-    args: &Args,
-    experiments: &[Experiment],
-    finished: &[Finished],
-) -> anyhow::Result<()> {
+fn save_records(args: &Args, done: &Done) -> anyhow::Result<()> {
     let Some(dir) = &args.output else {
         return Ok(());
     };
     std::fs::create_dir_all(dir)?;
-    for (e, f) in experiments.iter().zip(finished) {
+    for (e, f) in done.experiments.iter().zip(&done.finished) {
         let policy = e
             .policy
             .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
@@ -249,7 +271,8 @@ fn save_records(
             record.save(&place)?;
         }
     }
-    eprintln!("steer: {} records in {}", finished.len(), dir.display());
+    let count = done.finished.len();
+    eprintln!("steer: {count} records in {}", dir.display());
     Ok(())
 }
 
@@ -259,42 +282,4 @@ fn names<T>(items: &[Arc<T>], name: impl Fn(&T) -> &String) -> String {
         .map(|i| name(i).as_str())
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-/// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas that begin a policy: what follows is no `key=value`, or has a
-/// colon before its equals sign.
-fn split_policies(list: &str) -> Vec<String> {
-    let mut policies: Vec<String> = Vec::new();
-    for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let parameter = part
-            .split_once('=')
-            .is_some_and(|(key, _)| !key.contains(':'));
-        match policies.last_mut() {
-            Some(last) if parameter => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => policies.push(part.to_owned()),
-        }
-    }
-    policies
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commas_separate_policies_and_their_parameters() {
-        let split = split_policies("linux, hsf:sf=oracle,margin=0.1,aarr,static:a=llc0,b=llc1");
-        assert_eq!(
-            split,
-            [
-                "linux",
-                "hsf:sf=oracle,margin=0.1",
-                "aarr",
-                "static:a=llc0,b=llc1"
-            ]
-        );
-    }
 }

@@ -40,6 +40,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
+    args.options.one_kernel()?;
     let dir = args.record.place()?;
     let experiment = Experiment {
         machine: library::loaded(&args.machine)?,

@@ -182,6 +182,8 @@ impl Cast {
             rounds: traced.map_or(rounds, |_| 1),
             max_seconds: 20_000.0,
             fidelity: traced.map_or(Fidelity::Analytic, |traced| traced.fidelity),
+            // No kernel of the papers' time gathers processes under caches.
+            kernel: "6.12".into(),
             ..SimOptions::default()
         }
     }

@@ -12,7 +12,7 @@ use countersteer_model::score::{Outcome, Score};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
-use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::linux::{DEFAULT_KERNEL, LinuxConfig, kernel};
 use countersteer_sim::progress::ProgressConfig;
 use rand::{RngExt, SeedableRng};
 
@@ -89,7 +89,7 @@ pub fn config(setup: Setup) -> SimConfig {
         seed: setup.seed,
         linux: LinuxConfig {
             seed: setup.seed,
-            ..LinuxConfig::installed()
+            ..kernel(DEFAULT_KERNEL).map_or_else(LinuxConfig::installed, |k| (k.config)())
         },
         progress: ProgressConfig {
             contention: !setup.ideal,

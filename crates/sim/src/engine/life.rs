@@ -76,7 +76,8 @@ impl Simulation {
         let thread = &mut self.threads[id.index()];
         thread.confined = by_table.unwrap_or_else(|| Arc::clone(&thread.allowed));
         let launch = self.programs[row].launch_on.as_ref();
-        thread.cpu = self.linux.fork(
+        thread.cpu = self.linux.fork_in(
+            Some(row as u32),
             id,
             self.programs[row].nice,
             launch.unwrap_or(&thread.confined),
@@ -96,6 +97,7 @@ impl Simulation {
         let now = self.now;
         self.programs[row].begin_run(now);
         let waker = self.threads[last.index()].cpu;
+        self.linux.exec(last, now);
         for id in self.programs[row].threads() {
             self.event(id, ThreadEventKind::Exec);
             self.give_work(row, id);

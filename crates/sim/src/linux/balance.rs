@@ -8,6 +8,7 @@ use super::Linux;
 use super::domains::{Level, Node};
 use super::entity::NONE;
 use super::imbalance::{Env, Idleness, Migration, capacity_greater};
+use rand::RngExt;
 
 /// Busy CPUs balance this much less often.
 const BUSY_FACTOR: u64 = 16;
@@ -34,12 +35,15 @@ impl Linux {
     /// The last balance; those that were skipped because nothing could come of them count.
     fn last_balance(&self, cpu: usize, level: usize, idle: bool, interval: u64) -> i64 {
         let last = self.rqs[cpu].domains[level].last;
-        let resumed = if idle {
+        let idled_through = |since: u64| self.rqs[cpu].idle_stamp <= since;
+        let resumed = if !idle {
+            self.nohz.balancing_since
+        } else if self.nohz.quiet_since.is_some_and(idled_through) {
             self.nohz.resumed_at
         } else {
-            self.nohz.balancing_since
-        } as i64;
-        let behind = resumed - last - interval as i64;
+            return last;
+        };
+        let behind = resumed as i64 - last - interval as i64;
         if behind < 0 {
             last
         } else {
@@ -65,6 +69,7 @@ impl Linux {
         let node = self.domains.node(state.node);
         node.overloaded == 0
             && !self.misfit_helpable()
+            && !self.gatherable(node)
             && state.quiet_generation == self.generation(node)
     }
 
@@ -103,7 +108,10 @@ impl Linux {
             self.rqs[cpu].domains[level].last = now as i64;
             let node = self.domains.node(self.rqs[cpu].domains[level].node);
             if self.is_quiet(cpu, level)
-                || (!idle && node.overloaded == 0 && !self.misfit_helpable())
+                || (!idle
+                    && node.overloaded == 0
+                    && !self.misfit_helpable()
+                    && !self.gatherable(node))
             {
                 continue;
             }
@@ -138,10 +146,15 @@ impl Linux {
             if self.rqs[cpu].average_idle < spent {
                 break;
             }
-            if node.overloaded == 0 && !self.misfit_helpable() {
+            if node.overloaded == 0 && !self.misfit_helpable() && !self.gatherable(node) {
                 continue;
             }
+            let Some(weight) = self.dares_newidle(cpu, level, now) else {
+                continue;
+            };
             let outcome = self.balance(cpu, level, Idleness::Newly, now);
+            let successes = if outcome.moved > 0 { weight } else { 0 };
+            self.count_newidle(cpu, level, successes, now);
             if outcome.moved > 0 || !outcome.go_on || self.rqs[cpu].runnable > 0 {
                 break;
             }
@@ -151,6 +164,26 @@ impl Linux {
             self.rqs[cpu].idle_since = None;
         }
         found
+    }
+
+    /// Throws the dice for a search (`NI_RANDOM`); returns how many successes one of it stands for.
+    fn dares_newidle(&mut self, cpu: usize, level: usize, now: u64) -> Option<u32> {
+        let ratio = self.rqs[cpu].domains[level].newidle.ratio;
+        if !self.config.newidle_by_success || ratio >= 1024 {
+            return Some(1);
+        }
+        let weight = 1 + ratio;
+        if self.rng.random_range(0..1024) > weight {
+            self.count_newidle(cpu, level, 0, now);
+            return None;
+        }
+        Some((1024 + weight / 2) / weight)
+    }
+
+    fn count_newidle(&mut self, cpu: usize, level: usize, successes: u32, now: u64) {
+        let by_rate = self.config.newidle_by_rate;
+        let state = &mut self.rqs[cpu].domains[level].newidle;
+        state.count(successes, by_rate, now);
     }
 
     /// Of a group only one CPU balances: the first idle one, on an idle core if possible, else the first.
@@ -267,11 +300,11 @@ impl Linux {
             state.interval_ms = shortest;
             return;
         }
-        if env.kind != Idleness::Newly && env.migration != Migration::Misfit {
+        if env.kind != Idleness::Newly && env.migration != Migration::Misfit && !env.llc_pinned {
             state.failed += 1;
         }
         let failed = state.failed;
-        if self.needs_active_balance(env, failed) {
+        if self.needs_active_balance(env, failed, now) {
             let curr = self.rqs[env.source].curr;
             let pinned = self
                 .threads
@@ -285,9 +318,10 @@ impl Linux {
                 self.quieten_pinned(level, env);
                 return;
             }
-            self.active_balance(env, now);
-            // The thread was pushed by the source CPU: the attempts before it count no more.
-            self.rqs[env.cpu].domains[level].failed = 0;
+            if self.active_balance(env, now) {
+                // The thread was pushed by the source CPU: the attempts before it count no more.
+                self.rqs[env.cpu].domains[level].failed = 0;
+            }
         }
         self.rqs[env.cpu].domains[level].interval_ms = shortest;
     }
@@ -300,9 +334,12 @@ impl Linux {
     }
 
     /// Whether the running thread itself should be pushed over.
-    fn needs_active_balance(&self, env: &Env, failed: u32) -> bool {
+    fn needs_active_balance(&self, env: &Env, failed: u32, now: u64) -> bool {
         let node = self.domains.node(env.node);
-        if env.migration == Migration::Misfit {
+        if self.keeps_threads(env, now) {
+            return false;
+        }
+        if matches!(env.migration, Migration::Misfit | Migration::Llc) {
             return true;
         }
         if env.kind != Idleness::Busy && self.prefers(node, env.cpu, env.source) {

@@ -43,6 +43,17 @@ pub struct LinuxConfig {
     pub balance_threads: u32,
     /// Time a newly idle CPU needs to look for work, per CPU looked at; it does not look when it expects to idle for less.
     pub newidle_cost_per_cpu_ns: u64,
+    /// A newly idle CPU looks at a domain with the probability that it found something there before (`NI_RANDOM`); counted by
+    /// time, too, so that rare searches are always made (`NI_RATE`).
+    pub newidle_by_success: bool,
+    pub newidle_by_rate: bool,
+    /// Threads that had more than their share stay where they are at the first try of a balance
+    /// (`task_is_ineligible_on_dst_cpu`).
+    pub eligible_first: bool,
+    /// A new thread may take the CPU from the running one at once.
+    pub fork_preempts: bool,
+    /// The threads of a process are gathered under one last-level cache (`SCHED_CACHE`, `llc_balancing/enabled`).
+    pub llc_balancing: bool,
     /// Mean time between wake-ups of kernel threads and daemons that take a CPU for a moment, after which its queue is looked at
     /// anew; none on a quiet machine. See [`DISTURBED_EVERY_NS`].
     pub disturbed_every_ns: Option<u64>,
@@ -84,6 +95,11 @@ impl Default for LinuxConfig {
             migration_cost_ns: 500_000,
             balance_threads: 32,
             newidle_cost_per_cpu_ns: 150,
+            newidle_by_success: false,
+            newidle_by_rate: false,
+            eligible_first: false,
+            fork_preempts: true,
+            llc_balancing: false,
             disturbed_every_ns: None,
             seed: 0,
         }
@@ -95,6 +111,34 @@ pub struct KernelDef {
     pub name: &'static str,
     pub prose: &'static str,
     pub config: fn() -> LinuxConfig,
+}
+
+/// The release that is simulated unless another is named.
+pub const DEFAULT_KERNEL: &str = "7.2";
+
+// Each as its last update in the stable series has it.
+fn v6_12() -> LinuxConfig {
+    LinuxConfig {
+        newidle_by_success: true,
+        ..LinuxConfig::installed()
+    }
+}
+
+fn v6_18() -> LinuxConfig {
+    LinuxConfig {
+        eligible_first: true,
+        ..v6_12()
+    }
+}
+
+fn v7_2() -> LinuxConfig {
+    LinuxConfig {
+        hrtick: true,
+        newidle_by_rate: true,
+        fork_preempts: false,
+        llc_balancing: true,
+        ..v6_18()
+    }
 }
 
 pub static KERNELS: &[KernelDef] = &[
@@ -109,15 +153,17 @@ pub static KERNELS: &[KernelDef] = &[
     KernelDef {
         name: "6.12",
         prose: "EEVDF; slices end at ticks",
-        config: LinuxConfig::installed,
+        config: v6_12,
     },
     KernelDef {
-        name: "7.2",
-        prose: "EEVDF; high-resolution ticks end slices when they are over, as Debian configures it",
-        config: || LinuxConfig {
-            hrtick: true,
-            ..LinuxConfig::installed()
-        },
+        name: "6.18",
+        prose: "EEVDF; balancing prefers threads that are owed time",
+        config: v6_18,
+    },
+    KernelDef {
+        name: DEFAULT_KERNEL,
+        prose: "EEVDF; high-resolution ticks end slices when they are over, and processes are gathered under last-level caches, as Debian configures it",
+        config: v7_2,
     },
 ];
 
@@ -125,6 +171,59 @@ pub static KERNELS: &[KernelDef] = &[
 #[must_use]
 pub fn kernel(name: &str) -> Option<&'static KernelDef> {
     KERNELS.iter().find(|k| k.name == name)
+}
+
+/// Something that can be switched on and off in a running kernel.
+pub struct SwitchDef {
+    pub name: &'static str,
+    pub prose: &'static str,
+    pub set: fn(&mut LinuxConfig, bool),
+}
+
+pub static SWITCHES: &[SwitchDef] = &[
+    SwitchDef {
+        name: "llc_balancing",
+        prose: "the threads of a process are gathered under one last-level cache (since 7.2)",
+        set: |config, on| config.llc_balancing = on,
+    },
+    SwitchDef {
+        name: "lazy",
+        prose: "a thread woken from another CPU preempts at the next tick",
+        set: |config, on| config.lazy_preemption = on,
+    },
+    SwitchDef {
+        name: "hrtick",
+        prose: "slices end when they are over, not at the next tick",
+        set: |config, on| config.hrtick = on,
+    },
+];
+
+/// The configuration of a release with switches, as in `7.2` or `7.2:llc_balancing=off`.
+///
+/// # Errors
+/// A release or a switch that does not exist, in words.
+pub fn kernel_config(spec: &str) -> Result<LinuxConfig, String> {
+    let (name, switches) = spec.split_once(':').unwrap_or((spec, ""));
+    let names = |all: Vec<&str>| all.join(", ");
+    let found = kernel(name).ok_or_else(|| {
+        let known = names(KERNELS.iter().map(|k| k.name).collect());
+        format!("there is no kernel {name}; there are {known}")
+    })?;
+    let mut config = (found.config)();
+    for switch in switches.split(',').filter(|s| !s.is_empty()) {
+        let (name, value) = switch.split_once('=').unwrap_or((switch, ""));
+        let def = SWITCHES.iter().find(|s| s.name == name).ok_or_else(|| {
+            let known = names(SWITCHES.iter().map(|s| s.name).collect());
+            format!("there is no switch {name}; there are {known}")
+        })?;
+        let on = match value {
+            "on" => true,
+            "off" => false,
+            _ => return Err(format!("{name} is on or off")),
+        };
+        (def.set)(&mut config, on);
+    }
+    Ok(config)
 }
 
 /// A CPU went from one thread to another; `None` is the idle thread.

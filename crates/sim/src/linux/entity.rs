@@ -62,6 +62,9 @@ pub(super) struct Thread {
     pub last_wakee: u32,
     pub wakee_flips: u32,
     pub flips_decayed_at: u64,
+    /// Its process, and the last-level cache that this prefers; `NONE` where nothing is gathered.
+    pub process: u32,
+    pub preferred_llc: u32,
     /// Neighbours in the run queue's list of threads, least recently run last.
     pub newer: u32,
     pub older: u32,
@@ -95,6 +98,8 @@ impl Default for Thread {
             last_wakee: NONE,
             wakee_flips: 0,
             flips_decayed_at: 0,
+            process: NONE,
+            preferred_llc: NONE,
             newer: NONE,
             older: NONE,
         }

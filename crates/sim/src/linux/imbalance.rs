@@ -34,6 +34,8 @@ pub(super) struct Env {
     pub failed: u32,
     pub all_pinned: bool,
     pub some_pinned: bool,
+    /// Threads stayed for the sake of their caches (`LBF_LLC_PINNED`).
+    pub llc_pinned: bool,
     /// Another CPU of the local group that a pinned thread may run on.
     pub other_target: Option<usize>,
 }
@@ -45,6 +47,8 @@ pub(super) enum Migration {
     Util,
     Threads,
     Misfit,
+    /// A thread that prefers the target's last-level cache.
+    Llc,
 }
 
 /// How busy a group is, least first.
@@ -56,6 +60,7 @@ pub(super) enum Kind {
     SmtBalance,
     AsymPacking,
     Imbalanced,
+    LlcBalance,
     Overloaded,
 }
 
@@ -90,6 +95,7 @@ impl Env {
             failed,
             all_pinned: false,
             some_pinned: false,
+            llc_pinned: false,
             other_target: None,
         }
     }
@@ -142,7 +148,7 @@ impl Linux {
                 .map(|c| self.rqs[*c as usize].misfit_load)
                 .fold(0.0, f64::max);
         }
-        stats.kind = self.classify(env, &stats);
+        stats.kind = self.classify(env, &stats, now);
         if stats.kind == Kind::Overloaded {
             stats.avg_load = stats.load * 1024.0 / stats.capacity;
         }
@@ -166,13 +172,17 @@ impl Linux {
         }
     }
 
-    fn classify(&self, env: &Env, stats: &Stats) -> Kind {
+    fn classify(&self, env: &Env, stats: &Stats, now: u64) -> Kind {
         let node = self.domains.node(env.node);
         let group = self.domains.node(stats.group);
         let pct = node.imbalance_pct as f64;
         let remote_idle = stats.group != env.local && env.idle() && stats.running > 0;
         if overloaded(stats, pct) {
             Kind::Overloaded
+        } else if stats.group != env.local
+            && self.is_llc_balance(env, group, stats.misfit_load > 0.0, now)
+        {
+            Kind::LlcBalance
         } else if group.imbalanced {
             Kind::Imbalanced
         } else if remote_idle && self.group_is_lesser(env, stats) {
@@ -224,6 +234,10 @@ impl Linux {
         }
         let replaces = match new.kind {
             Kind::Overloaded => return new.avg_load > old.avg_load,
+            Kind::LlcBalance => {
+                let homesick = |s: &Stats| self.homesick(self.domains.node(s.group), env.target);
+                return homesick(new) > homesick(old);
+            }
             Kind::Imbalanced => return false,
             Kind::AsymPacking => {
                 let rank = |s: &Stats| {
@@ -304,9 +318,10 @@ impl Linux {
                 return false;
             }
         }
-        if self.spreads(env)
+        if self.spreads(busiest)
             && local.kind == Kind::HasSpare
-            && self.sibling_imbalance(env, local, busiest) > 1.0
+            && (busiest.kind == Kind::LlcBalance
+                || self.sibling_imbalance(env, local, busiest) > 1.0)
         {
             return true;
         }
@@ -326,8 +341,8 @@ impl Linux {
     }
 
     /// Threads are spread over sibling groups before they double up.
-    fn spreads(&self, env: &Env) -> bool {
-        self.domains.node(env.local).prefer_sibling
+    fn spreads(&self, busiest: &Stats) -> bool {
+        self.domains.node(busiest.group).prefer_sibling
     }
 
     /// Load per capacity of the whole domain.
@@ -366,6 +381,7 @@ impl Linux {
             Kind::Misfit => (Migration::Misfit, 1.0),
             Kind::AsymPacking => (Migration::Threads, f64::from(busiest.running)),
             Kind::SmtBalance | Kind::Imbalanced => (Migration::Threads, 1.0),
+            Kind::LlcBalance => (Migration::Llc, 1.0),
             _ if local.kind == Kind::HasSpare => self.fill_spare(env, local, busiest, now),
             _ => {
                 if local.kind < Kind::Overloaded {
@@ -404,7 +420,7 @@ impl Linux {
                 (Migration::Util, room)
             };
         }
-        let mut threads = if busiest.weight == 1 || self.spreads(env) {
+        let mut threads = if busiest.weight == 1 || self.spreads(busiest) {
             self.sibling_imbalance(env, local, busiest)
         } else {
             f64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
@@ -452,6 +468,7 @@ impl Linux {
                 }
                 Migration::Threads => f64::from(rq.runnable),
                 Migration::Misfit => rq.misfit_load,
+                Migration::Llc => f64::from(self.homesick_on(cpu, env.target)),
             };
             if measure > best.map_or(0.0, |b| b.1) {
                 best = Some((cpu, measure));

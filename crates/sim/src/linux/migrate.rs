@@ -7,6 +7,7 @@
 use super::Linux;
 use super::config::FairClass;
 use super::domains::Level;
+use super::eevdf::current;
 use super::entity::{NONE, State};
 use super::imbalance::{Env, Idleness, Migration};
 use super::schedule::{Join, fits};
@@ -67,7 +68,7 @@ impl Linux {
 
     fn may_migrate(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
-        if thread.state == State::Delayed {
+        if thread.state == State::Delayed || self.waits_its_turn(env, t) {
             return false;
         }
         if !thread.allowed.has(env.target) {
@@ -84,10 +85,28 @@ impl Linux {
         if thread.state == State::Running {
             return false;
         }
+        if self.parts(env, t, now) {
+            env.llc_pinned |= env.migration != Migration::Llc;
+            return false;
+        }
         let node = self.domains.node(env.node);
         let hot = node.level != Level::Core
             && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
         !hot || env.failed > node.cache_nice_tries
+    }
+
+    /// A thread that had more than its share would be ineligible on the target, too: others go first
+    /// (`task_is_ineligible_on_dst_cpu`).
+    fn waits_its_turn(&self, env: &Env, t: u32) -> bool {
+        let rq = &self.rqs[env.source];
+        let queued = self.queued(env.target) > 0;
+        self.config.eligible_first
+            && env.failed == 0
+            && queued
+            && !rq.eligible(
+                current(rq, &self.threads),
+                self.threads[t as usize].vruntime,
+            )
     }
 
     /// Takes a thread's part off the imbalance; false when it is too large a part.
@@ -113,7 +132,7 @@ impl Linux {
                 }
                 env.imbalance -= util;
             }
-            Migration::Threads => env.imbalance -= 1.0,
+            Migration::Threads | Migration::Llc => env.imbalance -= 1.0,
             Migration::Misfit => {
                 if fits(
                     avg.util.max(thread.util_est),
@@ -142,16 +161,17 @@ impl Linux {
     }
 
     /// Pushes the source's running thread, or one that waits there, over to the balancing CPU.
-    pub(super) fn active_balance(&mut self, env: &Env, now: u64) {
-        let mut t = self.rqs[env.source].oldest;
-        while t != NONE {
-            let thread = &self.threads[t as usize];
-            if thread.runnable() && thread.allowed.has(env.cpu) {
-                self.transfer(t, env.cpu, now);
-                return;
-            }
-            t = thread.newer;
-        }
+    /// Returns whether there was one.
+    pub(super) fn active_balance(&mut self, env: &Env, now: u64) -> bool {
+        let movable = |t: &u32| {
+            let thread = &self.threads[*t as usize];
+            thread.runnable() && thread.allowed.has(env.cpu) && !self.prefers_elsewhere(env, *t)
+        };
+        let Some(t) = self.queue_of(env.source).find(movable) else {
+            return false;
+        };
+        self.transfer(t, env.cpu, now);
+        true
     }
 
     /// A thread's CPU was forbidden: it goes to some allowed one, each time to the next, whatever runs there.

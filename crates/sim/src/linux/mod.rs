@@ -6,8 +6,8 @@
 //!
 //! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), the queue takes the
 //! thread in (`schedule`, `runqueue`), the class decides which thread runs next (`eevdf` or `cfs`), and balancing moves
-//! waiting threads between the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`). `pelt` keeps
-//! load and utilisation in closed form.
+//! waiting threads between the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`); where processes have several
+//! last-level caches to choose from, `gather` and `crossing` have them brought together. `pelt` keeps load and utilisation in closed form.
 //!
 //! Nothing happens while nothing can happen: a CPU with one thread has no tick, balancing sleeps until some CPU is
 //! overloaded or some count changed, and a slice that ends between two ticks costs one event, not two.
@@ -21,11 +21,13 @@
 mod balance;
 mod cfs;
 mod config;
+mod crossing;
 mod domains;
 mod eevdf;
 mod energy;
 mod entity;
 mod fork;
+mod gather;
 mod imbalance;
 mod mask;
 mod migrate;
@@ -48,15 +50,20 @@ use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-pub use config::{DISTURBED_EVERY_NS, FairClass, KERNELS, KernelDef, LinuxConfig, Switch, kernel};
+pub use config::{
+    DEFAULT_KERNEL, DISTURBED_EVERY_NS, FairClass, KERNELS, KernelDef, LinuxConfig, SWITCHES,
+    Switch, SwitchDef, kernel, kernel_config,
+};
 use domains::{Domains, Level};
 use energy::EnergyModel;
-use entity::{State, Thread};
+use entity::{NONE, State, Thread};
+use gather::Gather;
 use mask::Mask;
 use nohz::Nohz;
-use runqueue::{DomainState, RunQueue};
+use runqueue::{DomainState, NewIdle, RunQueue};
 use schedule::Join;
 use timers::Timers;
+use wakeup::Waker;
 
 /// The scheduler of one machine.
 ///
@@ -71,6 +78,7 @@ pub struct Linux {
     timers: Timers,
     nohz: Nohz,
     energy: Option<EnergyModel>,
+    gather: Gather,
     tick_ns: u64,
     /// Time of the first tick.
     phase: u64,
@@ -129,6 +137,7 @@ impl Linux {
         (0..n).for_each(|cpu| idle.set(cpu));
         Self {
             energy: EnergyModel::new(topology),
+            gather: Gather::new(&domains, config.llc_balancing, tick_ns),
             nohz: Nohz::default(),
             threads: Vec::new(),
             rqs,
@@ -159,10 +168,24 @@ impl Linux {
         }
     }
 
-    /// A new thread: placed by the least loaded path down the domains, queued at once. `parent` is the CPU that forks; without
-    /// one, a random allowed CPU does. Ids are dense from 0 and free again after [`Linux::exit`]. An empty mask allows all.
+    /// A new process of one thread; see [`Linux::fork_in`].
     pub fn fork(
         &mut self,
+        thread: ThreadId,
+        nice: i8,
+        allowed: &CpuSet,
+        parent: Option<CpuId>,
+        now: Nanos,
+    ) -> CpuId {
+        self.fork_in(None, thread, nice, allowed, parent, now)
+    }
+
+    /// A new thread of a process: placed by the least loaded path down the domains, queued at once. `parent` is the CPU that
+    /// forks; without one, a random allowed CPU does. Ids are dense from 0 and free again after [`Linux::exit`]. An empty mask
+    /// allows all.
+    pub fn fork_in(
+        &mut self,
+        process: Option<u32>,
         thread: ThreadId,
         nice: i8,
         allowed: &CpuSet,
@@ -189,6 +212,7 @@ impl Linux {
             flips_decayed_at: now,
             ..Thread::default()
         };
+        self.join_process(t, process.unwrap_or(NONE), now);
         self.assign_mask(t, allowed);
         let parent = match parent {
             Some(cpu) if cpu.index() < self.rqs.len() => cpu.index(),
@@ -203,7 +227,9 @@ impl Linux {
             new.vruntime = zero;
         }
         self.activate(t, Join::New, now);
-        self.wakeup_preempt(cpu, t, cpu != parent);
+        if self.config.fork_preempts || self.rqs[cpu].curr == NONE {
+            self.wakeup_preempt(cpu, t, cpu != parent);
+        }
         self.end(now);
         CpuId(self.threads[thread.index()].cpu)
     }
@@ -211,18 +237,27 @@ impl Linux {
     /// A blocked thread becomes runnable. `waker` is the CPU whose running thread wakes it; without one, a timer or device
     /// interrupt on the CPU where it last ran does.
     pub fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
+        let waker = waker.map(CpuId::index).filter(|c| *c < self.rqs.len());
+        self.wake_by(thread, waker.map_or(Waker::Interrupt, Waker::Thread), now)
+    }
+
+    /// The same by a thread that is about to sleep (`WF_SYNC`), as a writer to a pipe promises.
+    pub fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId {
+        self.wake_by(thread, Waker::Sync(waker.index()), now)
+    }
+
+    fn wake_by(&mut self, thread: ThreadId, waker: Waker, now: Nanos) -> CpuId {
         let now = self.begin(now);
         let t = thread.0;
-        let waker = waker.map(CpuId::index).filter(|c| *c < self.rqs.len());
+        let last = self.threads[thread.index()].cpu as usize;
         match self.threads[thread.index()].state {
             State::Delayed => {
-                let cpu = self.threads[thread.index()].cpu as usize;
                 self.requeue_delayed(t, now);
-                self.wakeup_preempt(cpu, t, waker.is_some_and(|w| w != cpu));
+                self.wakeup_preempt(last, t, waker.cpu().is_some_and(|w| w != last));
             }
             State::Sleeping => {
-                let this = waker.unwrap_or(self.threads[thread.index()].cpu as usize);
-                let cpu = self.place_wakeup(t, this, waker.is_some(), now);
+                let this = waker.cpu().unwrap_or(last);
+                let cpu = self.place_wakeup(t, this, waker, now);
                 self.move_entity(t, cpu, now);
                 self.activate(t, Join::Wake, now);
                 self.wakeup_preempt(cpu, t, this != cpu);
@@ -275,6 +310,7 @@ impl Linux {
             let avg = self.threads[thread.index()].avg;
             self.rqs[cpu].avg.sub(&avg);
             self.threads[thread.index()].state = State::Dead;
+            self.leave_process(t);
         }
         self.end(now);
     }
@@ -439,6 +475,7 @@ fn new_queue(
             interval_ms: weight,
             failed: 0,
             quiet_generation: 0,
+            newidle: NewIdle::default(),
         }
     };
     rq.domains = domains.path(cpu).map(node_state).collect();

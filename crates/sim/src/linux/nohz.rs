@@ -15,7 +15,9 @@ pub(super) struct Nohz {
     not_before: u64,
     /// The machine's generation when a round last found nothing to do.
     quiet_generation: u64,
-    /// When the timer last started again after a quiet spell.
+    /// The last quiet spell: rounds that found nothing to do would have gone on in it. Where no tick asked for rounds, there
+    /// was none.
+    pub quiet_since: Option<u64>,
     pub resumed_at: u64,
     /// Periodic balancing of busy CPUs is on, or when it starts.
     pub balancing: bool,
@@ -29,6 +31,7 @@ impl Default for Nohz {
             at: NEVER,
             not_before: 0,
             quiet_generation: 0,
+            quiet_since: None,
             resumed_at: 0,
             balancing: false,
             balancing_from: NEVER,
@@ -56,17 +59,21 @@ impl Linux {
         let mixed = root.idle_cpus > 0 && root.idle_cpus < root.weight();
         if mixed && self.nohz.at == NEVER {
             let changed = self.generation(root) != self.nohz.quiet_generation;
-            if overloaded || changed || self.misfit_helpable() {
+            if overloaded || changed || self.misfit_helpable() || self.gatherable(root) {
                 self.nohz.at = self.next_beat(self.phase, self.nohz.not_before.max(now + 1));
                 self.nohz.resumed_at = now;
             }
         }
         let slot = self.rqs.len();
-        self.timers
-            .set(slot, self.nohz.at.min(self.nohz.balancing_from));
+        self.arm_gather(now);
+        let balancing = self.nohz.at.min(self.nohz.balancing_from);
+        self.timers.set(slot, balancing.min(self.gather.at));
     }
 
     pub(super) fn machine_timer(&mut self, now: u64) {
+        if self.gather.at <= now {
+            self.gather_tick(now);
+        }
         if self.nohz.balancing_from <= now {
             self.start_balancing(now);
         }
@@ -96,17 +103,21 @@ impl Linux {
     fn consider_idle_balance(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         let generation = self.generation(root);
-        if !self.idle_balance_wanted() {
+        // Without an idle CPU there is nobody to balance, and without a reason no tick asks for it (`nohz_balancer_kick`).
+        if root.idle_cpus == 0 || !self.idle_balance_wanted() {
             self.nohz.quiet_generation = generation;
+            self.nohz.quiet_since = None;
             return;
         }
         let switched = self.pending.len();
         let earliest = self.idle_balance(now);
         let root = self.domains.node(self.domains.root);
         let unchanged = self.generation(root) == generation && self.pending.len() == switched;
-        let settled = unchanged && root.overloaded == 0 && !self.misfit_helpable();
+        let settled =
+            unchanged && root.overloaded == 0 && !self.misfit_helpable() && !self.gatherable(root);
         if settled && self.idle_cpus_are_quiet() {
             self.nohz.quiet_generation = generation;
+            self.nohz.quiet_since = Some(now);
             return;
         }
         // `_nohz_idle_balance` leaves the next time alone where no idle CPU named one: CPUs that idle later are balanced too.

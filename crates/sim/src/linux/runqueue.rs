@@ -31,6 +31,44 @@ pub(super) struct DomainState {
     pub failed: u32,
     /// The domain's generation when a balance last found nothing to do for counts alone.
     pub quiet_generation: u64,
+    pub newidle: NewIdle,
+}
+
+/// How a newly idle CPU fared in a domain (`update_newidle_stats`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewIdle {
+    calls: u32,
+    successes: u32,
+    /// Of 1,024 searches so many are made.
+    pub ratio: u32,
+    since: u64,
+}
+
+impl Default for NewIdle {
+    /// Half of them.
+    fn default() -> Self {
+        Self {
+            calls: 512,
+            successes: 256,
+            ratio: 512,
+            since: 0,
+        }
+    }
+}
+
+impl NewIdle {
+    /// Counts a search, or one that was not made; `by_rate` lets rare searches through.
+    pub(super) fn count(&mut self, successes: u32, by_rate: bool, now: u64) {
+        self.calls += 1;
+        self.successes += successes;
+        if self.calls >= 1024 {
+            let rare = if by_rate { (now - self.since) >> 22 } else { 0 };
+            self.since = now;
+            self.ratio = (u64::from(self.successes) + rare).min(1024) as u32;
+            self.calls /= 2;
+            self.successes /= 2;
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -40,6 +40,7 @@ impl Linux {
         thread.exec_start = now;
         thread.ran += delta;
         thread.vruntime += virtual_time(delta as i64, thread.weight);
+        self.charge_process(cpu, t, delta, now);
         if !self.eevdf() {
             self.cfs_update_min(cpu);
             return false;
@@ -172,6 +173,7 @@ impl Linux {
             self.end_idle_spell(cpu, now);
         }
         self.count_runnable(cpu, runnable);
+        self.count_preference(t, true);
         self.insert(cpu, t);
         self.link_newest(cpu, t);
     }
@@ -203,6 +205,7 @@ impl Linux {
             let runnable = self.rqs[cpu].runnable - 1;
             self.count_runnable(cpu, runnable);
         }
+        self.count_preference(t, false);
         self.unlink(cpu, t);
         let rq = &mut self.rqs[cpu];
         let thread = &mut self.threads[t as usize];
@@ -443,6 +446,18 @@ impl Linux {
             Some(o) => o.newer = newer,
             None => self.rqs[cpu].oldest = newer,
         }
+    }
+
+    /// Threads of a CPU's queue, least recently run first.
+    pub(super) fn queue_of(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.rqs[cpu].oldest;
+        std::iter::from_fn(move || {
+            let t = at;
+            (t != NONE).then(|| {
+                at = self.threads[t as usize].newer;
+                t
+            })
+        })
     }
 
     /// Moves a thread to the front of the list of threads: others are considered for migration before it.

@@ -1,8 +1,8 @@
 //! Which CPU a woken thread goes to.
 //!
 //! Input: the thread, the waking CPU, the state of the caches around both. Output: a CPU. Models `select_task_rq_fair`,
-//! `record_wakee`, `wake_wide`, `wake_affine` and `select_idle_sibling` with the searches below it. Left out: synchronous
-//! wake-ups (no caller promises to sleep at once), utilisation clamps, and idle-class threads.
+//! `record_wakee`, `wake_wide`, `wake_affine` and `select_idle_sibling` with the searches below it. Left out: utilisation clamps and
+//! idle-class threads.
 
 use super::Linux;
 use super::domains::Node;
@@ -13,11 +13,30 @@ use super::schedule::fits;
 /// Time after which a waker's count of partners halves.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
+/// Who wakes a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waker {
+    Interrupt,
+    /// The thread that runs on this CPU.
+    Thread(usize),
+    /// That thread, which is about to sleep.
+    Sync(usize),
+}
+
+impl Waker {
+    pub(super) fn cpu(self) -> Option<usize> {
+        match self {
+            Self::Interrupt => None,
+            Self::Thread(cpu) | Self::Sync(cpu) => Some(cpu),
+        }
+    }
+}
+
 impl Linux {
-    /// Places a woken thread; `this` is the waking CPU, `by_thread` whether the thread running there wakes it.
-    pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by_thread: bool, now: u64) -> usize {
+    /// Places a woken thread; `this` is the waking CPU.
+    pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by: Waker, now: u64) -> usize {
         let prev = self.threads[t as usize].cpu as usize;
-        let waker = if by_thread { self.rqs[this].curr } else { NONE };
+        let waker = by.cpu().map_or(NONE, |cpu| self.rqs[cpu].curr);
         // The kernel does not ask the class where there is no choice.
         if self.threads[t as usize].allowed_count == 1 {
             return self.fallback(t, prev, prev);
@@ -34,7 +53,7 @@ impl Linux {
         if this != prev
             && thread.allowed.has(this)
             && !self.wake_wide(waker, t)
-            && self.wake_affine(t, this, prev, now)
+            && self.wake_affine(t, this, prev, matches!(by, Waker::Sync(_)), now)
         {
             target = this;
         }
@@ -86,12 +105,26 @@ impl Linux {
     }
 
     /// Whether the waking CPU is the better place to start from than the previous one.
-    fn wake_affine(&self, t: u32, this: usize, prev: usize, now: u64) -> bool {
+    fn wake_affine(&self, t: u32, this: usize, prev: usize, sync: bool, now: u64) -> bool {
         if self.rqs[this].idle && self.domains.shares_cache(this, prev) {
             return !self.rqs[prev].idle;
         }
+        // `wake_affine_idle`: a waker that is about to sleep, alone on its CPU, leaves that free.
+        if sync && self.rqs[this].runnable == 1 {
+            return true;
+        }
         if self.rqs[prev].idle {
             return false;
+        }
+        // `wake_affine_weight`.
+        let mut this_load = self.rqs[this].avg_at(now).load;
+        if sync && let Some(waker) = self.threads.get(self.rqs[this].curr as usize) {
+            let clock = self.rqs[this].pelt_clock(now);
+            let load = waker.avg.at(clock, waker.rate()).load;
+            if load > this_load {
+                return true;
+            }
+            this_load -= load;
         }
         let thread = &self.threads[t as usize];
         let load = thread
@@ -101,12 +134,11 @@ impl Linux {
         let pct = self
             .common_domain(this, prev)
             .map_or(117, |d| d.imbalance_pct) as f64;
-        let here =
-            (self.rqs[this].avg_at(now).load + load) * 100.0 * f64::from(self.rqs[prev].capacity);
+        let here = (this_load + load) * 100.0 * f64::from(self.rqs[prev].capacity);
         let there = (self.rqs[prev].avg_at(now).load - load).max(0.0)
             * (100.0 + (pct - 100.0) / 2.0)
             * f64::from(self.rqs[this].capacity);
-        here < there
+        here < there + f64::from(u8::from(sync))
     }
 
     /// The smallest domain with both CPUs.

@@ -245,3 +245,23 @@ fn nothing_happens_on_a_quiet_machine() {
         }
     }
 }
+
+#[test]
+fn after_a_quiet_spell_idle_cpus_balance_at_the_next_tick() {
+    let topology = symmetric(4, 2, 1, 1);
+    let tick = ms(4);
+    for seed in 0..10 {
+        let mut linux = Linux::new(&topology, seeded(seed));
+        for t in 0..6 {
+            linux.fork(ThreadId(t), 0, &only("0-3"), Some(CpuId(0)), ms(0));
+            linux.block(ThreadId(t), Nanos(10_000));
+        }
+        for t in 0..6 {
+            linux.wake(ThreadId(t), None, ms(500));
+            linux.set_affinity(ThreadId(t), &all(), ms(500));
+        }
+        linux.advance(ms(500) + tick);
+        let busy = linux.rqs.iter().filter(|rq| !rq.idle).count();
+        assert_eq!(busy, 5, "seed {seed}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod balance;
 mod fair;
+mod gather;
 mod invariants;
 mod placement;
 
@@ -153,6 +154,16 @@ pub(super) fn check(linux: &Linux) {
         assert_eq!(node.runnable, sum(&|rq| rq.runnable));
         assert_eq!(node.idle_cpus, sum(&|rq| u32::from(rq.idle)));
         assert_eq!(node.overloaded, sum(&|rq| u32::from(rq.runnable > 1)));
+    }
+    if linux.gather.active {
+        let misplaced = |t: &&Thread| {
+            let here = &linux.domains.node(linux.domains.llc[t.cpu as usize]).mask;
+            let preferred = linux.gather.row_of(t.preferred_llc);
+            t.on_queue()
+                && preferred.is_some_and(|llc| !here.has(linux.domains.node(llc).cpus[0] as usize))
+        };
+        let count = linux.threads.iter().filter(misplaced).count();
+        assert_eq!(linux.gather.misplaced as usize, count);
     }
     assert_eq!(
         linux.misfits as usize,

@@ -1,0 +1,189 @@
+//! Balancing between last-level caches under cache-aware scheduling: which moves bring a process together, and which part it.
+//!
+//! Input: a balance's [`Env`], a thread, and the caches that processes prefer ([`super::gather`]). Output: verdicts for
+//! [`super::balance`] and [`super::migrate`]. Models `can_migrate_llc`, `can_migrate_llc_task`, `llc_balance`,
+//! `migrate_degrades_llc` and `alb_break_llc`. The kernel remembers the utilisation of a cache's CPUs from the last periodic balance
+//! (`record_sg_llc_stats`); here it is the present one.
+
+use super::Linux;
+use super::domains::Node;
+use super::entity::NONE;
+use super::imbalance::{Env, Migration};
+use super::schedule::fits;
+
+/// Per cent of a cache's capacity up to which processes are gathered there (`llc_overaggr_pct`); half as much again without SMT.
+const FULL_PCT: f64 = 50.0;
+/// Per cent by which one cache must be busier than another (`llc_imb_pct`).
+const BUSIER_PCT: f64 = 20.0;
+
+/// Verdict on a move between caches (`enum llc_mig`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crossing {
+    Forbidden,
+    Wanted,
+    /// Left to ordinary balancing.
+    Free,
+}
+
+impl Linux {
+    /// Queued threads of a group outside the target's cache that prefer it (`nr_pref_dst_llc`).
+    pub(super) fn homesick(&self, group: &Node, target: usize) -> u32 {
+        if self.gather.misplaced == 0 {
+            return 0;
+        }
+        let inside = |llc: u32| group.mask.has(self.domains.node(llc).cpus[0] as usize);
+        self.gather.homesick(target, inside)
+    }
+
+    /// Threads on a CPU's queue that prefer the target's cache.
+    pub(super) fn homesick_on(&self, cpu: usize, target: usize) -> u32 {
+        let llc = self.gather.llc_of[target];
+        self.queue_of(cpu)
+            .filter(|t| self.threads[*t as usize].preferred_llc == llc)
+            .count() as u32
+    }
+
+    /// Some thread is away from its preferred cache, and this domain has several caches.
+    pub(super) fn gatherable(&self, node: &Node) -> bool {
+        self.gather.misplaced > 0 && !node.shares_llc()
+    }
+
+    /// Moves for the sake of caches come first here (`llc_balance`).
+    pub(super) fn is_llc_balance(&self, env: &Env, group: &Node, misfit: bool, now: u64) -> bool {
+        let node = self.domains.node(env.node);
+        if !self.gatherable(node)
+            || (node.asym_capacity && misfit)
+            || env.failed > node.cache_nice_tries
+        {
+            return false;
+        }
+        let source = group.cpus[0] as usize;
+        self.homesick(group, env.target) > 0
+            && self.crossing(source, env.target, 0.0, true, now) == Crossing::Wanted
+    }
+
+    /// Judges a move of so much utilisation from a CPU's cache to another's (`can_migrate_llc`).
+    pub(super) fn crossing(
+        &self,
+        from: usize,
+        to: usize,
+        util: f64,
+        to_preferred: bool,
+        now: u64,
+    ) -> Crossing {
+        let at = |cpu: usize| self.domains.node(self.domains.llc[cpu]);
+        let (source, target) = (at(from), at(to));
+        // `get_llc_stats`: a cache of one CPU has none.
+        if source.weight() < 2 || target.weight() < 2 {
+            return Crossing::Free;
+        }
+        let sum = |node: &Node| -> f64 {
+            let utils = node.cpus.iter().map(|c| self.rqs[*c as usize].util(now));
+            utils.sum()
+        };
+        let source_util = (sum(source) - util).max(0.0);
+        let target_util = sum(target) + util;
+        let full_pct = if self.domains.smt {
+            FULL_PCT
+        } else {
+            FULL_PCT * 1.5
+        };
+        let has_room = |util: f64, node: &Node| util * 100.0 < node.capacity * full_pct;
+        let busier = |a: f64, b: f64| a * 100.0 > b * (100.0 + BUSIER_PCT);
+        let (source_room, target_room) =
+            (has_room(source_util, source), has_room(target_util, target));
+        let forbidden = if !source_room && !target_room {
+            return Crossing::Free;
+        } else if to_preferred {
+            !target_room && busier(target_util, source_util)
+        } else {
+            source_room || !busier(source_util, target_util)
+        };
+        if forbidden {
+            Crossing::Forbidden
+        } else {
+            Crossing::Wanted
+        }
+    }
+
+    /// Judges the move of a thread to the balance's target (`can_migrate_llc_task`).
+    fn crossing_of(&self, env: &Env, t: u32, now: u64) -> Crossing {
+        let process = self.threads[t as usize].process;
+        let preferred = self.gather.preferred(process);
+        let shares = |a, b| self.domains.shares_cache(a, b);
+        if preferred == NONE
+            || shares(env.source, env.target)
+            || self.too_many_threads(process, env.target)
+        {
+            return Crossing::Free;
+        }
+        let preferred = preferred as usize;
+        let to_preferred = shares(env.target, preferred);
+        if !to_preferred && !shares(env.source, preferred) {
+            return Crossing::Free;
+        }
+        self.crossing(
+            env.source,
+            env.target,
+            self.util_of(t, now),
+            to_preferred,
+            now,
+        )
+    }
+
+    /// A thread's present utilisation (`task_util`).
+    fn util_of(&self, t: u32, now: u64) -> f64 {
+        let thread = &self.threads[t as usize];
+        let clock = self.rqs[thread.cpu as usize].pelt_clock(now);
+        thread.avg.at(clock, thread.rate()).util
+    }
+
+    /// A larger CPU must not lose a thread that the target cannot hold (`task_misfits_asym_cpu`).
+    fn would_misfit(&self, env: &Env, util: f64) -> bool {
+        let capacity = |cpu: usize| f64::from(self.rqs[cpu].capacity);
+        self.domains.node(env.node).asym_capacity
+            && !fits(util, capacity(env.target))
+            && fits(util, capacity(env.source))
+    }
+
+    /// The thread is not one of those that such a balance is for (`migrate_llc_task_wrong_dst`).
+    pub(super) fn prefers_elsewhere(&self, env: &Env, t: u32) -> bool {
+        env.migration == Migration::Llc
+            && self.threads[t as usize].preferred_llc != self.gather.llc_of[env.target]
+    }
+
+    /// The move would part a thread from its process (`migrate_degrades_llc`); after enough failures that counts no more.
+    pub(super) fn parts(&self, env: &Env, t: u32, now: u64) -> bool {
+        if !self.gather.active || env.failed > self.domains.node(env.node).cache_nice_tries {
+            return false;
+        }
+        let util = self.threads[t as usize].planned_util();
+        self.prefers_elsewhere(env, t)
+            || self.would_misfit(env, util)
+            || self.crossing_of(env, t, now) == Crossing::Forbidden
+    }
+
+    /// All threads of the source are where they want to be, and pushing the running one away is not worth it
+    /// (`alb_break_llc`).
+    pub(super) fn keeps_threads(&self, env: &Env, now: u64) -> bool {
+        if !self.gather.active || self.domains.shares_cache(env.source, env.target) {
+            return false;
+        }
+        let llc = self.gather.llc_of[env.source];
+        let mut runnable = self
+            .queue_of(env.source)
+            .map(|t| &self.threads[t as usize])
+            .filter(|t| t.runnable());
+        let at_home = self.rqs[env.source].runnable > 0 && runnable.all(|t| t.preferred_llc == llc);
+        if !at_home || env.migration == Migration::Misfit {
+            return false;
+        }
+        let curr = self.rqs[env.source].curr;
+        if self.rqs[env.source].runnable <= 1 || curr == NONE {
+            return true;
+        }
+        let util = self.util_of(curr, now);
+        self.would_misfit(env, util)
+            || self.crossing(env.source, env.target, util, false, now) == Crossing::Forbidden
+    }
+}
