@@ -2,7 +2,8 @@
 //!
 //! Input: sound examples, and what parses them. Output: nothing, or a panic that shows the input. Examples are changed by bytes
 //! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
-//! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed.
+//! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed. An input that
+//! makes a parser fail is kept in a file; `COUNTERSTEER_FUZZ_INPUT=FILE` gives a parser that input alone.
 
 pub mod cpus;
 pub mod fake_root;
@@ -11,6 +12,7 @@ pub mod instrumentation;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
@@ -18,8 +20,10 @@ use rand_pcg::Pcg64;
 
 /// Runs of a parser where nobody asks for more: fractions of a second.
 const RUNS: u64 = 2_000;
-/// No input of these sizes may take longer.
+/// No input of these sizes may take more CPU time, however many programs share the CPU.
 const HANG: Duration = Duration::from_secs(10);
+/// Nor longer, where it waits.
+const WAIT: Duration = Duration::from_secs(300);
 
 /// Says that a test cannot run here, and why. `COUNTERSTEER_SKIPPED` names a file that collects what is said, for `make test` to
 /// show at its end: the output of a test that passes is seen by nobody.
@@ -66,28 +70,69 @@ fn setting(name: &str, default: u64) -> u64 {
 /// Gives `parse` changed examples; `share` of the usual number, for parsers that are slow.
 ///
 /// # Panics
-/// As `parse` does, or where it takes ten seconds, after the input was printed.
+/// As `parse` does, or where it takes ten seconds of CPU time, after the input was kept.
 pub fn storm(name: &str, examples: &[&[u8]], share: f64, parse: impl Fn(&[u8])) {
+    if let Some(file) = std::env::var_os("COUNTERSTEER_FUZZ_INPUT") {
+        let input = std::fs::read(&file);
+        return parse(&input.unwrap_or_else(|e| panic!("{}: {e}", PathBuf::from(file).display())));
+    }
     let runs = (setting("COUNTERSTEER_FUZZ", RUNS) as f64 * share).ceil() as u64;
     let mut rng = Pcg64::seed_from_u64(setting("COUNTERSTEER_FUZZ_SEED", 1));
     let begun = Instant::now();
     for run in 0..runs {
         let input = changed(examples, &mut rng);
-        let since = Instant::now();
+        let (since, cpu_before) = (Instant::now(), cpu_time());
         let outcome = catch_unwind(AssertUnwindSafe(|| parse(&input)));
-        let hangs = since.elapsed() > HANG;
+        let (took, cpu) = (since.elapsed(), cpu_time() - cpu_before);
+        let hangs = cpu > HANG || took > WAIT;
         if outcome.is_err() || hangs {
-            eprintln!("{name}, run {run}: {}", input.escape_ascii());
+            let shown = input[..input.len().min(SHOWN)].escape_ascii();
+            eprintln!(
+                "{name}, run {run}, kept in {}: {shown}",
+                keep(name, run, &input).display()
+            );
         }
         if let Err(panic) = outcome {
             resume_unwind(panic);
         }
-        assert!(!hangs, "{name} takes {:?}", since.elapsed());
+        assert!(
+            !hangs,
+            "{name} takes {cpu:?} of CPU time and {took:?} in all"
+        );
     }
     println!(
         "fuzz {name}: {runs} runs in {:.1} s",
         begun.elapsed().as_secs_f64()
     );
+}
+
+/// Bytes of an input that are printed.
+const SHOWN: usize = 2_000;
+
+/// Writes an input to a file that stays.
+fn keep(name: &str, run: u64, input: &[u8]) -> PathBuf {
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let prefix = format!("countersteer-fuzz-{name}-{run}-");
+    let mut builder = tempfile::Builder::new();
+    builder
+        .prefix(&prefix)
+        .suffix(".input")
+        .disable_cleanup(true);
+    let file = builder.tempfile().and_then(|mut file| {
+        file.write_all(input)?;
+        Ok(file.path().to_owned())
+    });
+    file.unwrap_or_else(|why| PathBuf::from(format!("no file ({why})")))
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|n| n.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 fn changed(examples: &[&[u8]], rng: &mut Pcg64) -> Vec<u8> {
@@ -151,6 +196,18 @@ mod tests {
             assert!(!text.contains("4294967296"), "too large");
         };
         assert!(catch_unwind(|| storm("test", &[b"size = 12"], 1.0, parse)).is_err());
+    }
+
+    #[test]
+    fn an_input_that_fails_is_kept() {
+        let kept = keep("record a.parquet", 3, b"bytes");
+        let name = kept.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(
+            name.starts_with("countersteer-fuzz-record-a-parquet-3-"),
+            "{name}"
+        );
+        assert_eq!(std::fs::read(&kept).unwrap(), b"bytes");
+        std::fs::remove_file(kept).unwrap();
     }
 
     #[test]
