@@ -13,7 +13,7 @@ use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
 use countersteer_counters::Probe;
-use countersteer_profiler::Tools;
+use countersteer_profiler::{ProfileOptions, Tools};
 use countersteer_sysfs::procfs::Procfs;
 use countersteer_sysfs::{cgroup, files, sched_ext};
 
@@ -307,9 +307,35 @@ fn recording(_: &Path) -> Finding {
     match countersteer_profiler::tools() {
         Ok(Tools { engine, plugin }) => {
             let (qemu, origin) = (engine.file.display(), engine.origin.text());
-            Finding::works(format!("{qemu} ({origin}) with {}", plugin.display()))
+            let found = format!("{qemu} ({origin}) with {}", plugin.display());
+            match trial_recording() {
+                Ok(instructions) => {
+                    let millions = instructions / 1_000_000;
+                    Finding::works(format!(
+                        "{found}; {millions} M instructions recorded to try"
+                    ))
+                }
+                Err(why) => Finding::missing(format!("{found} records nothing: {why}"), RECORDER),
+            }
         }
         Err(error) => Finding::missing("not possible", error.to_string()),
+    }
+}
+
+/// What to do about a recorder that does not work.
+const RECORDER: &str = "build the recorder again (`scripts/recorder-engine.sh`), or see what `steer profile -- true` says";
+
+/// Instructions of a program that counts for about a second under the recorder, as many as were recorded.
+fn trial_recording() -> Result<u64, String> {
+    const MOST: u64 = 20_000_000;
+    let script = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+    let mut options = ProfileOptions::new(["sh", "-c", script].map(str::to_owned).to_vec());
+    options.max_instructions = Some(MOST);
+    options.stdin_null = true;
+    let recorded = countersteer_profiler::profile(&options).map_err(|e| e.to_string())?;
+    match recorded.profile.instructions {
+        0 => Err("it counted no instruction".into()),
+        instructions => Ok(instructions),
     }
 }
 

@@ -31,6 +31,21 @@ static LEFT: Mutex<Left> = Mutex::new(Left {
     folders: Vec::new(),
 });
 
+/// Prints what an interrupted command has found out by then; `false` where that is nothing.
+type Partial = Box<dyn FnOnce() -> bool + Send>;
+
+static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
+
+/// From now on an interrupt prints this instead of that there is no result.
+pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
+    *locked(&PARTIAL) = Some(Box::new(report));
+}
+
+/// The result is complete: an interrupt that comes now finds none that would be partial.
+pub fn complete() {
+    *locked(&PARTIAL) = None;
+}
+
 /// What an interrupted command would leave behind.
 struct Left {
     helpers: Vec<Arc<Mutex<Child>>>,
@@ -111,7 +126,14 @@ fn end(signal: i32) {
         ""
     };
     let name = signal_name(signal).unwrap_or("a signal");
-    eprintln!("{clear}steer: interrupted by {name}: there is no result");
+    eprint!("{clear}");
+    let reported = locked(&PARTIAL).take().is_some_and(|report| report());
+    let result = if reported {
+        "the result is of what was done by then"
+    } else {
+        "there is no result"
+    };
+    eprintln!("steer: interrupted by {name}: {result}");
     std::process::exit(128 + signal);
 }
 

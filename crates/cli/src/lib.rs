@@ -36,6 +36,7 @@ mod guide {}
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use countersteer_files::name::original;
 use countersteer_model::printable::printable_lines;
 
 pub use countersteer_lab as lab;
@@ -89,6 +90,7 @@ pub fn call(words: &[OsString]) -> anyhow::Result<ExitCode> {
 }
 
 fn complain(error: &anyhow::Error) -> ExitCode {
-    eprintln!("steer: {}", printable_lines(&paragraph(error)));
+    let text = original(&paragraph(error));
+    eprintln!("steer: {}", printable_lines(&text.to_string_lossy()));
     ExitCode::from(kind_of(error) as u8)
 }

@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use countersteer_files::memory::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
 fn main() -> ExitCode {
     countersteer::steer(&[])
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_files::write;
 use countersteer_model::printable::printable_lines;
 use countersteer_model::profile::Tabulated;
 use countersteer_report::html::{ReportInput, render};
@@ -60,13 +61,13 @@ pub fn make_folder(dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Makes a file, or empties it.
+/// Makes a file that grows, in the place of what is there.
 pub fn create(path: &Path) -> anyhow::Result<File> {
-    File::create(path).with_context(|| cannot_write(path))
+    write::create(path).map_err(|why| cannot_write(path, &why))
 }
 
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
+fn cannot_write(path: &Path, why: &std::io::Error) -> anyhow::Error {
+    failure(Kind::Io, format!("cannot write {}: {why}", path.display()))
 }
 
 /// Writes a profile as TOML.
@@ -77,29 +78,7 @@ pub fn profile(path: &Path, profile: &Tabulated) -> anyhow::Result<()> {
 
 /// Finds out whether a file can be written, without touching it.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
-    if path.is_dir() {
-        let why = format!("{}: it is a folder; name a file in it", cannot_write(path));
-        return Err(failure(Kind::Io, why));
-    }
-    if path.exists() && !path.is_file() {
-        return Ok(());
-    }
-    let parent = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    // A name that nobody can guess, or none at all: what lies there is never opened.
-    tempfile::tempfile_in(parent).with_context(|| cannot_write(path))?;
-    Ok(())
-}
-
-/// The same for a file that is written in its place: where there is one, it matters what it permits, not what its folder does.
-pub fn check_writable_in_place(path: &Path) -> anyhow::Result<()> {
-    if !path.is_file() {
-        return check_writable(path);
-    }
-    let opened = File::options().append(true).open(path);
-    opened.map(drop).with_context(|| cannot_write(path))
+    write::check(path).map_err(|why| cannot_write(path, &why))
 }
 
 /// Prints text to stdout. Of what steers a terminal there is what tables are emphasised by, and nothing of names from outside.

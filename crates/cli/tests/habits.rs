@@ -10,6 +10,8 @@ fn steer(args: &[&str], dir: &Path) -> Output {
     command
         .args(args)
         .current_dir(dir)
+        // Sentences stay on one line.
+        .env("COLUMNS", "1000")
         .env("HOME", dir)
         .env("RUNTIME_DIRECTORY", dir.join("runtime"))
         .stdin(Stdio::null());
@@ -135,7 +137,7 @@ fn what_a_shell_started_is_found_by_its_own_name() {
     let (code, said) = why("sleep");
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = why("gzip");
-    assert!(code == Some(3) && said.contains("sh, sleep"), "{said}");
+    assert!(code == Some(2) && said.contains("sh, sleep"), "{said}");
 }
 
 #[test]
@@ -472,10 +474,13 @@ fn a_filter_shows_what_it_finds_or_says_that_it_found_nothing() {
         found.contains("page_faults") && !found.contains("PMU "),
         "{found}"
     );
-    let nothing = text(&steer(&["events", "zzzz"], dir.path()).stdout);
+    let nothing = steer(&["events", "page_falts"], dir.path());
+    assert_eq!(nothing.status.code(), Some(2));
+    let nothing = text(&nothing.stderr);
     assert_eq!(nothing.lines().count(), 1, "{nothing}");
     assert!(
-        nothing.contains("no event or metric has `zzzz`"),
+        nothing.contains("no event or metric has `page_falts`")
+            && nothing.contains("did you mean `page_faults`?"),
         "{nothing}"
     );
 }

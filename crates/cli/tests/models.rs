@@ -31,6 +31,8 @@ const EVENTS: &str = "llc_references,llc_misses,branches,branch_misses,l2_misses
 
 fn steer(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    // Sentences stay on one line.
+    command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir).env("HOME", dir);
     command.env("XDG_DATA_HOME", dir.join("data"));
     command.output().unwrap()

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    // Sentences stay on one line.
+    command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir);
     command
 }

@@ -46,3 +46,35 @@ fn terminals_show_what_was_reviewed_and_no_line_is_wider() {
     }
     assert!(tried > 5);
 }
+
+/// Listings, which are long, as a pipe gets them.
+#[test]
+fn no_listing_is_wider_than_80_columns_in_a_pipe() {
+    let listings = [
+        "doctor",
+        "events",
+        "machine list",
+        "machine show core2-quad",
+        "policy list",
+        "policy show hsf",
+        "profile list",
+        "profile show gzip",
+        "reproduce list",
+        "workload list",
+    ];
+    for listing in listings {
+        let output = Command::new(env!("CARGO_BIN_EXE_steer"))
+            .args(listing.split(' '))
+            .env_remove("COLUMNS")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && out.lines().count() > 3,
+            "{listing}"
+        );
+        let is_wide = |line: &&str| line.chars().count() > 80;
+        assert_eq!(out.lines().find(is_wide), None, "{listing}");
+    }
+}

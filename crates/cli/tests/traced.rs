@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 fn traced(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    // Sentences stay on one line.
+    command.env("COLUMNS", "1000");
     let args = [
         "sim",
         "-M",

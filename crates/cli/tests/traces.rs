@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 fn steer(args: &[&str], dir: &Path, input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    // Sentences stay on one line.
+    command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir).env("HOME", dir);
     command
         .stdin(Stdio::piped())

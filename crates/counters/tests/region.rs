@@ -197,7 +197,7 @@ fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
             .to_string()
     };
     assert!(
-        error("task_clok").contains("did you mean task_clock"),
+        error("task_clok").contains("did you mean `task_clock`"),
         "{}",
         error("task_clok")
     );

@@ -39,6 +39,14 @@ pub struct Blame {
     pub partition: Option<Partition>,
 }
 
+impl Blame {
+    /// Slowdown of a program without another one.
+    #[must_use]
+    pub fn without(&self, victim: usize, cause: usize) -> f64 {
+        self.slowdown[victim] / (1.0 + self.caused[victim][cause])
+    }
+}
+
 /// The workload under another policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {

@@ -7,9 +7,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_files::{name as raw, read};
 use countersteer_model::counters::{Metric, MetricGroup};
 use countersteer_model::machine::Machine;
 use countersteer_model::profile::Profile;
+use countersteer_model::suggestion::suggestion;
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, failure};
@@ -29,36 +31,28 @@ pub struct Text {
 }
 
 /// Reads a text file from disk.
+///
+/// # Errors
+/// What [`countersteer_files::read`] refuses.
 pub fn read(path: &Path) -> anyhow::Result<Text> {
-    let text = text_of(path, bytes(path)?)?;
     Ok(Text {
-        path: path.display().to_string(),
-        text,
+        path: raw::escaped(path.as_os_str()),
+        text: read::text(path).with_context(|| cannot_read(path))?,
         shipped: false,
     })
 }
 
-/// Reads a file from disk.
-pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| cannot_read(path))
-}
-
-/// Opens a file on disk.
+/// Opens a regular file on disk.
+///
+/// # Errors
+/// What [`countersteer_files::read`] refuses.
 pub fn open(path: &Path) -> anyhow::Result<File> {
-    File::open(path).with_context(|| cannot_read(path))
+    read::open(path).with_context(|| cannot_read(path))
 }
 
 /// What comes before the system's reason.
 pub fn cannot_read(path: &Path) -> String {
     format!("cannot read {}", path.display())
-}
-
-/// The text that a file holds.
-pub fn text_of(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
-    String::from_utf8(bytes).map_err(|_| {
-        let why = format!("{}: this is no text file", path.display());
-        failure(Kind::BadInput, why)
-    })
 }
 
 /// A profile by file, or by the name of a shipped one.
@@ -69,11 +63,35 @@ pub fn profile(path: &Path) -> anyhow::Result<Profile> {
 
 /// The text of a profile by file, or by the name of a shipped one.
 pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
+    let path = &*raw::path(path);
     let shipped = || path.to_str().and_then(shipped_profile);
     match shipped().filter(|_| !path.exists()) {
         Some(text) => Ok(text),
+        None if is_name(path) => Err(no_profile(&path.to_string_lossy())),
         None => read(path),
     }
+}
+
+/// A word that can only be a name: no file is called so, and files of profiles end as such.
+fn is_name(path: &Path) -> bool {
+    let parts = path.components().count();
+    parts == 1 && path.extension().is_none() && !path.exists()
+}
+
+/// An error about a name that no profile has.
+pub fn no_profile(name: &str) -> anyhow::Error {
+    let paths: Vec<String> = PROFILE_FOLDERS
+        .iter()
+        .flat_map(|folder| shipped_profiles(folder.name))
+        .collect();
+    let stems = paths
+        .iter()
+        .filter_map(|p| Path::new(p).file_stem()?.to_str());
+    let near = suggestion(name, stems);
+    let why = format!(
+        "there is no profile `{name}`{near}: give a file, or a name that `steer profile list` prints"
+    );
+    failure(Kind::Usage, why)
 }
 
 /// A folder of shipped profiles.
@@ -230,8 +248,9 @@ fn names(dir: &Dir<'_>) -> Vec<String> {
 }
 
 fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<Text> {
-    let path = Path::new(name);
-    if path.is_file() || name.contains('/') || name.ends_with(".toml") {
+    let path = &*raw::path(Path::new(name));
+    let is_there = path.exists() && !path.is_dir();
+    if is_there || name.contains('/') || name.ends_with(".toml") {
         return read(path);
     }
     let file = format!("{name}.toml");
@@ -242,14 +261,15 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
             shipped: true,
         }),
         None => {
-            let known = names(dir).join(", ");
+            let known = names(dir);
             let why = if path.is_dir() {
                 format!("`{name}` is a folder, and no {what}")
             } else {
-                format!("there is no {what} `{name}`")
+                let near = suggestion(name, known.iter().map(String::as_str));
+                format!("there is no {what} `{name}`{near}")
             };
-            let why = format!("{why}: give a file, or one of {known}");
-            Err(failure(Kind::Missing, why))
+            let why = format!("{why}: give a file, or one of {}", known.join(", "));
+            Err(failure(Kind::Usage, why))
         }
     }
 }

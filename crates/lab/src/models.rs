@@ -4,7 +4,6 @@
 //! Input: a machine. Output: the same with the models that are for it, which its text then holds: records, replays and experiments
 //! that run elsewhere have the same ones.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -14,11 +13,9 @@ use countersteer_model::models::ModelFile;
 use countersteer_model::topology::Topology;
 
 use crate::error::{Kind, failure};
-use crate::library::{cannot_read, open, text_of};
+use crate::library::cannot_read;
 
 const FOLDER: &str = "countersteer/models";
-/// Bytes of a model file at most: eight ratios of 64 steps take a tenth of it.
-const MOST_BYTES: u64 = 1 << 18;
 
 /// A model and the file that it was found in.
 pub struct Found {
@@ -113,21 +110,6 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// # Errors
 /// It cannot be read, or is no model, with its line.
 pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
-    let shown = path.display().to_string();
-    let cannot = || cannot_read(path);
-    // Opening a pipe would wait for its other end.
-    if !std::fs::metadata(path).with_context(cannot)?.is_file() {
-        return Err(failure(Kind::BadInput, format!("{shown}: this is no file")));
-    }
-    let mut bytes = Vec::new();
-    open(path)?
-        .take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .with_context(cannot)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let why = format!("{shown}: no model is larger than {MOST_BYTES} bytes");
-        return Err(failure(Kind::BadInput, why));
-    }
-    let text = text_of(path, bytes)?;
-    Ok(ModelFile::parse(&shown, &text)?)
+    let text = crate::library::read(path)?;
+    Ok(ModelFile::parse(&text.path, &text.text)?)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use countersteer_files::name as raw;
 use countersteer_model::bounds;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::profile::Profile;
@@ -181,7 +182,7 @@ fn load_text(
         let profile = Profile::parse(&source.path, &source.text)
             .map_err(|e| library::PROFILE.explain(&source, e.into()))?;
         let profile = Arc::new(profile);
-        if traces::is_trace(&source.path) && Path::new(&source.path).is_file() {
+        if traces::is_trace(&source.path) && raw::path(source.path.as_ref()).is_file() {
             let (_, trace) = traces::open(Path::new(&source.path))?;
             loaded.traces.0.push((Arc::clone(&profile), trace));
         }
@@ -224,11 +225,12 @@ fn profile_text(
         .unwrap_or(Path::new("."))
         .join(wanted);
     for path in [beside.clone(), PathBuf::from(wanted)] {
+        let path = &*raw::path(&path);
         if path.is_file() && traces::is_trace(wanted) {
-            return Ok(traces::open(&path)?.0);
+            return Ok(traces::open(path)?.0);
         }
         if path.is_file() {
-            return library::read(&path);
+            return library::read(path);
         }
     }
     library::shipped_profile(relative).ok_or_else(|| {

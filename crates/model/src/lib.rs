@@ -27,6 +27,7 @@ pub mod rules;
 pub mod sample;
 pub mod score;
 pub mod signature;
+pub mod suggestion;
 pub mod testing;
 pub mod textfile;
 pub mod topology;

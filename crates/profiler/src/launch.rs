@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use countersteer_files::name::original;
 use nix::sys::personality::{self, Persona};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -135,7 +136,7 @@ pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions
         .arg(&program.file);
     command
         .args(&program.before)
-        .args(options.command.iter().skip(1));
+        .args(options.command.iter().skip(1).map(|word| original(word)));
     command.env_clear().envs(FIXED);
     command.envs(
         PASSED

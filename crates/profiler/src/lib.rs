@@ -26,6 +26,7 @@ mod raw;
 mod scratch;
 mod stream;
 pub mod this_program;
+mod wrapper;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -124,7 +125,9 @@ pub struct Profiled {
     pub ending: Ending,
     /// Instructions of all threads and processes.
     pub instructions: u64,
-    /// CPU time of the instrumented run, summed over all processes.
+    /// Instructions that are not among them: of a script before it became the program that it starts.
+    pub wrapper_instructions: u64,
+    /// CPU time that the instrumented run took, of all processes.
     pub cpu_seconds: f64,
 }
 
@@ -194,9 +197,14 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let nothing = || ProfileError::Nothing {
         program: name.clone(),
     };
-    let threads = match check_loaded(&setup, &outcome.control) {
+    let mut threads = match check_loaded(&setup, &outcome.control) {
         Ok(()) => raw::read_threads(&setup.directory)?,
         Err(why) => return Err(outcome.interrupted.map_or(why, interrupted)),
+    };
+    let is_script = !setup.program.before.is_empty();
+    let wrapper_instructions = match is_script {
+        true => wrapper::leave_out(&mut threads),
+        false => 0,
     };
     let assembled = assemble::assemble(&threads)
         .ok_or_else(|| outcome.interrupted.map_or_else(nothing, interrupted))?;
@@ -220,6 +228,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
         profile,
         ending: ending(&outcome),
         instructions,
+        wrapper_instructions,
         cpu_seconds,
     })
 }
@@ -235,16 +244,7 @@ pub fn write(profile: &Recorded, path: &Path) -> Result<(), ProfileError> {
     };
     let mut text = serde_json::to_string(profile).map_err(|e| unwritable(e.into()))?;
     text.push('\n');
-    let directory = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(unwritable)?;
-    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(unwritable)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(mode).map_err(unwritable)?;
-    file.persist(path).map_err(|e| unwritable(e.error))?;
-    Ok(())
+    countersteer_files::write::write(path, text.as_bytes()).map_err(unwritable)
 }
 
 fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), ProfileError> {

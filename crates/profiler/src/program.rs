@@ -3,11 +3,12 @@
 //! Input: names as the user wrote them, PATH. Output: paths of existing, suitable files, or a [`ProfileError`].
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use countersteer_files::name::original;
 
 use super::ProfileError;
 
@@ -68,17 +69,18 @@ pub struct Program {
 
 /// Finds the program that `name` refers to in `directory`.
 pub fn program(name: &str, directory: &Path) -> Result<Program, ProfileError> {
+    let raw = original(name);
     let file = if name.contains('/') {
-        Some(directory.join(name))
+        Some(directory.join(&raw))
     } else {
-        in_path(name)
+        in_path(&raw)
     };
     let file = file
         .filter(|f| f.is_file())
         .ok_or_else(|| ProfileError::NotFound {
             program: name.to_owned(),
         })?;
-    resolve(file, name.into(), NESTING)
+    resolve(file, raw, NESTING)
 }
 
 fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, ProfileError> {
@@ -122,7 +124,9 @@ fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, P
 
 fn head(file: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(file)?.take(256).read_to_end(&mut head)?;
+    countersteer_files::read::open(file)?
+        .take(256)
+        .read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -161,7 +165,7 @@ fn interpreter(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
     Some((PathBuf::from(OsStr::from_bytes(&line[..end])), argument))
 }
 
-fn in_path(name: &str) -> Option<PathBuf> {
+fn in_path(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|d| d.join(name))

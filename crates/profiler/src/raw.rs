@@ -10,7 +10,7 @@ use countersteer_model::profile::{Caveat, CaveatKind};
 use super::ProfileError;
 use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ThreadLog {
     pub ordinal: u64,
     pub pid: u64,

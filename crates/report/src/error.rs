@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use countersteer_model::suggestion::suggestion;
 use countersteer_model::textfile::TextError;
 
 /// Error of this crate.
@@ -66,8 +67,8 @@ pub enum ReportError {
     /// The machine or a profile inside the record is invalid.
     #[error("inside the record: {0}")]
     Text(#[from] TextError),
-    /// The record contains no such program or thread.
-    #[error("the record has no program or thread `{asked}`; it has {known}")]
+    /// A program or thread that the record does not know.
+    #[error("the record has no program or thread `{asked}`{}; it has {known}", suggestion(asked, known.split(", ")))]
     UnknownProgram { asked: String, known: String },
     /// The time is outside the run.
     #[error("{asked_s} s is outside the run, which lasts from 0 to {end_s:.3} s")]

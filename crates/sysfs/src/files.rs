@@ -7,13 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use countersteer_files::read;
 use countersteer_model::cpuset::{CpuSet, MAX_CPU};
 use countersteer_model::units::CpuId;
 
 /// Returns the trimmed text of a file; `None` if it is empty. The NUL at the end of device-tree strings is removed too.
 #[must_use]
 pub fn text(path: &Path) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = read::bytes(path, read::MOST_TEXT).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     (!text.is_empty()).then(|| text.to_owned())

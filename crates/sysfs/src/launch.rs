@@ -7,8 +7,10 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use countersteer_files::name::original;
 use countersteer_model::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
@@ -87,7 +89,7 @@ pub fn hold(
     };
     let arguments = command
         .iter()
-        .map(|a| CString::new(a.as_str()).map_err(invalid))
+        .map(|a| CString::new(original(a).into_vec()).map_err(invalid))
         .collect::<Result<Vec<_>, _>>()?;
     find_program(command)?;
     let Some(first) = arguments.first() else {
@@ -149,11 +151,12 @@ fn streams(output: &Path) -> Result<(File, File), LaunchError> {
 /// Fails if the program does not exist.
 pub fn find_program(command: &[String]) -> Result<PathBuf, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
+    let name = original(&program);
     let found = if program.contains('/') {
-        Some(PathBuf::from(&program)).filter(|path| path.exists())
+        Some(PathBuf::from(&name)).filter(|path| path.exists())
     } else {
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(&program));
+        let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(&name));
         paths.find(|path| path.is_file())
     };
     found.ok_or(LaunchError::NotFound { program })

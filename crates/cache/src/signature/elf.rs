@@ -4,7 +4,6 @@
 //! unchanged byte by byte, and so is the build-id. The note is found through the section headers, which `cp` and `strip` keep.
 //! Program headers are used if a linker has put such a note there.
 
-use std::fs::File;
 use std::path::Path;
 
 use object::elf::{self, FileHeader64, SHT_NOTE, SectionHeader64};
@@ -36,7 +35,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> SignatureError {
 /// # Errors
 /// Fails if the file cannot be read, is no 64-bit ELF file, or has a damaged signature.
 pub fn read(path: &Path) -> Result<Binary, SignatureError> {
-    let file = File::open(path).map_err(failed(path))?;
+    let file = countersteer_files::read::open(path).map_err(failed(path))?;
     parse(&ReadCache::new(file)).map_err(|why| SignatureError::Elf {
         path: path.display().to_string(),
         why,

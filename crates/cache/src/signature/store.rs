@@ -4,15 +4,14 @@
 //! directories of the XDG base directory specification: the user's own first (`~/.local/share`), then the system's. A signature
 //! inside the binary has precedence.
 
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use countersteer_files::read;
 
 use super::{Carried, SignatureError, elf};
 
 const FOLDER: &str = "countersteer/signatures";
-/// Largest size of a side file, in bytes.
-const MOST_BYTES: u64 = 1 << 20;
 
 /// Location of a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +73,7 @@ pub fn read(path: &Path) -> Result<Carried, SignatureError> {
         path: shown.clone(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = String::new();
-    file.take(MOST_BYTES)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
+    let text = read::text(path).map_err(failed)?;
     Carried::parse(&shown, &text)
 }
 

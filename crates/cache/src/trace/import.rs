@@ -146,6 +146,13 @@ fn champsim<W: Write>(
                 why,
             });
         };
+        if record == &[0; CHAMPSIM] {
+            return Err(TraceError::Import {
+                path: path.to_owned(),
+                line: number,
+                why: format!("record {number} is all zeros: this is no trace of ChampSim"),
+            });
+        }
         let words = record.as_chunks::<8>().0;
         let word = |at: usize| u64::from_le_bytes(words[at]);
         threads.instruction(0)?;
@@ -199,6 +206,9 @@ fn text<W: Write>(
             line: number,
             why,
         };
+        if raw.len() as u64 == MOST_LINE && raw.last() != Some(&b'\n') {
+            return Err(located(format!("a line of more than {MOST_LINE} bytes")));
+        }
         let Some(line) = parse(&line).map_err(located)? else {
             continue;
         };
@@ -223,18 +233,25 @@ fn text<W: Write>(
     Ok(())
 }
 
-/// Parses lackey's lines: `I  04000d20,3`, ` L 1ffefffa08,8`. Other output of valgrind begins with `==` or `--` and is skipped.
+/// The beginning of a line, for messages.
+fn shown(line: &str) -> String {
+    const MOST: usize = 80;
+    let beginning: String = line.chars().take(MOST).collect();
+    let more = if beginning.len() < line.len() {
+        "..."
+    } else {
+        ""
+    };
+    format!("{}{more}", beginning.escape_debug())
+}
+
+/// `I  04000d20,3`, ` L 1ffefffa08,8`; what valgrind says besides begins with `==` or `--`.
 fn lackey(line: &str) -> Result<Option<Line>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {
         return Ok(None);
     }
-    let wrong = || {
-        format!(
-            "`{}` is no line of lackey's memory trace",
-            line.escape_debug()
-        )
-    };
+    let wrong = || format!("`{}` is no line of lackey's memory trace", shown(line));
     let (kind, rest) = line.split_once(char::is_whitespace).ok_or_else(wrong)?;
     let what = match kind {
         "I" => LineWhat::Instruction,
@@ -277,12 +294,7 @@ fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
         "read" => LineWhat::Load,
         _ => LineWhat::Store,
     };
-    let wrong = || {
-        format!(
-            "`{}` is no line of drmemtrace's view",
-            line.trim().escape_debug()
-        )
-    };
+    let wrong = || format!("`{}` is no line of drmemtrace's view", shown(line.trim()));
     let number = |word: Option<&&str>| word.and_then(|w| w.parse::<u64>().ok());
     let before = at.checked_sub(1).and_then(|before| words.get(before));
     let tid = before.map_or(Some(0), |word| thread_of(word));

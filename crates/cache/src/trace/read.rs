@@ -5,6 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use countersteer_files::read;
+
 use super::{
     BLOCK_MAGIC, END_MAGIC, Entry, Header, INDEX_MAGIC, MAGIC, MOST_JSON, SCHEMA, Totals,
     TraceError, Trailer, checksum,
@@ -16,7 +18,10 @@ const FRONT: usize = 8 + HEAD_WORDS * 4;
 /// Bytes of an index entry.
 const ENTRY: usize = 8 + HEAD_WORDS * 4;
 
-/// Next item of a trace that is read in one pass.
+/// Bytes of an index at most: that of four million blocks.
+const MOST_INDEX: u64 = 256 << 20;
+
+/// What comes next in a trace that is read in one pass.
 enum Next {
     Block(Head, Vec<u32>),
     End(Trailer),
@@ -188,7 +193,11 @@ impl<R: Read> Blocks<R> {
         if json > MOST_JSON {
             return Err(self.damaged("an impossible length of the trailer"));
         }
-        front.extend(self.take(entries.saturating_mul(ENTRY).saturating_add(json as usize))?);
+        let rest = entries.saturating_mul(ENTRY).saturating_add(json as usize);
+        if rest as u64 > MOST_INDEX {
+            return Err(self.damaged("an impossible length of the index"));
+        }
+        front.extend(self.take(rest)?);
         let sum = self.take(8)?;
         let (_, trailer) = parse_index(&front, &sum).map_err(|why| self.damaged(&why))?;
         Ok(Next::End(trailer))
@@ -254,10 +263,10 @@ impl TraceFile {
     /// Fails if reading fails, or if the trace is damaged.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let shown = path.display().to_string();
-        let file = File::open(path).map_err(TraceError::io(&shown))?;
+        let file = read::open(path).map_err(TraceError::io(&shown))?;
         let mut blocks = Blocks::new(&shown, std::io::BufReader::new(file))?;
         let header = blocks.header.clone();
-        let file = File::open(path).map_err(TraceError::io(&shown))?;
+        let file = read::open(path).map_err(TraceError::io(&shown))?;
         let length = file.metadata().map_err(TraceError::io(&shown))?.len();
         let (entries, trailer) = match index_of(&file, length) {
             Some(found) => found,
@@ -323,7 +332,7 @@ fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
     file.read_exact_at(&mut end, end_at).ok()?;
     let start = long(&end, 8);
     let size = end_at.checked_sub(start)?;
-    if end[16..] != END_MAGIC || size > 1 << 32 {
+    if end[16..] != END_MAGIC || size > MOST_INDEX {
         return None;
     }
     let mut index = vec![0; size as usize];

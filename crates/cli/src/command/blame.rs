@@ -7,7 +7,7 @@ use countersteer_lab::blame::{self, Blame};
 use countersteer_lab::{Experiment, LoadedMachine, plan};
 use countersteer_report::judge::percent;
 use countersteer_report::number;
-use countersteer_report::table::plain;
+use countersteer_report::table::{plain, prose};
 
 use super::profile::load_workload;
 use super::{print, print_json};
@@ -107,26 +107,37 @@ fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
 
 fn text(found: &Blame) -> String {
     let mut head = vec!["victim", "slowdown"];
-    let by: Vec<String> = found.programs.iter().map(|p| format!("by {p}")).collect();
-    head.extend(by.iter().map(String::as_str));
+    let without: Vec<String> = found
+        .programs
+        .iter()
+        .map(|p| format!("without {p}"))
+        .collect();
+    head.extend(without.iter().map(String::as_str));
     let rows = found.programs.iter().enumerate().map(|(victim, name)| {
         let mut row = vec![name.clone(), number(found.slowdown[victim], 4)];
         row.extend((0..found.programs.len()).map(|by| match by == victim {
             true => String::new(),
-            false => percent(found.caused[victim][by]),
+            false => number(found.without(victim, by), 4),
         }));
         row
     });
+    let title = format!(
+        "{} on {} under {}: slowdown of each program, and without one of the others",
+        found.workload, found.machine, found.policy
+    );
     format!(
-        "{} on {} under {}: how much longer each program takes because another is there\n{}\n\n{}{}",
-        found.workload,
-        found.machine,
-        found.policy,
+        "{}\n{}\n\n{}\n\n{}{}",
+        prose(&title),
         plain(&head, rows),
+        prose(APART),
         remedies(found),
         sentence(found),
     )
 }
+
+/// Why the columns are no shares.
+const APART: &str = "Each column is a simulation of its own, without that one program. What two programs take from a third is free again \
+    only when both are gone, and what one leaves another may take: the differences do not add up to the slowdown.";
 
 /// Slow-downs with other places and with a partition.
 fn remedies(found: &Blame) -> String {
@@ -147,15 +158,22 @@ fn remedies(found: &Blame) -> String {
             .iter()
             .map(|p| row(p.policy.clone(), &p.slowdown)),
     );
-    let places = plain(&head, rows);
+    let places = format!("Slowdown under other policies:\n{}", plain(&head, rows));
     let Some(partition) = &found.partition else {
         return places;
     };
     // Of another kind than the rows above, where programs share CPUs and bandwidth too.
-    head[0] = "ways alone";
-    let ways: Vec<String> = partition.ways.iter().map(u32::to_string).collect();
-    let rows = vec![row(ways.join("+"), &partition.slowdown)];
-    format!("{places}\n\n{}", plain(&head, rows))
+    head[0] = "";
+    let ways = partition.ways.iter().map(u32::to_string);
+    let ways = std::iter::once("ways".to_owned())
+        .chain(ways)
+        .chain([String::new()]);
+    let rows = vec![ways.collect(), row("slowdown".into(), &partition.slowdown)];
+    let title = prose(&format!(
+        "With a part of the last-level cache's {} ways, and CPU and bandwidth to itself:",
+        partition.of_ways
+    ));
+    format!("{places}\n\n{title}\n{}", plain(&head, rows))
 }
 
 /// The pair that matters most, and what helps its victim most.
@@ -195,13 +213,16 @@ fn sentence(found: &Blame) -> String {
             percent(p.slowdown[victim] - 1.0)
         )
     });
-    format!(
-        "\n\n{} slows {} most, by {}: {help}{}",
+    let sentence = format!(
+        "Without {}, {} would be {} instead of {} times slower than alone, the greatest difference ({}): {help}{}",
         programs[cause],
         programs[victim],
+        number(found.without(victim, cause), 4),
+        number(found.slowdown[victim], 4),
         percent(more),
         partition.collect::<String>()
-    )
+    );
+    format!("\n\n{}", prose(&sentence))
 }
 
 /// Slow-down that is worth a word.

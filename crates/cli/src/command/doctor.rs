@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use countersteer_report::table::labelled;
+
 use crate::doctor::{State, examine};
 use serde::Serialize;
 
@@ -61,9 +63,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             State::Limited => "~",
             State::Missing => "-",
         };
-        text += &format!("{mark} {name:<22} {}\n", finding.found);
+        text += &labelled(&format!("{mark} {name:<22} "), &finding.found);
         if finding.state != State::Works {
-            text += &format!("  {:<22} for {needed_for}: {}\n", "", finding.remedy);
+            let remedy = format!("for {needed_for}: {}", finding.remedy);
+            text += &labelled(&format!("  {:<22} ", ""), &remedy);
         }
     }
     print(&text)

@@ -6,12 +6,14 @@ use countersteer_counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event
 use countersteer_model::counters::Metric;
 use countersteer_model::events::{EVENTS, EventDef};
 use countersteer_model::metric::{self, MetricDef, ReadBy};
+use countersteer_model::suggestion::suggestion;
 use countersteer_report::table::plain;
 use countersteer_sysfs::sensors::{Column, PROVIDERS, ProviderDef};
 use serde::Serialize;
 
 use super::{print, print_json};
 use crate::derivable::derivable;
+use crate::error::{Kind, failure};
 use crate::library;
 
 /// List PMUs, core types, events, virtual counters and metrics.
@@ -111,10 +113,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map(|metric| metric_row(metric, &events))
         .collect();
     if let Some(filter) = &args.filter {
+        let names = events.iter().map(|e| e.name.as_str());
+        let near = suggestion(filter, names.chain(metrics.iter().map(|m| m.name.as_str())));
         let wanted = filter.to_lowercase().replace('-', "_");
         let has = |text: &str| text.to_lowercase().replace('-', "_").contains(&wanted);
         events.retain(|e| has(&e.name) || has(&e.description));
         metrics.retain(|m| has(&m.name) || has(&m.description));
+        if events.is_empty() && metrics.is_empty() {
+            let why = format!("no event or metric has `{filter}` in its name or description{near}");
+            return Err(failure(Kind::Usage, why));
+        }
     }
     let listing = Listing {
         schema: "countersteer.events/1",
@@ -125,19 +133,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     if args.json {
         print_json(&listing)
-    } else if let Some(filter) = &args.filter {
-        print(&found(&listing, filter))
+    } else if args.filter.is_some() {
+        print(&found(&listing))
     } else {
         print(&text(&listing))
     }
 }
 
 /// Only what the filter let through.
-fn found(listing: &Listing, filter: &str) -> String {
+fn found(listing: &Listing) -> String {
     match (listing.events.is_empty(), listing.metrics.is_empty()) {
-        (true, true) => format!("no event or metric has `{filter}` in its name or description"),
-        (false, true) => events_text(listing),
-        (true, false) => metrics_text(listing),
+        (_, true) => events_text(listing),
+        (true, _) => metrics_text(listing),
         (false, false) => format!("{}\n{}", events_text(listing), metrics_text(listing)),
     }
 }
@@ -345,17 +352,13 @@ fn events_text(listing: &Listing) -> String {
 fn metrics_text(listing: &Listing) -> String {
     let metrics = listing.metrics.iter().map(|m| {
         let what = format!(
-            "{}, in {}; -m{}",
+            "{}, in {}: {}; -m{}",
             m.description,
             m.unit,
+            m.formula,
             because(m.why.as_ref())
         );
-        vec![
-            m.name.clone(),
-            mark(m.available).into(),
-            m.formula.clone(),
-            what,
-        ]
+        vec![m.name.clone(), mark(m.available).into(), what]
     });
-    plain(&["metric", "counts", "formula", "what"], metrics)
+    plain(&["metric", "counts", "what, and its formula"], metrics)
 }

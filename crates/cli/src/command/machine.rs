@@ -84,13 +84,12 @@ fn list(json: bool) -> anyhow::Result<()> {
         vec![
             r.name.clone(),
             r.cpus.to_string(),
-            r.core_types.join(" + "),
             r.llcs.to_string(),
-            r.title.clone(),
+            format!("{}; {}", r.core_types.join(" + "), r.title),
         ]
     });
     print(&countersteer_report::table::plain(
-        &["machine", "CPUs", "core types", "LLCs", "what"],
+        &["machine", "CPUs", "LLCs", "core types and what it is"],
         cells,
     ))
 }

@@ -33,10 +33,14 @@ pub mod try_;
 pub mod why;
 pub mod workload;
 
+use std::any::TypeId;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{FromArgMatches, Parser, Subcommand};
+use countersteer_files::name;
 
 /// Steers threads to the right cores from what the hardware's counters say.
 ///
@@ -111,7 +115,6 @@ enum Command {
     /// Tell why a thread was where it was
     Why(why::Args),
     /// Print shell completions or the manual page
-    #[command(hide = true)]
     Manual(manual::Args),
     /// What this program starts of itself
     #[command(subcommand, hide = true)]
@@ -123,7 +126,20 @@ pub use examples::command;
 
 /// The command line as it was typed, with the program's name first; or a help, or an error of usage.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+    let words = words.iter().map(|word| name::escaped(word));
+    Cli::from_arg_matches(&with_any_path(command()).try_get_matches_from(words)?)
+}
+
+/// The command, and those below it, with paths that may be any bytes. Words are escaped before: programs' arguments and names of
+/// machines are text here, and may be paths all the same.
+fn with_any_path(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        if arg.get_value_parser().type_id() != TypeId::of::<PathBuf>() {
+            return arg;
+        }
+        arg.value_parser(PathBufValueParser::new().map(|path| name::path(&path).into_owned()))
+    });
+    command.mut_subcommands(with_any_path)
 }
 
 /// Runs a command; its exit code, where it has one of its own.

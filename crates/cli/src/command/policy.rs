@@ -8,7 +8,6 @@ use countersteer_report::table::prose;
 use serde::Serialize;
 
 use super::{print, print_json};
-use crate::error::{Kind, failure};
 
 /// Policies.
 #[derive(Debug, clap::Subcommand)]
@@ -144,21 +143,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Args::List { json: false } => {
             let rows = countersteer_policies::all()
                 .into_iter()
-                .map(|p| vec![p.name.into(), p.summary.into(), p.source.into()]);
+                .map(|p| vec![p.name.into(), format!("{} ({})", p.summary, p.source)]);
             print(&countersteer_report::table::plain(
-                &["policy", "what", "source"],
+                &["policy", "what (source)"],
                 rows,
             ))
         }
         Args::Show { policy: name, json } => {
-            let unknown = || {
-                format!(
-                    "there is no policy `{name}`; there are {}",
-                    countersteer_policies::names().join(", ")
-                )
-            };
-            let def = countersteer_policies::by_name(&name)
-                .ok_or_else(|| failure(Kind::Usage, unknown()))?;
+            let (def, _) = countersteer_policies::params(&name)?;
             if json {
                 print_json(&Row::from(def))
             } else {

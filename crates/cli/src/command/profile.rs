@@ -181,6 +181,13 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(code);
     }
     countersteer_profiler::write(p, &output)?;
+    if recording.wrapper_instructions > 0 {
+        eprintln!(
+            "steer: {} {WRAPPER}: {} M instructions of its own are left out",
+            p.name,
+            recording.wrapper_instructions.div_ceil(1_000_000)
+        );
+    }
     say_caveats(&p.caveats);
     let note = p
         .partial
@@ -196,6 +203,9 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     );
     Ok(code)
 }
+
+/// The sentence on a script of which only what it starts is kept, in its middle.
+pub(super) const WRAPPER: &str = "is a script that becomes another program";
 
 /// A line for each.
 pub(super) fn say_caveats(caveats: &[Caveat]) {

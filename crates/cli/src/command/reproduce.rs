@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use countersteer_lab::experiment::Fidelity;
 use countersteer_lab::reproduce::{self, Catalogue, Reproduced, Verdict};
+use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 
 use super::{print, print_json};
@@ -78,10 +79,11 @@ fn list(catalogue: &Catalogue, json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&listed);
     }
-    let lines = listed
-        .iter()
-        .map(|l| format!("{:<24} {}, {}: {}\n", l.name, l.paper, l.item, l.title));
-    print(&lines.collect::<String>())
+    let rows = listed.iter().map(|l| {
+        let what = format!("{}, {}: {}", l.paper, l.item, l.title);
+        vec![l.name.to_string(), what]
+    });
+    print(&plain(&["case", "what"], rows))
 }
 
 fn summary(cases: &[Reproduced]) -> String {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
 use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_files::read;
 use countersteer_lab::traces::nothing_executed;
 use countersteer_model::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
@@ -253,7 +254,8 @@ fn compared(a: &Carried, b: &Carried) -> String {
 fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let shown = binary.display();
-    let bytes = library::bytes(binary)?;
+    let bytes =
+        read::bytes(binary, read::MOST_RECORDING).with_context(|| library::cannot_read(binary))?;
     let rights = std::fs::metadata(binary)
         .with_context(|| library::cannot_read(binary))?
         .permissions();

@@ -1,22 +1,25 @@
 //! `steer trial`: a policy against a baseline on the same live load, turn by turn, with confidence intervals.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use countersteer_model::trial::{Gain, Measure, TrialPlan};
 use countersteer_model::units::Nanos;
 use countersteer_report::judge::trial::Limits;
-use countersteer_report::{judge, number, table};
+use countersteer_report::{judge, number, table, write_atomically};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
 use crate::error::{self, Kind, failure};
-use crate::output::RecordOut;
+use crate::interrupt;
+use crate::output::{RecordOut, make_folder};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::job::{self, Done, Job};
 use crate::steering::supervisor::Control;
-use crate::steering::whole_runs::{self, By, RunsPlan, Side};
+use crate::steering::whole_runs::{self, By, Measured, RunsPlan, Side};
 use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
@@ -38,9 +41,9 @@ pub struct Args {
     /// Compare whole runs by the number that this command prints after each; $STEER_OUTPUT has what the program printed
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
     score: Option<String>,
-    /// Pairs of whole runs at most
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=10_000))]
-    pairs: u64,
+    /// Pairs of whole runs at most; without it 10, or as many as fit into 10 s where runs are short
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    pairs: Option<u64>,
     #[command(flatten)]
     whom: Whom,
     /// Length of a turn
@@ -189,11 +192,16 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
             "whole runs need a program that can be started: steer trial ... -- PROGRAM",
         ));
     };
-    if args.record.output.is_some() {
-        return Err(failure(
-            Kind::Usage,
-            "whole runs leave no record: leave -o out",
-        ));
+    let records = args.record.output.as_deref();
+    if let Some(dir) = records {
+        if dir.join(RESULT).exists() && !args.record.force {
+            let why = format!(
+                "{} has a trial already: name another folder, or replace it with --force",
+                dir.display()
+            );
+            return Err(failure(Kind::Usage, why));
+        }
+        make_folder(dir)?;
     }
     job::restore()?;
     if args.here.machine.is_some() {
@@ -216,6 +224,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
         confidence: args.confidence / 100.0,
         margin: args.margin / 100.0,
         seed: args.here.seed,
+        records,
     };
     tell_whole_runs(&plan, args.json)
 }
@@ -228,18 +237,60 @@ pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<Exit
         commands,
         by: By::Wall,
         score: None,
-        pairs: 10,
+        pairs: Some(10),
         until: None,
         until_decided: true,
         confidence: 0.95,
         margin: 0.01,
         seed: 1,
+        records: None,
     };
     tell_whole_runs(&plan, false)
 }
 
+/// The file of the result, beside the records of the runs.
+const RESULT: &str = "trial.json";
+
+/// How the result of whole runs is shown.
+struct WholeRuns {
+    title: String,
+    of: &'static str,
+    limits: Limits,
+    json: bool,
+    folder: Option<PathBuf>,
+    measured: Mutex<Measured>,
+}
+
+impl WholeRuns {
+    /// Prints the result so far, and writes it beside the records; whether there is one.
+    fn tell(&self) -> anyhow::Result<bool> {
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let Limits { confidence, margin } = self.limits;
+        let (gains, overall) = measured.gains(confidence / 100.0, margin / 100.0);
+        if overall.pairs == 0 {
+            return Ok(false);
+        }
+        let result = serde_json::json!({ "measure": self.of, "programs": gains, "all": overall });
+        if let Some(folder) = &self.folder {
+            let text = serde_json::to_string_pretty(&result)? + "\n";
+            write_atomically(&folder.join(RESULT), text.as_bytes())?;
+        }
+        if self.json {
+            print_json(&result)?;
+        } else {
+            eprint!("{}", text(&self.title, &gains, &overall, self.limits));
+        }
+        if let Some(folder) = &self.folder {
+            let folder = folder.display();
+            eprintln!(
+                "steer: records of the runs in {folder}; `steer report {folder}/*.rec -o OUT.html` shows them"
+            );
+        }
+        Ok(true)
+    }
+}
+
 fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> {
-    let (gains, overall) = whole_runs::run(plan)?;
     let of = match (plan.score, plan.by) {
         (Some(_), _) => "score",
         (None, By::Wall) => "speed of whole runs by wall time",
@@ -251,15 +302,23 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
         plan.sides[0].name(),
         plan.sides[1].name()
     );
-    if json {
-        print_json(&serde_json::json!({ "measure": of, "programs": gains, "all": overall }))?;
-    } else {
-        let limits = Limits {
+    let runs = Arc::new(WholeRuns {
+        title,
+        of,
+        limits: Limits {
             confidence: plan.confidence * 100.0,
             margin: plan.margin * 100.0,
-        };
-        eprint!("{}", text(&title, &gains, &overall, limits));
-    }
+        },
+        json,
+        folder: plan.records.map(Path::to_owned),
+        measured: Mutex::default(),
+    });
+    let partial = Arc::clone(&runs);
+    interrupt::keep_partial(move || partial.tell().unwrap_or(false));
+    let done = whole_runs::run(plan, &runs.measured);
+    interrupt::complete();
+    done?;
+    runs.tell()?;
     Ok(ExitCode::SUCCESS)
 }
 

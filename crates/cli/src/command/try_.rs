@@ -13,13 +13,13 @@ use countersteer_lab::{
 };
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
-use countersteer_profiler::this_program;
+use countersteer_profiler::{quoted, this_program};
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::judge::{Facts, Ranking, Verdict, judge};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
-use super::{print, print_json};
+use super::{print, print_json, profile};
 use crate::interrupt::{self, Helper, Temporary};
 use crate::values::time;
 use crate::{library, output, progress};
@@ -249,13 +249,14 @@ fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
 fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCode> {
     let name = &machine.machine.name;
     let said = format!(
-        "Leave these to Linux: on {name} all cores are alike and share one last-level cache, so no policy has anything to do."
+        "Leave these to Linux: on {name} all cores are alike and share one last-level cache, so no policy has anything to do. \
+         Nothing was recorded; `-P POLICY` simulates a policy all the same."
     );
     if args.json {
         let json = serde_json::json!({ "rankings": [], "verdict": said });
         return print_json(&json).map(|()| ExitCode::SUCCESS);
     }
-    print(&said)?;
+    print(&table::prose(&said))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -288,8 +289,8 @@ fn tell(
         text += &table::prose(&(left_out(machine) + "\n"));
     }
     text += &table::ranking(rankings);
-    if let Some(next) = next_step(args, commands, rankings) {
-        text += &(next + "\n");
+    if let Some(next) = next_step(args, commands, rankings, machine) {
+        text += &next;
     }
     print(&text)
 }
@@ -307,23 +308,48 @@ fn left_out(machine: &LoadedMachine) -> String {
     format!("Left out: {}.", reasons.join("; "))
 }
 
-/// What to type, where there is something that this machine can run.
-fn next_step(args: &Args, commands: &[Vec<String>], rankings: &[Ranking]) -> Option<String> {
+/// What to type, a command a line, where there is something that this machine can run.
+fn next_step(
+    args: &Args,
+    commands: &[Vec<String>],
+    rankings: &[Ranking],
+    machine: &LoadedMachine,
+) -> Option<String> {
     let best = rankings
         .first()
         .filter(|r| r.verdict == Verdict::Use)?
         .best()?;
-    if args.machine.is_some() {
-        return None;
+    let file = args.machine.as_ref();
+    let is_here = file.is_none() || is_this_one(machine);
+    is_here.then(|| to_type(&best.policy, file, commands))
+}
+
+/// Commands that steer the programs under a policy, or confirm that it helps.
+fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> String {
+    let programs = commands.iter().map(|command| quoted(command));
+    let programs = programs.collect::<Vec<_>>().join(" -- ");
+    let mut text = String::new();
+    if commands.len() == 1 {
+        let machine = file.map(|file| format!("--machine {} ", quoted(std::slice::from_ref(file))));
+        let machine = machine.unwrap_or_default();
+        text += &format!("Steer it so:\n    steer run {machine}-P {policy} -- {programs}\n");
     }
-    let [command] = commands else {
-        return Some("To confirm it on this machine: the same command with `--live`".into());
-    };
-    Some(format!(
-        "Steer it so: steer run -P {} -- {} (steer try --live confirms it)",
-        best.policy,
-        countersteer_profiler::quoted(command)
-    ))
+    if file.is_none() {
+        text += &format!("Confirm it:\n    steer try --live -- {programs}\n");
+    }
+    text
+}
+
+/// A machine whose CPUs are those of this one.
+fn is_this_one(machine: &LoadedMachine) -> bool {
+    let online = countersteer_sysfs::files::online(Path::new("/"));
+    online.is_some_and(|online| {
+        machine
+            .machine
+            .os_cpu_numbers()
+            .into_iter()
+            .eq(online.iter())
+    })
 }
 
 struct Recorded {
@@ -353,6 +379,7 @@ fn record(args: &Args, commands: &[Vec<String>], dir: &Path) -> anyhow::Result<V
                 bar.finish_and_clear();
                 return Err(why);
             }
+            say_wrapper(&file);
             let partial = ended.is_none();
             recorded.push(Recorded {
                 name,
@@ -396,6 +423,14 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helpe
         .stdout(Stdio::null())
         .stderr(log);
     Helper::start(&mut recorder).context("cannot start the recorder")
+}
+
+/// Repeats what the recorder said of a script that only starts the program.
+fn say_wrapper(file: &Path) {
+    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    for line in log.lines().filter(|line| line.contains(profile::WRAPPER)) {
+        eprintln!("{line}");
+    }
 }
 
 /// Why a program is not judged, if it is not: nothing of it was recorded, or it failed.
@@ -483,6 +518,39 @@ fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_and_this_program_understand_what_is_to_be_typed() {
+        let program = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+        let odd: Vec<String> = program(&["sh", "-c", "echo \"it's\" $x; exit 3", "", "-P"]);
+        let file = "my machine.toml".to_owned();
+        let texts = [
+            to_type("hsf:sf=steps", None, std::slice::from_ref(&odd)),
+            to_type("joint", None, &[odd.clone(), program(&["true"])]),
+            to_type("aarr", Some(&file), std::slice::from_ref(&odd)),
+        ];
+        let mut typed = 0;
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let Some(line) = line.strip_prefix("    ") else {
+                continue;
+            };
+            let script = format!("steer() {{ printf '%s\\0' steer \"$@\"; }}; {line}");
+            let mut shell = std::process::Command::new("sh");
+            let words = shell.args(["-c", &script]).output().unwrap().stdout;
+            let words = words.strip_suffix(b"\0").unwrap();
+            let words = words
+                .split(|byte| *byte == 0)
+                .map(|w| String::from_utf8(w.to_vec()).unwrap());
+            let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+            assert!(
+                odd.iter().all(|word| words.contains(&word.into())),
+                "{line}"
+            );
+            assert!(crate::command::parse(&words).is_ok(), "{line}");
+            typed += 1;
+        }
+        assert_eq!(typed, 4);
+    }
 
     #[test]
     fn programs_are_apart_by_dashes_and_distinguished_by_numbers() {

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_files::read;
 use countersteer_lab::import::{self, FORMATS, Options};
 use countersteer_model::profile::Profile;
 use countersteer_model::workload::Workload;
@@ -130,7 +131,7 @@ fn import(args: Import) -> anyhow::Result<()> {
     if let Some(path) = args.output.as_deref().filter(|_| !args.force) {
         check_new(path)?;
     }
-    let (name, bytes) = bytes_of(&args.file)?;
+    let (name, stream) = recording(&args.file)?;
     let options = Options {
         format: args.format,
         profile: args.profile,
@@ -138,7 +139,7 @@ fn import(args: Import) -> anyhow::Result<()> {
         mips: args.mips,
         min_share: args.min_share,
     };
-    let imported = import::import(&name, bytes, &options)?;
+    let imported = import::import(&name, stream, &options)?;
     for warning in &imported.warnings {
         eprintln!("steer: {warning}");
     }
@@ -158,16 +159,14 @@ fn import(args: Import) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn bytes_of(file: &std::path::Path) -> anyhow::Result<(String, Vec<u8>)> {
+/// The name of a recording for messages, and its bytes.
+fn recording(file: &Path) -> anyhow::Result<(String, Box<dyn Read>)> {
     if file.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        std::io::stdin()
-            .read_to_end(&mut bytes)
-            .context("cannot read standard input")?;
-        return Ok(("standard input".into(), bytes));
+        return Ok(("standard input".into(), Box::new(std::io::stdin().lock())));
     }
-    let shown = file.display().to_string();
-    Ok((shown, library::bytes(file)?))
+    let opened = read::open_within(file, read::MOST_RECORDING);
+    let opened = opened.with_context(|| library::cannot_read(file))?;
+    Ok((file.display().to_string(), Box::new(opened)))
 }
 
 fn list(json: bool) -> anyhow::Result<()> {

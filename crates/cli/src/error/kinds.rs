@@ -109,6 +109,8 @@ impl HasKind for io::Error {
     fn kind(&self) -> Option<Kind> {
         Some(match self.kind() {
             io::ErrorKind::NotFound => Kind::Missing,
+            // What the door for files from outside refuses, or text that is none.
+            io::ErrorKind::InvalidData => Kind::BadInput,
             _ => Kind::Io,
         })
     }
@@ -137,22 +139,21 @@ impl HasKind for SignatureError {
 impl HasKind for ReportError {
     fn kind(&self) -> Option<Kind> {
         match self {
-            Self::Read { .. }
-            | Self::Write { .. }
-            | Self::CutShort { .. }
-            | Self::Thread { .. } => None,
+            Self::Read { .. } | Self::Thread { .. } => None,
+            // A folder that is missing is no missing input.
+            Self::Write { .. } | Self::CutShort { .. } => Some(Kind::Io),
             Self::Taken { .. }
             | Self::Foreign { .. }
             | Self::Newer { .. }
             | Self::Damaged { .. }
             | Self::Lacking { .. }
             | Self::NotRecorded { .. }
-            | Self::UnknownProgram { .. }
             | Self::OutsideRun { .. }
             | Self::NotAlive { .. }
             | Self::ReplayOver { .. }
             | Self::Draw { .. }
             | Self::Text(_) => Some(Kind::BadInput),
+            Self::UnknownProgram { .. } => Some(Kind::Usage),
             Self::Encode { .. } => Some(Kind::Internal),
         }
     }

@@ -129,6 +129,10 @@ fn kinds_are_the_exit_codes_of_the_readme() {
 fn wrong_use_has_its_own_kind() {
     are!(
         Kind::Usage,
+        ReportError::UnknownProgram {
+            asked: s(),
+            known: s(),
+        },
         spec(),
         NameTaken("x"),
         PlanError::Empty,
@@ -225,10 +229,6 @@ fn what_a_file_says_has_its_own_kind() {
         ReportError::Draw {
             chart: "x",
             why: s(),
-        },
-        ReportError::UnknownProgram {
-            asked: s(),
-            known: s(),
         },
         ReportError::OutsideRun {
             asked_s: 1.0,
@@ -355,6 +355,15 @@ fn what_the_system_refuses_has_its_own_kind() {
         Kind::Io,
         journal(),
         proc_error(),
+        ReportError::Write {
+            path: path(),
+            source: absent(),
+        },
+        ReportError::CutShort {
+            dir: path(),
+            path: path(),
+            source: absent(),
+        },
         ProfileError::NotExecutable { path: s() },
         ProfileError::Unwritable {
             path: path(),
@@ -445,15 +454,6 @@ fn a_file_is_missing_or_cannot_be_read_by_the_word_of_the_system() {
             }),
             ReportError::Thread { source: source() },
             ReportError::Read {
-                path: path(),
-                source: source(),
-            },
-            ReportError::Write {
-                path: path(),
-                source: source(),
-            },
-            ReportError::CutShort {
-                dir: path(),
                 path: path(),
                 source: source(),
             },

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::suggestion::suggestion;
 
 /// Errors of steering's own; those of engines, records and files come as they are.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,7 @@ pub enum SteeringError {
     )]
     StuckPolicy,
     #[error(
-        "`{name}` is neither a policy nor a program in PATH that could start others; policies are {known}"
+        "`{name}` is neither a policy nor a program in PATH that could start others{}; policies are {known}", suggestion(name, known.split(", "))
     )]
     UnknownSide { name: String, known: String },
     /// A run of a trial; `said` is how its output begins.

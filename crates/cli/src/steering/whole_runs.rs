@@ -1,15 +1,17 @@
 //! Trials of whole runs: a workload from start to end, under one side and the other, in pairs of random order.
 //!
 //! Input: two [`Side`]s, commands. Output: [`Gain`]s with confidence intervals, by wall time, run-queue wait, or a score of the
-//! user's own. Unlike turns within one run this needs no counters, and sides may be anything that starts programs: another
+//! user's own, at any time of the trial. Unlike turns within one run this needs no counters, and sides may be anything that starts programs: another
 //! scheduler, `taskset`, `nice`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use countersteer_files::name::original;
 use countersteer_model::evidence::Evidence;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
@@ -49,13 +51,61 @@ pub struct RunsPlan<'a> {
     pub by: By,
     /// Prints a number after each run, the more the better; its file $STEER_OUTPUT has what the programs printed.
     pub score: Option<&'a str>,
-    /// Pairs of runs at most.
-    pub pairs: u64,
+    /// Pairs of runs at most; without it ten, or as many as fit into ten seconds where runs are short.
+    pub pairs: Option<u64>,
     pub until: Option<Duration>,
     pub until_decided: bool,
     pub confidence: f64,
     pub margin: f64,
     pub seed: u64,
+    /// Folder for a record of each run.
+    pub records: Option<&'a Path>,
+}
+
+/// Pairs of runs where nothing else is asked for.
+const PAIRS: u64 = 10;
+/// Pairs of which an interval can be made.
+const LEAST_PAIRS: u64 = 3;
+/// How long a trial of short runs takes.
+const SHORT: Duration = Duration::from_millis(9_500);
+
+/// What was measured so far.
+#[derive(Default)]
+pub struct Measured {
+    programs: BTreeMap<String, Evidence>,
+    overall: Evidence,
+}
+
+impl Measured {
+    /// Gains by program, then of all together.
+    pub fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
+        let gain = |program: &str, e: &Evidence| Gain {
+            program: program.into(),
+            pairs: e.pairs(),
+            gain: e.gain(),
+            interval: e.interval(confidence),
+            verdict: e.verdict(confidence, margin),
+        };
+        let programs = self.programs.iter().map(|(name, e)| gain(name, e));
+        (programs.collect(), gain("all", &self.overall))
+    }
+
+    /// Takes in what a pair of runs was worth, by program.
+    fn add(&mut self, mine: BTreeMap<String, f64>, base: &BTreeMap<String, f64>) {
+        let logs: Vec<(String, f64)> = mine
+            .into_iter()
+            .filter_map(|(program, value)| Some((value / base.get(&program)?, program)))
+            .map(|(ratio, program)| (program, ratio.ln()))
+            .filter(|(_, log)| log.is_finite())
+            .collect();
+        if !logs.is_empty() {
+            let sum: f64 = logs.iter().map(|l| l.1).sum();
+            self.overall.push(sum / logs.len() as f64);
+        }
+        for (program, log) in logs {
+            self.programs.entry(program).or_default().push(log);
+        }
+    }
 }
 
 impl Side {
@@ -93,57 +143,53 @@ impl Side {
     }
 }
 
-/// Runs pairs until their number or the time is over, or everything is decided; by program, then all together.
+/// Runs pairs until their number or the time is over, or everything is decided; what each was worth goes to `measured` at once.
 ///
 /// # Errors
 /// A program fails, or a side cannot be set up.
-pub fn run(plan: &RunsPlan<'_>) -> anyhow::Result<(Vec<Gain>, Gain)> {
+pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<Measured>) -> anyhow::Result<()> {
     interrupt::listen()?;
-    pairs(plan, Temporary::folder("trial")?.path())
+    pairs(plan, measured, Temporary::folder("trial")?.path())
 }
 
-fn pairs(plan: &RunsPlan<'_>, scratch: &Path) -> anyhow::Result<(Vec<Gain>, Gain)> {
+fn pairs(plan: &RunsPlan<'_>, measured: &Mutex<Measured>, scratch: &Path) -> anyhow::Result<()> {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(plan.seed);
     let began = Instant::now();
-    let mut evidence: BTreeMap<String, Evidence> = BTreeMap::new();
-    let mut overall = Evidence::default();
-    for _ in 0..plan.pairs {
+    for pair in 1..=plan.pairs.unwrap_or(PAIRS) {
         let first = usize::from(rng.random::<bool>());
-        let mut measured = [BTreeMap::new(), BTreeMap::new()];
+        let mut worth = [BTreeMap::new(), BTreeMap::new()];
         for side in [first, 1 - first] {
-            measured[side] = one_run(plan, plan.sides[side], scratch)?;
+            let record = plan.records.map(|dir| record_of(dir, pair, side));
+            worth[side] = one_run(plan, plan.sides[side], scratch, record)?;
         }
-        let [mine, base] = measured;
-        let logs: Vec<(String, f64)> = mine
-            .into_iter()
-            .filter_map(|(program, value)| Some((value / base.get(&program)?, program)))
-            .map(|(ratio, program)| (program, ratio.ln()))
-            .filter(|(_, log)| log.is_finite())
-            .collect();
-        if !logs.is_empty() {
-            overall.push(logs.iter().map(|l| l.1).sum::<f64>() / logs.len() as f64);
-        }
-        for (program, log) in logs {
-            evidence.entry(program).or_default().push(log);
-        }
+        let [mine, base] = worth;
+        let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.add(mine, &base);
+        let overall = &measured.overall;
         let decided = overall.verdict(plan.confidence, plan.margin).is_some();
-        if (plan.until_decided && decided) || plan.until.is_some_and(|most| began.elapsed() >= most)
-        {
+        if (plan.until_decided && decided) || is_long_enough(plan, pair, began.elapsed()) {
             break;
         }
     }
-    let gain = |program: &str, e: &Evidence| Gain {
-        program: program.into(),
-        pairs: e.pairs(),
-        gain: e.gain(),
-        interval: e.interval(plan.confidence),
-        verdict: e.verdict(plan.confidence, plan.margin),
-    };
-    let gains = evidence
-        .iter()
-        .map(|(program, e)| gain(program, e))
-        .collect();
-    Ok((gains, gain("all", &overall)))
+    Ok(())
+}
+
+/// Tells a trial to end that has taken so long for so many pairs, however little it has found.
+fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
+    match (plan.until, plan.pairs) {
+        (Some(most), _) => took >= most,
+        (None, Some(_)) => false,
+        (None, None) => {
+            let pair = took / u32::try_from(pairs).unwrap_or(u32::MAX);
+            let are_short = pair * LEAST_PAIRS as u32 <= SHORT;
+            are_short && pairs >= LEAST_PAIRS && took + pair > SHORT
+        }
+    }
+}
+
+/// The record of a run of a pair.
+fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
+    dir.join(format!("{pair:02}-{}.rec", ["policy", "baseline"][side]))
 }
 
 /// What a run is worth, by program: the more the better.
@@ -151,6 +197,7 @@ fn one_run(
     plan: &RunsPlan<'_>,
     side: &Side,
     scratch: &Path,
+    record: Option<PathBuf>,
 ) -> anyhow::Result<BTreeMap<String, f64>> {
     let (policy, prefix) = match side {
         Side::Policy(spec) => (spec.as_str(), &[][..]),
@@ -177,6 +224,9 @@ fn one_run(
         .arg(&summary);
     if plan.by == By::LatencyP99 {
         steer.arg("--latency");
+    }
+    if let Some(record) = record {
+        steer.arg("--force").arg("--output").arg(record);
     }
     let log = scratch.join("log");
     steer
@@ -270,9 +320,9 @@ fn loaded(words: &[String], root: &Path) -> anyhow::Result<Helper> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let mut command = Command::new(&words[0]);
+    let mut command = Command::new(original(&words[0]));
     command
-        .args(&words[1..])
+        .args(words[1..].iter().map(|word| original(word)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -301,6 +351,43 @@ mod tests {
     use countersteer_fuzz::fake_root::write;
 
     use super::*;
+
+    fn plan<'a>(side: &'a Side, pairs: Option<u64>, until: Option<Duration>) -> RunsPlan<'a> {
+        RunsPlan {
+            sides: [side, side],
+            commands: &[],
+            by: By::Wall,
+            score: None,
+            pairs,
+            until,
+            until_decided: false,
+            confidence: 0.95,
+            margin: 0.01,
+            seed: 1,
+            records: None,
+        }
+    }
+
+    #[test]
+    fn trials_of_short_runs_end_within_ten_seconds_and_others_when_they_should() {
+        let side = Side::Policy("linux".into());
+        let ends = |pairs, until, done, seconds| {
+            is_long_enough(
+                &plan(&side, pairs, until),
+                done,
+                Duration::from_secs_f64(seconds),
+            )
+        };
+        // Pairs of a second: nine of them.
+        assert!(!ends(None, None, 8, 8.0) && ends(None, None, 9, 9.0));
+        // Three pairs at least, and no end at all for runs of which three take longer.
+        assert!(!ends(None, None, 2, 6.0) && ends(None, None, 3, 9.0));
+        assert!(!ends(None, None, 3, 12.0));
+        // What was asked for counts.
+        assert!(!ends(Some(10), None, 9, 9.0));
+        assert!(ends(None, Some(Duration::from_secs(5)), 1, 5.0));
+        assert!(!ends(None, Some(Duration::from_secs(50)), 9, 9.0));
+    }
 
     #[test]
     fn a_scheduler_is_not_loaded_beside_another_one() {

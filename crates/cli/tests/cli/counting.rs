@@ -71,7 +71,7 @@ fn rows_replace_a_file_only_where_something_is_counted() {
     }
     let args = ["stat", "--to", "missing/counts.csv", "--", "echo", "ran"];
     let nowhere = steer(&args, dir.path());
-    assert_eq!(nowhere.status.code(), Some(4), "{}", text(&nowhere.stderr));
+    assert_eq!(nowhere.status.code(), Some(5), "{}", text(&nowhere.stderr));
     assert!(nowhere.stdout.is_empty());
 }
 

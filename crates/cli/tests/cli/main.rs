@@ -20,6 +20,8 @@ fn steer(args: &[&str], dir: &Path) -> Output {
     command
         .args(args)
         .current_dir(dir)
+        // Sentences stay on one line.
+        .env("COLUMNS", "1000")
         .env("HOME", dir)
         .env("RUNTIME_DIRECTORY", dir.join("runtime"));
     command.output().unwrap()

@@ -45,7 +45,7 @@ fn a_run_whose_summary_cannot_be_written_does_not_begin() {
     let args = [&args[..], &["echo ran; exit 7"]].concat();
     let output = steered(&args, dir.path()).output().unwrap();
     let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(output.status.code(), Some(5), "{said}");
     assert!(said.contains("cannot write missing/x"), "{said}");
     assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
 }

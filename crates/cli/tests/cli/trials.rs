@@ -78,3 +78,43 @@ fn a_trial_reports_each_program_with_an_interval() {
         "{report}"
     );
 }
+
+#[test]
+fn a_trial_of_whole_runs_leaves_records_and_at_an_interrupt_what_it_has_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = [
+        "trial",
+        "-P",
+        "nice -n 3",
+        "--by",
+        "wall",
+        "--json",
+        "-o",
+        "out",
+    ];
+    let short = ["--pairs", "2", "--", "sleep", "0.05"];
+    let whole = steer(&[&plan[..], &short].concat(), dir.path());
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let kept = std::fs::read(dir.path().join("out/trial.json")).unwrap();
+    let json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
+    assert_eq!(json(&kept), json(&whole.stdout));
+    for record in ["out/01-policy.rec", "out/02-baseline.rec"] {
+        let args = ["report", record, "-o", "page.html"];
+        assert!(steer(&args, dir.path()).status.success(), "{record}");
+    }
+    let again = steer(&[&plan[..], &short].concat(), dir.path());
+    assert_eq!(again.status.code(), Some(2), "{}", text(&again.stderr));
+
+    let endless = ["--force", "--pairs", "1000", "--", "sleep", "0.05"];
+    let started = steered(&[&plan[..], &endless].concat(), dir.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The third pair is under way.
+    let third = |side: &str| dir.path().join(format!("out/03-{side}.rec")).exists();
+    assert!(until(|| third("policy") || third("baseline")));
+    nix_kill(started.id());
+    let ended = started.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(143), "{}", text(&ended.stderr));
+    assert!(json(&ended.stdout)["all"]["pairs"].as_u64().unwrap() >= 2);
+}

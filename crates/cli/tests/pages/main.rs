@@ -62,6 +62,8 @@ fn compile(folder: &Path) -> PathBuf {
 
 fn steer(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    // Sentences stay on one line.
+    command.env("COLUMNS", "1000");
     command
         .args(args)
         .current_dir(folder)

@@ -8,6 +8,7 @@ use countersteer_model::counters::{
 };
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::events::{EVENTS, Event, EventDef, Source};
+use countersteer_model::suggestion::suggestion;
 use countersteer_model::units::CpuId;
 
 use super::pmu::{Pmu, Pmus, parse};
@@ -194,17 +195,8 @@ impl Resolver<'_> {
             }
             Some(Source::Kernel { .. } | Source::Processor(_)) | None => {}
         }
-        let near = EVENTS
-            .iter()
-            .filter(|r| r.is_counted())
-            .map(|r| r.name)
-            .filter(|n| alike(n, name))
-            .collect::<Vec<_>>();
-        let hint = if near.is_empty() {
-            String::new()
-        } else {
-            format!("; did you mean {}?", near.join(" or "))
-        };
+        let counted = EVENTS.iter().filter(|r| r.is_counted());
+        let hint = suggestion(name, counted.map(|r| r.name));
         format!("`{name}` is no event of this machine (`steer events` lists them){hint}")
     }
 
@@ -443,15 +435,4 @@ fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
         software,
         system,
     }
-}
-
-/// True if a name may be the intended one: one contains the other, or they share a long prefix.
-fn alike(name: &str, written: &str) -> bool {
-    let written = written.replace('-', "_").to_ascii_lowercase();
-    let shared = name
-        .bytes()
-        .zip(written.bytes())
-        .take_while(|(a, b)| a == b)
-        .count();
-    written.len() > 2 && (name.contains(&written) || written.contains(name) || shared >= 5)
 }

@@ -207,7 +207,8 @@ fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError>
     };
     let mut events: BTreeMap<(Option<String>, String), VendorEvent> = BTreeMap::new();
     for file in files {
-        let text = std::fs::read_to_string(&file).map_err(|source| unreadable(&file, source))?;
+        let text =
+            countersteer_files::read::text(&file).map_err(|source| unreadable(&file, source))?;
         for event in parse(&file, &text)? {
             events.insert((event.pmu.clone(), event.name.clone()), event);
         }
@@ -234,7 +235,7 @@ fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
 
 /// Files that a map names for a processor: `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
 fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
-    let text = std::fs::read_to_string(map).map_err(|source| unreadable(map, source))?;
+    let text = countersteer_files::read::text(map).map_err(|source| unreadable(map, source))?;
     let folder = map.parent().unwrap_or(Path::new("."));
     let mut files = Vec::new();
     for (row, line) in text

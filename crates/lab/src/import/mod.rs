@@ -5,14 +5,17 @@
 //! whom is not kept: a program of a workload sleeps by the clock.
 
 mod ftrace;
+mod other;
 mod perf_data;
 mod perfetto;
 mod rt_app;
 mod timeline;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use anyhow::Context;
+use countersteer_files::{name as raw, read};
 use countersteer_model::printable::printable;
 use countersteer_model::profile::Profile;
 use countersteer_model::textfile::TextError;
@@ -20,6 +23,9 @@ use countersteer_model::workload::{Workload, WorkloadProgram};
 
 use crate::error::{Kind, failure};
 use crate::library;
+
+/// Bytes of a file by which its kind is found.
+const HEAD: u64 = 1 << 20;
 
 /// What one thread, or several that behave alike, did.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,12 +124,17 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
-/// Makes a workload of a file's bytes.
+/// Makes a workload of a stream, which is called `path`. No more than its beginning is read of what is of no known kind.
 ///
 /// # Errors
-/// The file is of no known kind, damaged, or has no thread that ran; or a profile is not there.
-pub fn import(path: &str, bytes: Vec<u8>, options: &Options) -> anyhow::Result<Imported> {
+/// The stream is of no known kind, too long, damaged, or has no thread that ran; or a profile is not there.
+pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
+    let cannot = || library::cannot_read(path.as_ref());
+    let mut bytes = Vec::new();
+    let mut head = (&mut stream).take(HEAD);
+    head.read_to_end(&mut bytes).with_context(cannot)?;
     let format = find(path, &bytes, options.format.as_deref())?;
+    read::append(stream, &mut bytes, read::MOST_RECORDING).with_context(cannot)?;
     let read = (format.read)(path, bytes)?;
     let mut warnings = read.warnings;
     let tasks = keep_large(read.tasks, options.min_share, &mut warnings);
@@ -165,10 +176,14 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
                 Kind::Usage,
                 format!("there is no format `{name}`; known are {known}"),
             ),
-            None => failure(
-                Kind::BadInput,
-                format!("{path} is of no kind that can be read: {known}"),
-            ),
+            None => {
+                let looks = other::looks_like(bytes);
+                let looks = looks.map_or_else(String::new, |it| format!("; {it}"));
+                failure(
+                    Kind::BadInput,
+                    format!("{path} is of no kind that can be read{looks} (kinds are {known})"),
+                )
+            }
         }
     })
 }
@@ -233,20 +248,10 @@ fn profile_named(name: &str) -> anyhow::Result<(String, u64)> {
 }
 
 fn read_profile(name: &str) -> anyhow::Result<library::Text> {
-    if std::path::Path::new(name).is_file() {
+    if raw::path(name.as_ref()).is_file() {
         return library::read(name.as_ref());
     }
-    let shipped = library::recorded();
-    let stem = |t: &library::Text| {
-        let file = t.path.strip_prefix("profiles/recorded/")?;
-        file.strip_suffix(".json").map(str::to_owned)
-    };
-    let known: Vec<_> = shipped.iter().filter_map(stem).collect();
-    let why = format!(
-        "there is no profile `{name}`: name a file, or one of {}",
-        known.join(", ")
-    );
-    Err(failure(Kind::Missing, why))
+    Err(library::no_profile(name))
 }
 
 /// The file: only what differs from a program's defaults, under a sentence about its origin.

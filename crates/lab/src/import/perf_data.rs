@@ -1,7 +1,6 @@
 //! `perf.data`, by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch records.
 
-use std::panic::catch_unwind;
-
+use countersteer_files::caught::caught;
 use countersteer_model::textfile::TextError;
 use linux_perf_data::linux_perf_event_reader::{
     CommonData, ContextSwitchRecord, EventRecord, RawData, SampleRecord, TaskWasPreempted,
@@ -20,7 +19,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
     // Changed bytes make the library multiply beyond 64 bits in places: that is damage like any other.
-    catch_unwind(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
+    caught(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
         let why = "damaged perf.data: its figures contradict each other";
         Err(TextError::value(path, why))
     })

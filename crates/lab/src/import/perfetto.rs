@@ -98,8 +98,19 @@ fn sleeps(prev_state: i64) -> bool {
 }
 
 pub fn detects(bytes: &[u8]) -> bool {
-    // A trace is packets: field 1, length-delimited. Text never starts with a line feed and has no such length.
-    bytes.first() == Some(&0x0a) && Trace::decode(bytes).is_ok()
+    // A trace is packets: field 1, length-delimited. Text that starts with a line feed has no such lengths. Of a long file this is
+    // the beginning.
+    let mut rest = bytes;
+    while let Some((&0x0a, mut behind)) = rest.split_first() {
+        let Ok(length) = prost::decode_length_delimiter(&mut behind) else {
+            return false;
+        };
+        match behind.get(length..) {
+            Some(next) => rest = next,
+            None => return rest.len() < bytes.len(),
+        }
+    }
+    rest.is_empty() && !bytes.is_empty()
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {

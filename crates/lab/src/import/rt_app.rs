@@ -32,8 +32,12 @@ pub fn detects(bytes: &[u8]) -> bool {
         text.starts_with(['{', '/'])
     };
     let keys = ["tasks", "global", "resources"];
-    std::str::from_utf8(bytes)
-        .is_ok_and(|text| is_object(text) && keys.iter().any(|key| text.contains(key)))
+    // The beginning of a long file may end within a letter.
+    let whole = std::str::from_utf8(bytes).or_else(|e| match e.error_len() {
+        None => std::str::from_utf8(&bytes[..e.valid_up_to()]),
+        Some(_) => Err(e),
+    });
+    whole.is_ok_and(|text| is_object(text) && keys.iter().any(|key| text.contains(key)))
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use countersteer_model::suggestion::suggestion;
 use serde::Serialize;
 
 use self::case::{Case, CaseFile, Method};
@@ -129,8 +130,10 @@ impl Catalogue {
             let before = wanted.len();
             wanted.extend(found);
             if wanted.len() == before {
-                let why = format!("there is no case `{name}`; `steer reproduce list` names them");
-                return Err(failure(Kind::Missing, why));
+                let near = suggestion(name, self.cases.iter().map(|(_, case)| &*case.name));
+                let why =
+                    format!("there is no case `{name}`{near}; `steer reproduce list` names them");
+                return Err(failure(Kind::Usage, why));
             }
         }
         Ok(wanted.into_iter().map(|row| &self.cases[row]).collect())

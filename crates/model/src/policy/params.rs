@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::PolicyDef;
+use crate::suggestion::suggestion;
 
 /// Parameter of a policy.
 pub struct ParamDef {
@@ -23,8 +24,8 @@ pub struct Params {
 /// Error of creating a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Unknown policy.
-    #[error("there is no policy `{name}`; there are {known}")]
+    /// No such policy.
+    #[error("there is no policy `{name}`{}; there are {known}", suggestion(name, known.split(", ")))]
     Unknown {
         /// As written.
         name: String,

@@ -46,7 +46,7 @@ pub fn sentence(all: &Gain, limits: Limits) -> String {
         (Some(Verdict::Slower), Some(_)) => format!("It is worse: {sure}."),
         (Some(Verdict::Equivalent), _) => format!("It makes no difference above {margin} %."),
         (_, Some(_)) => format!(
-            "Undecided after {} pairs: {sure}; more pairs would tell.",
+            "Cannot tell after {} pairs: {sure}; more pairs (--pairs, --duration) would tell.",
             all.pairs
         ),
         (_, None) => format!("Too few pairs for an interval ({}).", all.pairs),
@@ -94,7 +94,7 @@ mod tests {
         );
         assert_eq!(word(&faster, limits), "better");
         let open = gain(Some((-0.1, 0.2)), None);
-        assert!(sentence(&open, limits).starts_with("Undecided after 7 pairs"));
+        assert!(sentence(&open, limits).starts_with("Cannot tell after 7 pairs"));
         assert_eq!(word(&gain(None, None), limits), "too few pairs");
     }
 

@@ -109,28 +109,25 @@ fn timeline(p: &Recorded) -> String {
 }
 
 fn table(p: &Recorded) -> String {
+    let windows = p.behaviours.iter().flat_map(|b| {
+        let ilp = b.ilp.last().map(|p| p.window);
+        ilp.into_iter().chain(b.mlp.last().map(|p| p.window))
+    });
+    let window = windows.max().unwrap_or_default();
+    // Windows differ only in profiles that were made by other means.
+    let in_window = |value: f64, of: u32| match of == window {
+        true => number(value, 2),
+        false => format!("{} in {of}", number(value, 2)),
+    };
     let head = [
-        "",
-        "share",
-        "loads",
-        "stores",
-        "branches",
-        "fp",
-        "simd",
-        "branch mpki",
-        "ILP",
-        "MLP",
-        "class",
+        "", "share", "loads", "stores", "branch", "fp", "simd", "br. mpki", "ILP", "MLP", "class",
     ];
     let row = |(i, (b, share)): (usize, (&Behaviour, f64))| {
         let percent = |v: f64| format!("{:.0} %", v * 100.0);
-        let ilp = b.ilp.last().map_or_else(String::new, |p| {
-            format!("{} in {}", number(p.ipc, 2), p.window)
-        });
-        let mlp = b.mlp.last().map_or_else(
-            || "–".into(),
-            |p| format!("{} in {}", number(p.overlap, 2), p.window),
-        );
+        let ilp = b.ilp.last();
+        let ilp = ilp.map_or_else(String::new, |p| in_window(p.ipc, p.window));
+        let mlp = b.mlp.last();
+        let mlp = mlp.map_or_else(|| "–".into(), |p| in_window(p.overlap, p.window));
         let mix = [
             share,
             b.mix.loads,
@@ -147,8 +144,9 @@ fn table(p: &Recorded) -> String {
             .chain([number(b.branch_mpki, 2), ilp, mlp, class])
             .collect()
     };
-    plain(
-        &head,
-        p.behaviours.iter().zip(p.shares()).enumerate().map(row),
+    let rows = p.behaviours.iter().zip(p.shares()).enumerate().map(row);
+    format!(
+        "{}\nILP and MLP in windows of {window} instructions",
+        plain(&head, rows)
     )
 }

@@ -15,8 +15,8 @@ use super::files::{
 };
 use super::tables::{TABLES, Table};
 use super::words::Words;
-use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
+use countersteer_files::write::{temporary_file, temporary_folder};
 
 impl Record {
     /// Writes the record as a folder; an existing record is replaced once the new one is complete.

@@ -3,10 +3,11 @@
 //! Input: batches, or the path of a file. Output: the file, or rows. This module does not know the tables of a record.
 
 use std::fs::{self, File};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
+use countersteer_files::caught::caught;
+use countersteer_files::read;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
@@ -14,6 +15,7 @@ use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use super::bounded;
 use super::tables::Table;
 use super::words::Words;
 use super::{Manifest, Record, SCHEMA};
@@ -63,15 +65,20 @@ pub(super) fn write_batches(
 
 /// Returns the batches of a file.
 pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
-    let file = match File::open(path) {
+    let file = match read::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(ReportError::damaged(path, "the file is missing"));
         }
         Err(e) => return Err(ReportError::read(path, e)),
     };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+    let builder = file
+        .try_clone()
+        .map_err(Into::into)
+        .and_then(ParquetRecordBatchReaderBuilder::try_new)
         .map_err(|e| ReportError::damaged(path, e))?;
+    bounded::check(&file, builder.metadata())
+        .map_err(|why| ReportError::read(path, read::refused(why)))?;
     builder
         .with_batch_size(1 << 14)
         .build()
@@ -155,7 +162,7 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
         return Err(foreign(why.into()));
     }
     let path = dir.join(MANIFEST);
-    let text = match fs::read_to_string(&path) {
+    let text = match manifest_text(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(foreign(format!("it has no {MANIFEST}")));
@@ -186,11 +193,15 @@ pub(super) fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
         });
     }
     let path = dir.join(MANIFEST);
-    let text = fs::read_to_string(&path).map_err(|e| ReportError::read(&path, e))?;
+    let text = manifest_text(&path).map_err(|e| ReportError::read(&path, e))?;
     serde_json::from_str(&text).map_err(|e| ReportError::damaged(&path, e))
 }
 
-/// Adds the rows of a file to a record. Returns their number.
+fn manifest_text(path: &Path) -> std::io::Result<String> {
+    read::text_of(read::bytes(path, read::MOST_MANIFEST)?)
+}
+
+/// Adds the rows of a file to a record; how many there were.
 pub(super) fn read_table(
     table: &Table,
     path: &Path,
@@ -205,7 +216,7 @@ fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError>,
 ) -> Result<T, ReportError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+    caught(read).unwrap_or_else(|_| {
         Err(ReportError::damaged(
             path,
             "its pages contradict each other",

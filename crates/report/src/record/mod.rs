@@ -5,6 +5,7 @@
 //! text.
 
 mod blocks;
+mod bounded;
 mod collector;
 mod columns;
 mod counting;

@@ -19,8 +19,8 @@ use super::files::{
 use super::tables::{TABLES, Table};
 use super::words::Words;
 use super::{Manifest, Record};
-use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
+use countersteer_files::write::{temporary_file, temporary_folder};
 
 const FOLDER: &str = "parts";
 /// Number of rows in a complete part: an upper limit for the rows in memory, which are rewritten with every block.

@@ -2,7 +2,9 @@
 
 use comfy_table::Table;
 
-/// Smallest plausible width: a terminal that reports less does not know its width, like a serial line.
+/// Columns of what is no terminal, or does not know its width.
+pub(super) const USUAL: u16 = 80;
+/// A terminal that is narrower does not know its width, as serial lines do not.
 pub(super) const NARROWEST: u16 = 40;
 
 /// Returns the value of `COLUMNS`, for output that is read later.
@@ -10,23 +12,26 @@ pub(super) fn asked_columns() -> Option<u16> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
-/// Wraps paragraphs and list items of a text to the terminal. If the width is unknown, as in a pipe, lines are left as they are.
+/// Text with its paragraphs and list items wrapped to the terminal, or to 80 columns where there is none.
 #[must_use]
 pub fn prose(text: &str) -> String {
-    known_columns().map_or_else(|| text.to_owned(), |columns| wrapped(text, columns))
+    wrapped(text, known_columns())
 }
 
 /// Wraps a line that begins with a label; further lines are aligned with the text.
 #[must_use]
 pub fn labelled(label: &str, text: &str) -> String {
-    let columns = known_columns().unwrap_or(usize::MAX);
-    filled(&format!("{label}{text}"), columns, label.chars().count()) + "\n"
+    filled(
+        &format!("{label}{text}"),
+        known_columns(),
+        label.chars().count(),
+    ) + "\n"
 }
 
-fn known_columns() -> Option<usize> {
+fn known_columns() -> usize {
     let columns = asked_columns().or_else(|| Table::new().width());
     let wide_enough = columns.filter(|columns| *columns >= NARROWEST);
-    wide_enough.map(usize::from)
+    wide_enough.unwrap_or(USUAL).into()
 }
 
 fn wrapped(text: &str, width: usize) -> String {

@@ -10,7 +10,7 @@ use comfy_table::{
 use countersteer_model::machine::SfSpread;
 use countersteer_model::printable::printable;
 
-use super::prose::{NARROWEST, asked_columns, prose};
+use super::prose::{NARROWEST, USUAL, asked_columns, prose};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareProgram, CompareRun};
 use crate::format::number;
@@ -338,24 +338,38 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
 
 /// Smallest width of a last column of words.
 const WORDS: u16 = 24;
+/// The same where there is no terminal, and all columns are shown.
+const FEW_WORDS: u16 = 12;
 
-/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap. If that is not enough, the
-/// last columns are left out.
+/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
+/// even for that, the last columns are left out. Without a terminal they wrap too, but nothing is left out: a program may read it.
 fn fit(table: &mut Table) {
-    let Some(width) = table.width().filter(|width| *width >= NARROWEST) else {
+    if table.width().is_some_and(|width| width < NARROWEST) {
         return;
-    };
+    }
     // Cells have a blank on either side; those at the ends of lines are not printed.
     let widths: Vec<u16> = table
         .column_max_content_widths()
         .iter()
-        .map(|w| w + 2)
+        .map(|w| w.saturating_add(2))
         .collect();
+    let sum = |widths: &[u16]| widths.iter().fold(0, |sum: u16, w| sum.saturating_add(*w));
+    let is_terminal = table.width().is_some();
+    let least = |last: u16| match last > WORDS {
+        true if is_terminal => WORDS,
+        true => FEW_WORDS,
+        false => last,
+    };
+    let width = table.width().unwrap_or_else(|| match widths.split_last() {
+        Some((last, others)) => sum(others).saturating_add(least(*last)).max(USUAL),
+        None => USUAL,
+    });
+    table.set_width(width);
     let mut shown = widths.len();
     while shown > 1 {
-        let others: u16 = widths[..shown - 1].iter().sum();
-        let needed = widths[shown - 1].min(WORDS);
-        if others + needed <= width + 1 {
+        let others = sum(&widths[..shown - 1]);
+        let needed = least(widths[shown - 1]);
+        if others.saturating_add(needed) <= width.saturating_add(1) {
             break;
         }
         shown -= 1;

@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use countersteer_files::name as raw;
 use countersteer_lab::{experiment, models};
 use countersteer_model::models::{Judged, ModelFile, Target, shipped};
 use countersteer_model::profile::Profile;
+use countersteer_model::suggestion::suggestion;
 use countersteer_model::topology::Topology;
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
@@ -159,14 +161,17 @@ fn known() -> anyhow::Result<Vec<(String, ModelFile)>> {
 }
 
 fn show(name: &str, json: bool) -> anyhow::Result<()> {
-    let shipped = shipped().into_iter().find(|(path, _)| path == name);
-    let file = match shipped {
-        Some((_, file)) => file,
-        None if Path::new(name).exists() => models::read(Path::new(name))?,
+    let known = shipped();
+    let file = match known.iter().find(|(path, _)| *path == name) {
+        Some((_, file)) => file.clone(),
+        None if raw::path(name.as_ref()).exists() => models::read(Path::new(name))?,
         None => {
-            let why =
-                format!("there is no model `{name}`; `steer model list` prints those there are");
-            return Err(failure(Kind::Missing, why));
+            let known = known.iter().map(|(path, _)| path.as_str());
+            let near = suggestion(name, known);
+            let why = format!(
+                "there is no model `{name}`{near}; `steer model list` prints those there are"
+            );
+            return Err(failure(Kind::Usage, why));
         }
     };
     if json {

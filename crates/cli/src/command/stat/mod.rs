@@ -19,7 +19,7 @@ use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, failure};
 use crate::library;
-use crate::output::{RecordOut, check_writable_in_place};
+use crate::output::{RecordOut, check_writable};
 use crate::remote;
 use crate::session::{self, About};
 use crate::values::{pid, time};
@@ -36,6 +36,17 @@ pub struct Args {
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
+    /// As perf has it: milliseconds between readings
+    #[arg(short = 'I', hide = true, value_name = "MS", conflicts_with_all = ["interval", "every", "repeat"], value_parser = clap::value_parser!(u64).range(1..))]
+    interval_ms: Option<u64>,
+    /// As perf has it: values between these
+    #[arg(
+        short = 'x',
+        hide = true,
+        value_name = "SEPARATOR",
+        conflicts_with = "json"
+    )]
+    separator: Option<String>,
     /// A reading each so many events instead: 100M:instructions
     #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
     every: Option<String>,
@@ -112,8 +123,28 @@ enum RowPer {
     Total,
 }
 
+/// Options of `perf stat` as those that they are here.
+fn as_here(mut args: Args) -> anyhow::Result<Args> {
+    let milliseconds = args
+        .interval_ms
+        .map(|ms| Nanos(ms.saturating_mul(1_000_000)));
+    args.interval = args.interval.or(milliseconds);
+    match args.separator.as_deref() {
+        None => {}
+        Some(",") => args.csv = true,
+        Some(other) => {
+            let why = format!(
+                "-x `{other}`: values are separated by commas here (--csv), or are JSON (--json)"
+            );
+            return Err(failure(Kind::Usage, why));
+        }
+    }
+    Ok(args)
+}
+
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let args = as_here(args)?;
     if let Some(host) = &args.host {
         return Err(remote::run_there(host));
     }
@@ -133,7 +164,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let core_types = request.core_types.clone();
     let dir = args.record.place()?;
     if let Some(path) = &args.to {
-        check_writable_in_place(path)?;
+        check_writable(path)?;
     }
     if let Some(times) = args.repeat {
         return repeat::run(times, &request, &counted, &args);

@@ -1,0 +1,354 @@
+//! Files that are not what a user says they are: each is refused with exit code 3, at once and without much memory.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+
+/// A machine that does nothing else answers in hundredths of a second.
+const LONGEST: Duration = Duration::from_secs(20);
+/// Kilobytes.
+const MOST_MEMORY: u64 = 200_000;
+
+fn steer(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("RUNTIME_DIRECTORY", dir.join("runtime"));
+    command
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Ends the command after a time; what it printed, and the memory that it had at most, in kilobytes.
+fn measured(command: &mut Command) -> (Output, u64) {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let (begun, mut most) = (Instant::now(), 0);
+    while child.try_wait().unwrap().is_none() {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok());
+        most = most.max(peak.unwrap_or(0));
+        if begun.elapsed() > LONGEST {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("{command:?} goes on: {}", text_of(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (child.wait_with_output().unwrap(), most)
+}
+
+fn bounded(command: &mut Command) -> Output {
+    measured(command).0
+}
+
+/// Runs a command that must refuse its file; what it says.
+fn refused(args: &[&str], dir: &Path) -> String {
+    let (output, most) = measured(steer(dir).args(args).stdin(Stdio::null()));
+    let said = text_of(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{args:?}: {said}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
+    assert!(most < MOST_MEMORY, "{args:?}: {most} kB");
+    said
+}
+
+fn pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+/// Commands, with `FILE` where the hostile one goes.
+const COMMANDS: [&str; 17] = [
+    "machine show FILE",
+    "compare -M FILE -w shared-caches -P linux",
+    "sim -M core2-quad -w FILE -P linux",
+    "workload show FILE",
+    "workload import FILE",
+    "profile show FILE",
+    "trace info FILE",
+    "trace import --format lackey FILE -o out.trace",
+    "trace import --format drmemtrace FILE -o out.trace",
+    "trace import --format champsim FILE -o out.trace",
+    "mrc FILE",
+    "signature show FILE",
+    "model show FILE",
+    "sweep FILE -o out",
+    "daemon --list --rules FILE",
+    "stat --metric-file FILE -- true",
+    "report FILE -o out.html",
+];
+
+#[test]
+fn what_is_no_regular_file_or_has_no_end_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    pipe(&dir.path().join("pipe"));
+    File::create(dir.path().join("huge"))
+        .unwrap()
+        .set_len(5 << 30)
+        .unwrap();
+    symlink("/dev/zero", dir.path().join("zero")).unwrap();
+    for command in COMMANDS {
+        for (file, kind) in [
+            ("./pipe", "a named pipe"),
+            ("/dev/zero", "a device"),
+            ("./zero", "a device"),
+            ("./huge", ""),
+        ] {
+            let args: Vec<&str> = command
+                .split(' ')
+                .map(|word| if word == "FILE" { file } else { word })
+                .collect();
+            let said = refused(&args, dir.path());
+            // A record is a folder: what is none is said to be none.
+            let named = said.contains(kind) || command.starts_with("report");
+            assert!(named && said.contains(file), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn folders_that_hold_pipes_are_read_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = dir.path().join("root/sys/devices/system/cpu");
+    fs::create_dir_all(&cpus).unwrap();
+    pipe(&cpus.join("online"));
+    let output = bounded(steer(dir.path()).args(["machine", "detect", "--root", "root"]));
+    assert_ne!(
+        output.status.code(),
+        Some(101),
+        "{}",
+        text_of(&output.stderr)
+    );
+    let lists = dir.path().join("lists");
+    fs::create_dir(&lists).unwrap();
+    pipe(&lists.join("core.json"));
+    let args = ["events", "--event-lists", "lists"];
+    assert!(refused(&args, dir.path()).contains("a named pipe"));
+}
+
+#[test]
+fn standard_input_and_what_the_shell_opens_are_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/core2-quad.toml");
+    let shell = |script: &str| {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", script, env!("CARGO_BIN_EXE_steer")])
+            .arg(&shipped)
+            .current_dir(dir.path())
+            .env("HOME", dir.path());
+        bounded(&mut bash)
+    };
+    for script in [
+        "$0 machine show /dev/stdin < $1",
+        "cat $1 | $0 machine show /dev/stdin",
+        "$0 machine show <(cat $1)",
+    ] {
+        let output = shell(script);
+        assert!(
+            output.status.success(),
+            "{script}: {}",
+            text_of(&output.stderr)
+        );
+        assert!(text_of(&output.stdout).contains("core2"), "{script}");
+    }
+    for script in [
+        "$0 machine show /dev/stdin < /dev/zero",
+        "$0 workload import - < /dev/zero",
+    ] {
+        let output = shell(script);
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{script}: {}",
+            text_of(&output.stderr)
+        );
+    }
+}
+
+/// A short record, and the tables that it has.
+fn record(dir: &Path) -> PathBuf {
+    let args = "sim -M core2-quad -w shared-caches -P linux --max-seconds 0.2 -o run.rec";
+    let output = bounded(steer(dir).args(args.split(' ')));
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    dir.join("run.rec")
+}
+
+#[test]
+fn records_that_unpack_to_gigabytes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = record(dir.path());
+    let spans = record.join("spans.parquet");
+    let sound = fs::read(&spans).unwrap();
+    let column = Arc::new(StringArray::from(vec!["x".repeat(1 << 27)])) as ArrayRef;
+    let name = RecordBatch::try_from_iter([("name", column)]).unwrap();
+    let column = Arc::new(arrow_array::UInt32Array::from(vec![0; 1 << 23])) as ArrayRef;
+    let rows = RecordBatch::try_from_iter([("step", column)]).unwrap();
+    for (batch, why) in [(name, "a page of 128 MB"), (rows, "8388608 rows in")] {
+        countersteer_report::write_table(&spans, &batch).unwrap();
+        for command in ["report run.rec -o out.html", "replay run.rec"] {
+            let args: Vec<&str> = command.split(' ').collect();
+            let said = refused(&args, dir.path());
+            assert!(
+                said.contains(why) && said.contains("spans.parquet"),
+                "{said}"
+            );
+        }
+    }
+    fs::remove_file(&spans).unwrap();
+    pipe(&spans);
+    assert!(refused(&["replay", "run.rec"], dir.path()).contains("a named pipe"));
+    fs::remove_file(&spans).unwrap();
+    fs::write(&spans, sound).unwrap();
+    let manifest = File::options()
+        .write(true)
+        .open(record.join("manifest.json"));
+    manifest.unwrap().set_len(300 << 20).unwrap();
+    assert!(refused(&["replay", "run.rec"], dir.path()).contains("manifest.json"));
+}
+
+#[test]
+fn a_program_without_memory_ends_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = record(dir.path()).join("manifest.json");
+    let file = File::options().write(true).open(manifest).unwrap();
+    file.set_len(60 << 20).unwrap();
+    let script = "ulimit -v 110000; exec \"$0\" replay run.rec";
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_steer")])
+        .current_dir(dir.path());
+    let output = bounded(&mut shell);
+    let said = text_of(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.starts_with("steer: out of memory: "), "{said}");
+}
+
+#[test]
+fn no_output_is_written_through_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let secret = dir.path().join("secret");
+    let commands = [
+        "stat --csv --to out -- true",
+        "report run.rec -o out",
+        "mrc run.trace -o out",
+        "workload import ftrace.txt --force -o out",
+        "compare -M core2-quad -w shared-caches -P linux --seeds 1 --max-seconds 0.1 --report out",
+        "trace import --format lackey lackey.txt -o out",
+        "run -P linux --summary out -- true",
+        "machine detect --root / -o out",
+    ];
+    fs::write(
+        dir.path().join("lackey.txt"),
+        "I  04000d20,3\n L 1ffefffa08,8\n",
+    )
+    .unwrap();
+    let trace = "  a-1 [000] d... 1.0: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120\n  \
+                 b-2 [000] d... 2.0: sched_switch: prev_comm=b prev_pid=2 prev_prio=120 prev_state=S ==> next_comm=a next_pid=1 next_prio=120\n";
+    fs::write(dir.path().join("ftrace.txt"), trace).unwrap();
+    let mut written = 0;
+    for command in commands {
+        let _ = fs::remove_file(dir.path().join("out"));
+        fs::write(&secret, "kept").unwrap();
+        symlink(&secret, dir.path().join("out")).unwrap();
+        let output = bounded(steer(dir.path()).args(command.split(' ')));
+        assert_eq!(
+            fs::read(&secret).unwrap(),
+            b"kept",
+            "{command}: {}",
+            text_of(&output.stderr)
+        );
+        let replaced = !dir.path().join("out").is_symlink();
+        assert_eq!(
+            replaced,
+            output.status.success(),
+            "{command}: {}",
+            text_of(&output.stderr)
+        );
+        written += usize::from(replaced);
+    }
+    assert!(written >= 6, "{written}");
+}
+
+#[test]
+fn paths_of_any_bytes_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join(OsStr::from_bytes(b"a\x9bb"));
+    fs::create_dir(&folder).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let at = |name: &[u8]| folder.join(OsStr::from_bytes(name));
+    fs::copy(root.join("machines/core2-quad.toml"), at(b"m\xff.toml")).unwrap();
+    fs::copy(root.join("profiles/recorded/gzip.json"), at(b"p.json")).unwrap();
+    fs::write(at(b"w\xfe.toml"), "[[program]]\nprofile = \"p.json\"\n").unwrap();
+    let program = at(b"x\x80");
+    let mut file = File::create(&program).unwrap();
+    file.write_all(b"#!/bin/sh\nprintf '%s' \"$1\" > \"$2\"\n")
+        .unwrap();
+    drop(file);
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let run = |words: &[&OsStr]| {
+        let output = bounded(steer(dir.path()).args(words));
+        assert!(
+            output.status.success(),
+            "{words:?}: {}",
+            text_of(&output.stderr)
+        );
+        output
+    };
+    let word = OsStr::new;
+    let (machine, workload) = (at(b"m\xff.toml"), at(b"w\xfe.toml"));
+    run(&[word("machine"), word("show"), machine.as_os_str()]);
+    run(&[word("workload"), word("show"), workload.as_os_str()]);
+    let record = at(b"r\xf0.rec");
+    let sim = [
+        word("sim"),
+        word("-M"),
+        machine.as_os_str(),
+        word("-w"),
+        workload.as_os_str(),
+    ];
+    let rest = [
+        word("-P"),
+        word("linux"),
+        word("--max-seconds"),
+        word("0.1"),
+        word("-o"),
+    ];
+    run(&[&sim[..], &rest[..], &[record.as_os_str()]].concat());
+    let report = at(b"\xf1.html");
+    run(&[
+        word("report"),
+        record.as_os_str(),
+        word("-o"),
+        report.as_os_str(),
+    ]);
+    assert!(report.is_file());
+    let (argument, said) = (OsStr::from_bytes(b"\x9b one"), at(b"said\xc3"));
+    for command in [&["stat"][..], &["run", "-P", "linux"]] {
+        let words: Vec<&OsStr> = command.iter().copied().map(word).collect();
+        let started = [word("--"), program.as_os_str(), argument, said.as_os_str()];
+        run(&[&words[..], &started[..]].concat());
+        assert_eq!(fs::read(&said).unwrap(), argument.as_bytes());
+        fs::remove_file(&said).unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! Kinds of files that are not read: what they are, and what to make of them.
+//!
+//! Input: the beginning of a file. Output: a sentence for the error, where the kind is known.
+
+/// A kind of file by its beginning.
+struct Kind {
+    magic: &'static [u8],
+    sentence: &'static str,
+}
+
+const KINDS: [Kind; 12] = [
+    kind(
+        b"\x17\x08Dtracing",
+        "it looks like trace-cmd's trace.dat: `trace-cmd report -i FILE > FILE.txt` makes text of it, which is read",
+    ),
+    kind(
+        b"\x1f\x8b",
+        "it looks like gzip: unpack it first (`gunzip`)",
+    ),
+    kind(
+        b"\x28\xb5\x2f\xfd",
+        "it looks like zstd: unpack it first (`zstd -d`)",
+    ),
+    kind(b"\xfd7zXZ", "it looks like xz: unpack it first (`xz -d`)"),
+    kind(b"BZh", "it looks like bzip2: unpack it first (`bunzip2`)"),
+    kind(
+        b"PK\x03\x04",
+        "it looks like a ZIP archive: unpack it first (`unzip`)",
+    ),
+    kind(
+        b"\xc1\x1f\xfc\xc1",
+        "it looks like a CTF trace of LTTng: `babeltrace2` prints it, and ftrace records what is read",
+    ),
+    kind(
+        b"PAR1",
+        "it looks like a table of Parquet; a record's folder is for `steer report` and `replay`",
+    ),
+    kind(
+        b"\x7fELF",
+        "it looks like a program: `steer profile -- PROGRAM` records it",
+    ),
+    kind(
+        b"events: ",
+        "it looks like output of cachegrind, which has no times; `steer profile` records what programs execute",
+    ),
+    kind(
+        b"desc: ",
+        "it looks like output of cachegrind, which has no times; `steer profile` records what programs execute",
+    ),
+    kind(
+        b"<?xml",
+        "it looks like XML, as hwloc's `lstopo` writes of machines: `steer machine detect` describes one",
+    ),
+];
+
+const fn kind(magic: &'static [u8], sentence: &'static str) -> Kind {
+    Kind { magic, sentence }
+}
+
+/// What a file looks like that is of none of the kinds that are read.
+pub fn looks_like(bytes: &[u8]) -> Option<&'static str> {
+    let found = KINDS.iter().find(|kind| bytes.starts_with(kind.magic));
+    found
+        .map(|kind| kind.sentence)
+        .or_else(|| by_content(bytes))
+}
+
+fn by_content(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.is_empty() {
+        return Some("it is empty");
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Some("it begins with nothing but zeros");
+    }
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 16)]);
+    let has = |word: &str| text.contains(word);
+    if has("\"traceEvents\"") {
+        Some(
+            "it looks like JSON of Chrome's tracing; Perfetto's own format is read (`traceconv` does not make it of JSON)",
+        )
+    } else if has("\"lscpu\"") {
+        Some(
+            "it looks like `lscpu -J`, which describes a machine: `steer machine detect` does so there",
+        )
+    } else if has("\"EventName\"") || has("\"EventCode\"") {
+        Some(
+            "it looks like a list of perf's events: `--event-lists FOLDER` of `steer stat` takes these",
+        )
+    } else if has("[[program]]") {
+        Some("it is a workload already: `steer sim -w FILE` takes it")
+    } else if has("sched:sched_switch") || has("sched_wakeup") {
+        Some("it looks like text of a scheduler trace without sched_switch, which says who ran")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_other_tools_are_named() {
+        let cases: [(&[u8], &str); 9] = [
+            (b"\x17\x08Dtracing6\0", "trace-cmd report"),
+            (b"\x1f\x8b\x08\0", "gunzip"),
+            (b"{\"lscpu\": [{\"field\": \"Architecture:\"}]}", "lscpu -J"),
+            (
+                b"[{\"EventName\": \"A\", \"EventCode\": \"0x1\"}]",
+                "--event-lists",
+            ),
+            (b"<?xml version=\"1.0\"?>\n<topology>", "lstopo"),
+            (b"desc: I1 cache: 32768 B\n", "cachegrind"),
+            (b"{\"traceEvents\": []}", "Chrome"),
+            (&[0; 100], "zeros"),
+            (b"", "empty"),
+        ];
+        for (bytes, word) in cases {
+            let said = looks_like(bytes).unwrap_or_default();
+            assert!(said.contains(word), "{}: {said}", bytes.escape_ascii());
+        }
+        assert_eq!(looks_like(b"nothing"), None);
+    }
+}
