@@ -3,11 +3,11 @@
 //! Input: the identity of a program and of a machine. Output: the policy that the program runs best under, and why. A file that is
 //! damaged, or from another version of this program, is renamed and never trusted.
 
-use std::fs::File;
-use std::io::{Read, copy};
+use std::io::copy;
 use std::path::{Path, PathBuf};
 
 use countersteer_cache::signature::elf;
+use countersteer_files::read;
 use countersteer_lab::error::{Kind, failure};
 use countersteer_report::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,6 @@ use sha2::{Digest, Sha256};
 
 const SCHEMA: &str = "countersteer.verdicts/1";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Largest file of verdicts that is read, in bytes.
-const MOST_BYTES: u64 = 16 << 20;
 /// Programs whose first file argument decides what they do, by the beginning of their names.
 const INTERPRETERS: [&str; 9] = [
     "python", "perl", "ruby", "node", "sh", "bash", "dash", "java", "lua",
@@ -118,7 +116,7 @@ impl Verdicts {
 
     /// Adds the verdicts of a file; returns their number.
     pub fn import(&mut self, path: &Path) -> anyhow::Result<usize> {
-        if !path.is_file() {
+        if !path.exists() {
             let why = format!("there is no file {}", path.display());
             return Err(failure(Kind::Missing, why));
         }
@@ -138,14 +136,7 @@ fn parse(path: &Path) -> Result<Vec<Remembered>, String> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    if !path.is_file() {
-        return Err("it is no regular file".into());
-    }
-    let mut text = String::new();
-    let mut file = File::open(path)
-        .map_err(|e| e.to_string())?
-        .take(MOST_BYTES);
-    file.read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let text = read::text(path).map_err(|e| e.to_string())?;
     let kept: Kept = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     if kept.schema != SCHEMA || kept.version != VERSION {
         let of = format!("{} of version {}", kept.schema, kept.version);
@@ -197,7 +188,7 @@ fn fingerprint(path: &Path) -> anyhow::Result<String> {
         return Ok(format!("build-id:{}", hex.concat()));
     }
     let mut sum = Sha256::new();
-    copy(&mut File::open(path)?, &mut sum)?;
+    copy(&mut read::open(path)?, &mut sum)?;
     Ok(format!("sha256:{:x}", sum.finalize()))
 }
 
