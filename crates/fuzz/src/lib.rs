@@ -74,7 +74,12 @@ fn setting(name: &str, default: u64) -> u64 {
 pub fn storm(name: &str, examples: &[&[u8]], share: f64, parse: impl Fn(&[u8])) {
     if let Some(file) = std::env::var_os("COUNTERSTEER_FUZZ_INPUT") {
         let input = std::fs::read(&file);
-        return parse(&input.unwrap_or_else(|e| panic!("{}: {e}", PathBuf::from(file).display())));
+        assert!(
+            input.is_ok(),
+            "{}: {input:?}",
+            PathBuf::from(file).display()
+        );
+        return parse(&input.unwrap_or_default());
     }
     let runs = (setting("COUNTERSTEER_FUZZ", RUNS) as f64 * share).ceil() as u64;
     let mut rng = Pcg64::seed_from_u64(setting("COUNTERSTEER_FUZZ_SEED", 1));
