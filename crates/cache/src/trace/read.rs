@@ -21,7 +21,7 @@ const ENTRY: usize = 8 + HEAD_WORDS * 4;
 /// Bytes of an index at most: that of four million blocks.
 const MOST_INDEX: u64 = 256 << 20;
 
-/// What comes next in a trace that is read in one pass.
+/// Next item of a trace that is read in one pass.
 enum Next {
     Block(Head, Vec<u32>),
     End(Trailer),

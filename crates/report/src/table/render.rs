@@ -338,7 +338,7 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
 
 /// Smallest width of a last column of words.
 const WORDS: u16 = 24;
-/// The same where there is no terminal, and all columns are shown.
+/// Likewise where there is no terminal, and all columns are shown.
 const FEW_WORDS: u16 = 12;
 
 /// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
