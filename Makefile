@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-python test-distributions wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -29,6 +29,12 @@ test: setup lint
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
 	CARGO=$(CARGO) vm/test.sh
+
+# Makes the figures anew by which the model of Linux is judged; some forty minutes of a CPU.
+test-kernel:
+	vm/kernel.sh out/kernel
+	COUNTERSTEER_KERNEL_RUNS=$(abspath out/kernel) $(CARGO) test --workspace --test kernel -- --ignored
+	$(CARGO) test --workspace --test kernel
 
 # The Python package: tests of an unoptimised wheel; then a wheel with `steer` and everything inside, into target/wheels.
 test-python: setup

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
-#          [--exact] [--speeds LIST] [--systemd] [--seconds N] [FILE ...] -- COMMAND
+#          [--exact] [--speeds LIST] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
-# is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
+# is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --turns, for amd64: a later QEMU, with turns of equal length. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU of an arm64 machine execute so many million instructions a second, and tells the kernel its
 # capacity; time passes as on the host, which must be able to execute all that. --no-capacities: the kernel does not know.
@@ -12,7 +12,7 @@
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= systemd= speeds= no_capacities= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= turns= speeds= no_capacities= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -22,6 +22,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$2 && shift ;;
     --exact) exact=yes ;;
     --systemd) systemd=yes ;;
+    --turns) turns=yes ;;
     --speeds) speeds=$2 && shift ;;
     --no-capacities) no_capacities=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
@@ -75,9 +76,17 @@ fi
 
 # Self-tests of ciphers would take most of an emulated CPU for the first ten seconds.
 share=$cache/qemu/usr
+loader=()
+if [ -n "$turns" ]; then
+    [ "$arch" = amd64 ] || { echo "run.sh: --turns is for amd64" >&2 && exit 2; }
+    share=$("$here/fetch-turns.sh")/root/usr
+    loader=("$(find "$share" -name ld-linux-x86-64.so.2 | head -n 1)")
+fi
 # Libraries of QEMU's own release; no other program may see them.
-libraries=$(find "$cache/qemu" -name '*.so*' -printf '%h\n' | sort -u | paste -s -d :)
+libraries=$(find "$share/.." -name '*.so*' -printf '%h\n' | sort -u | paste -s -d :)
 emulator=(env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu")
+# A later release needs its own C library, and that its own loader.
+[ ${#loader[@]} = 0 ] || emulator=("${loader[@]}" --library-path "$libraries" "$share/bin/$qemu")
 if [ -n "$speeds" ]; then
     IFS=, read -r -a speed <<<"$speeds"
     cpus=${#speed[@]}

@@ -47,6 +47,8 @@ pub struct LinuxConfig {
     /// time, too, so that rare searches are always made (`NI_RATE`).
     pub newidle_by_success: bool,
     pub newidle_by_rate: bool,
+    /// Of 1,024 searches so many are made at first: half of them after boot.
+    pub newidle_ratio: u32,
     /// Threads that had more than their share stay where they are at the first try of a balance
     /// (`task_is_ineligible_on_dst_cpu`).
     pub eligible_first: bool,
@@ -97,6 +99,7 @@ impl Default for LinuxConfig {
             newidle_cost_per_cpu_ns: 150,
             newidle_by_success: false,
             newidle_by_rate: false,
+            newidle_ratio: 512,
             eligible_first: false,
             fork_preempts: true,
             llc_balancing: false,
@@ -135,6 +138,8 @@ fn v7_2() -> LinuxConfig {
     LinuxConfig {
         hrtick: true,
         newidle_by_rate: true,
+        // A system that has been up for a while had seldom reason to search, so that it always does.
+        newidle_ratio: 1024,
         fork_preempts: false,
         llc_balancing: true,
         ..v6_18()

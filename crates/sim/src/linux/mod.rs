@@ -475,7 +475,7 @@ fn new_queue(
             interval_ms: weight,
             failed: 0,
             quiet_generation: 0,
-            newidle: NewIdle::default(),
+            newidle: NewIdle::new(config.newidle_ratio),
         }
     };
     rq.domains = domains.path(cpu).map(node_state).collect();

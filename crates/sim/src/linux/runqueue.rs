@@ -44,19 +44,17 @@ pub(super) struct NewIdle {
     since: u64,
 }
 
-impl Default for NewIdle {
-    /// Half of them.
-    fn default() -> Self {
+impl NewIdle {
+    /// Half of the searches have succeeded; of 1,024, `ratio` are made at first.
+    pub(super) fn new(ratio: u32) -> Self {
         Self {
             calls: 512,
             successes: 256,
-            ratio: 512,
+            ratio,
             since: 0,
         }
     }
-}
 
-impl NewIdle {
     /// Counts a search, or one that was not made; `by_rate` lets rare searches through.
     pub(super) fn count(&mut self, successes: u32, by_rate: bool, now: u64) {
         self.calls += 1;

@@ -1,0 +1,387 @@
+//! Sets of tasks under the model: what `vm/sets.c` does under a kernel.
+//!
+//! Input: a set, a machine, and a configuration of the model. Output: per task, what `vm/sets.c` prints. What the emulated machine adds
+//! to each job, system calls and late timers, is drawn around the means of the kernel's runs: tasks that met at exact periods would
+//! never part.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
+use countersteer_sim::linux::{Linux, LinuxConfig};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::sets::{Emulated, How, Outcome, Task};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// CPU time of the steps before the start, as measured in the virtual machine: making a process, what a new one does before it makes its
+/// first thread, making a further thread, and what a new thread does before it waits for the others.
+const FORK: u64 = 1_000 * US;
+const BEGIN: u64 = 900 * US;
+const CLONE: u64 = 400 * US;
+const PREPARE: u64 = 100 * US;
+/// From the last one's readiness to the start.
+const PAUSE: u64 = 20 * MS;
+/// As long as the kernel's runs.
+const LENGTH: u64 = 1_500 * MS;
+
+/// What a thread does once it has the CPU time that it needs for its present step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The program makes the next process; then it waits for their ends.
+    Fork,
+    /// The first thread of a process makes the next of its tasks; then it waits for their ends.
+    Clone,
+    /// A task is ready and waits for the start.
+    Prepare,
+    /// The last of them has waited for a while and starts all.
+    Start,
+    Work,
+    /// System calls of a job.
+    Call,
+    /// Sleeps, or waits to be started by another task.
+    Wait,
+    Done,
+}
+
+struct Thread {
+    step: Step,
+    /// CPU time until the step is over.
+    left: u64,
+    wakes: Option<u64>,
+    begin: u64,
+    /// Times that another task started it; those that it has seen.
+    sent: u64,
+    seen: u64,
+    at_begin: Totals,
+    last: Totals,
+    waits: Vec<u64>,
+    on_cpu: Vec<u64>,
+    moved: bool,
+}
+
+/// What schedstat says of a thread.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    ran: u64,
+    waited: u64,
+    picked: u64,
+    migrations: u64,
+}
+
+struct World<'a> {
+    linux: Linux,
+    tasks: &'a [Task],
+    threads: Vec<Thread>,
+    /// Tasks that each process still has to make, by process; processes that the program still has to make.
+    unborn: Vec<VecDeque<usize>>,
+    unforked: VecDeque<usize>,
+    ready: usize,
+    picked: Vec<u64>,
+    now: u64,
+    emulated: Vec<Emulated>,
+    chance: Pcg64,
+}
+
+/// Lets the tasks of a set live for as long as under the kernel.
+///
+/// `emulated` is what the emulated machine adds to jobs, by role.
+pub fn run(
+    topology: &Topology,
+    config: LinuxConfig,
+    tasks: &[Task],
+    emulated: &BTreeMap<String, Emulated>,
+) -> Vec<Outcome> {
+    let mut processes: Vec<&str> = Vec::new();
+    for task in tasks {
+        if !processes.contains(&task.process.as_str()) {
+            processes.push(&task.process);
+        }
+    }
+    let of = |process: &str| -> VecDeque<usize> {
+        let rows = 0..tasks.len();
+        rows.filter(|t| tasks[*t].process == process).collect()
+    };
+    let cpus = topology.cpus.len();
+    let seed = config.seed;
+    let total = tasks.len() + processes.len() + 1;
+    let mut world = World {
+        linux: Linux::new(topology, config),
+        tasks,
+        threads: (0..total).map(|_| Thread::new(cpus)).collect(),
+        unborn: processes.iter().map(|p| of(p)).collect(),
+        unforked: (0..processes.len()).collect(),
+        ready: 0,
+        picked: vec![0; total],
+        now: 0,
+        emulated: tasks.iter().map(|t| emulated[&t.role]).collect(),
+        chance: Pcg64::seed_from_u64(seed),
+    };
+    world.make(total - 1, processes.len(), CpuId(0), Step::Fork, FORK);
+    world.live();
+    world.outcomes()
+}
+
+impl Thread {
+    fn new(cpus: usize) -> Self {
+        Self {
+            step: Step::Done,
+            left: 0,
+            wakes: None,
+            begin: 0,
+            sent: 0,
+            seen: 0,
+            at_begin: Totals::default(),
+            last: Totals::default(),
+            waits: Vec::new(),
+            on_cpu: vec![0; cpus],
+            moved: false,
+        }
+    }
+}
+
+fn id(row: usize) -> ThreadId {
+    ThreadId::from_index(row)
+}
+
+impl World<'_> {
+    fn make(&mut self, row: usize, process: usize, parent: CpuId, step: Step, left: u64) {
+        (self.threads[row].step, self.threads[row].left) = (step, left);
+        let nice = self.tasks.get(row).map_or(0, |t| t.nice);
+        let process = Some(process as u32);
+        let all = CpuSet::default();
+        self.linux
+            .fork_in(process, id(row), nice, &all, Some(parent), Nanos(self.now));
+        self.note_switches();
+    }
+
+    /// A time with this mean, in ns; at least 1.
+    fn around(&mut self, mean_us: f64) -> u64 {
+        1 + (mean_us * 2e3 * self.chance.random::<f64>()) as u64
+    }
+
+    fn note_switches(&mut self) {
+        for switch in self.linux.take_switches() {
+            if let Some(next) = switch.next {
+                self.picked[next.index()] += 1;
+            }
+        }
+    }
+
+    fn totals(&self, row: usize) -> Totals {
+        Totals {
+            ran: self.linux.run_time(id(row)).0,
+            waited: self.linux.run_delay(id(row)).0,
+            picked: self.picked[row],
+            migrations: self.linux.migrations(id(row)),
+        }
+    }
+
+    /// Until nothing happens any more.
+    fn live(&mut self) {
+        let cpus = self.threads[0].on_cpu.len();
+        loop {
+            let running: Vec<(usize, usize)> = (0..cpus)
+                .filter_map(|c| Some((c, self.linux.running(CpuId(c as u32))?.index())))
+                .collect();
+            let ends = running.iter().map(|(_, t)| self.threads[*t].left);
+            let over = ends.min().map_or(u64::MAX, |left| self.now + left);
+            let wakes = self.threads.iter().filter_map(|t| t.wakes).min();
+            let next = over.min(wakes.unwrap_or(u64::MAX));
+            if next == u64::MAX {
+                return;
+            }
+            let next = next.min(self.linux.next_event().0);
+            for (cpu, row) in &running {
+                self.threads[*row].left -= next - self.now;
+                if matches!(self.threads[*row].step, Step::Work) {
+                    self.threads[*row].on_cpu[*cpu] += next - self.now;
+                }
+            }
+            self.now = next;
+            self.linux.advance(Nanos(next));
+            self.note_switches();
+            for (cpu, row) in running {
+                let still = self.linux.running(CpuId(cpu as u32)) == Some(id(row));
+                if still && self.threads[row].left == 0 {
+                    self.finish_step(row, CpuId(cpu as u32));
+                    self.note_switches();
+                }
+            }
+            for row in 0..self.threads.len() {
+                if self.threads[row].wakes.take_if(|at| *at <= next).is_some() {
+                    self.linux.wake(id(row), None, Nanos(next));
+                    self.note_switches();
+                }
+            }
+        }
+    }
+
+    fn sleep(&mut self, row: usize, until: Option<u64>) {
+        self.threads[row].wakes = until;
+        self.linux.block(id(row), Nanos(self.now));
+    }
+
+    fn finish_step(&mut self, row: usize, cpu: CpuId) {
+        match self.threads[row].step {
+            Step::Fork => match self.unforked.pop_front() {
+                Some(process) => {
+                    self.make(self.tasks.len() + process, process, cpu, Step::Clone, BEGIN);
+                    self.threads[row].left = FORK;
+                }
+                None => self.retire(row),
+            },
+            Step::Clone => {
+                let process = row - self.tasks.len();
+                match self.unborn[process].pop_front() {
+                    Some(task) => {
+                        self.make(task, process, cpu, Step::Prepare, PREPARE);
+                        self.threads[row].left = CLONE;
+                    }
+                    None => self.retire(row),
+                }
+            }
+            Step::Prepare => {
+                self.ready += 1;
+                if let Some(mask) = &self.tasks[row].mask {
+                    self.linux.set_affinity(id(row), mask, Nanos(self.now));
+                }
+                let last = self.ready == self.tasks.len();
+                self.threads[row].step = if last { Step::Start } else { Step::Wait };
+                self.threads[row].left = 10 * US;
+                self.sleep(row, last.then_some(self.now + PAUSE));
+            }
+            Step::Start => {
+                for other in (0..self.tasks.len()).filter(|o| *o != row) {
+                    self.linux.wake(id(other), Some(cpu), Nanos(self.now));
+                    self.begin(other);
+                }
+                self.begin(row);
+                self.loop_again(row);
+            }
+            Step::Wait => self.loop_again(row),
+            Step::Work => {
+                self.threads[row].step = Step::Call;
+                self.threads[row].left = self.around(self.emulated[row].calls_us);
+            }
+            Step::Call => self.finish_work(row, cpu),
+            Step::Done => {}
+        }
+    }
+
+    fn retire(&mut self, row: usize) {
+        self.threads[row].step = Step::Done;
+        self.sleep(row, None);
+    }
+
+    fn begin(&mut self, row: usize) {
+        let totals = self.totals(row);
+        let thread = &mut self.threads[row];
+        thread.begin = self.now;
+        (thread.at_begin, thread.last) = (totals, totals);
+        (thread.step, thread.left) = (Step::Wait, 10 * US);
+    }
+
+    /// The head of a task's loop.
+    fn loop_again(&mut self, row: usize) {
+        let task = &self.tasks[row];
+        let thread = &mut self.threads[row];
+        if self.now >= thread.begin + LENGTH {
+            return self.end(row);
+        }
+        if task.from.is_some() && thread.sent == thread.seen {
+            (thread.step, thread.left) = (Step::Wait, 1);
+            return self.sleep(row, None);
+        }
+        thread.seen = match task.how {
+            How::Pipe => thread.seen + u64::from(task.from.is_some()),
+            How::Futex => thread.sent,
+        };
+        (thread.step, thread.left) = (Step::Work, task.work_us * US);
+        if task.sleep_us == 0 {
+            // It looks at the time meanwhile; the clock of the wall is later than that of the CPU.
+            let left = thread.begin + LENGTH - self.now;
+            thread.left = thread.left.min(left);
+        }
+    }
+
+    fn finish_work(&mut self, row: usize, cpu: CpuId) {
+        let totals = self.totals(row);
+        let thread = &mut self.threads[row];
+        let picked = totals.picked - thread.last.picked;
+        if picked > 0 {
+            thread
+                .waits
+                .push((totals.waited - thread.last.waited) / picked);
+        }
+        thread.last = totals;
+        let task = &self.tasks[row];
+        if let Some((after_ms, mask)) = &task.later
+            && !self.threads[row].moved
+            && self.now > self.threads[row].begin + after_ms * MS
+        {
+            self.threads[row].moved = true;
+            self.linux.set_affinity(id(row), mask, Nanos(self.now));
+        }
+        self.start_others(row, cpu);
+        let asleep = task.sleep_us > 0;
+        if asleep {
+            (self.threads[row].step, self.threads[row].left) = (Step::Wait, 5 * US);
+            let late = self.around(self.emulated[row].late_us);
+            self.sleep(row, Some(self.now + task.sleep_us * US + late));
+        } else {
+            self.loop_again(row);
+        }
+    }
+
+    fn start_others(&mut self, row: usize, cpu: CpuId) {
+        let name = &self.tasks[row].name;
+        for other in 0..self.tasks.len() {
+            if self.tasks[other].from.as_ref() != Some(name) {
+                continue;
+            }
+            self.threads[other].sent += 1;
+            if self.threads[other].step != Step::Wait || self.threads[other].wakes.is_some() {
+                continue;
+            }
+            match self.tasks[other].how {
+                How::Pipe => self.linux.wake_sync(id(other), cpu, Nanos(self.now)),
+                How::Futex => self.linux.wake(id(other), Some(cpu), Nanos(self.now)),
+            };
+        }
+    }
+
+    fn end(&mut self, row: usize) {
+        self.threads[row].last = self.totals(row);
+        self.threads[row].step = Step::Done;
+        // Those that it would have started end as well.
+        let cpu = self.linux.cpu_of(id(row));
+        self.sleep(row, None);
+        self.start_others(row, cpu);
+    }
+
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        let outcome = |(row, thread): (usize, &mut Thread)| {
+            thread.waits.sort_unstable();
+            Outcome {
+                role: self.tasks[row].role.clone(),
+                process: self.tasks[row].process.clone(),
+                share: (thread.last.ran - thread.at_begin.ran) as f64 / LENGTH as f64,
+                picked: (thread.last.picked - thread.at_begin.picked) as f64,
+                waited_us: (thread.last.waited - thread.at_begin.waited) as f64 * 1e-3,
+                migrations: (thread.last.migrations - thread.at_begin.migrations) as f64,
+                wait_ns: thread
+                    .waits
+                    .get(thread.waits.len() / 2)
+                    .map_or(0.0, |ns| *ns as f64),
+                on_cpu: thread.on_cpu.iter().map(|ns| *ns as f64 * 1e-3).collect(),
+            }
+        };
+        let threads = self.threads.iter_mut().take(self.tasks.len());
+        threads.enumerate().map(outcome).collect()
+    }
+}
