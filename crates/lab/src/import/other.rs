@@ -57,7 +57,7 @@ const fn kind(magic: &'static [u8], sentence: &'static str) -> Kind {
     Kind { magic, sentence }
 }
 
-/// What a file looks like that is of none of the kinds that are read.
+/// Description of a file that is of none of the kinds that are read.
 pub fn looks_like(bytes: &[u8]) -> Option<&'static str> {
     let found = KINDS.iter().find(|kind| bytes.starts_with(kind.magic));
     found
