@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Repetitions of a case: seeds, and figures of published profiles drawn within their errors.
+pub const DRAWS: u64 = 10;
+
 /// A file of cases: those of one paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +18,9 @@ pub struct CaseFile {
     pub paper: String,
     /// Authors' venue and year.
     pub venue: String,
+    /// What a reader should conclude about the paper and about the simulator.
+    #[serde(default)]
+    pub conclusion: String,
     pub case: Vec<Case>,
 }
 
@@ -31,10 +37,83 @@ pub struct Case {
     /// How the case differs from the paper's set-up.
     #[serde(default)]
     pub note: String,
+    /// Why statements are not reproduced although the programs are the paper's.
+    #[serde(default)]
+    pub cause: Option<Cause>,
     #[serde(flatten)]
     pub method: Method,
+    /// What the paper says; those of [`Self::cells`] follow once a case is read.
     #[serde(default)]
     pub finding: Vec<Finding>,
+    /// Tables of numbers.
+    #[serde(default)]
+    pub cells: Vec<Cells>,
+}
+
+/// Numbers of a table in a paper: by row, one for each measure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cells {
+    pub says: String,
+    pub arm: String,
+    pub measures: Vec<String>,
+    pub rows: BTreeMap<String, Vec<f64>>,
+}
+
+/// Why a statement is not reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Others stand in for the paper's.
+    Programs,
+    /// What the paper or vendors say of the machine leaves open what decides.
+    Machine,
+    /// The paper leaves open what the policy does.
+    Algorithm,
+    /// Another kernel, of another time.
+    Linux,
+    /// The paper does not define what it states.
+    Undefined,
+}
+
+impl Cause {
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Programs => "programs",
+            Self::Machine => "machine",
+            Self::Algorithm => "algorithm",
+            Self::Linux => "Linux",
+            Self::Undefined => "paper undefined",
+        }
+    }
+}
+
+impl Case {
+    /// The same with a finding for each cell.
+    #[must_use]
+    pub fn with_cells(mut self) -> Self {
+        for cells in std::mem::take(&mut self.cells) {
+            for (row, values) in &cells.rows {
+                let cells_of = cells.measures.iter().zip(values);
+                self.finding
+                    .extend(cells_of.map(|(measure, value)| Finding {
+                        says: format!("{row}: {} (`{measure}`)", cells.says),
+                        measure: measure.clone(),
+                        arm: cells.arm.clone(),
+                        against: Vec::new(),
+                        rows: vec![row.clone()],
+                        expect: Expect::Value,
+                        quantifier: Quantifier::default(),
+                        value: Some(*value),
+                        range: None,
+                        with: None,
+                        then: Vec::new(),
+                        cause: None,
+                    }));
+            }
+        }
+        self
+    }
 }
 
 /// How the values of a case come about.
@@ -55,7 +134,7 @@ pub enum Method {
         /// Core group or CPU list where each member starts, in the mix's order.
         #[serde(default)]
         launch_on: Vec<String>,
-        #[serde(default = "three")]
+        #[serde(default = "draws")]
         seeds: u64,
         #[serde(default = "period_ms")]
         period_ms: f64,
@@ -122,6 +201,8 @@ pub enum Method {
         cpus: String,
         period_ms: f64,
     },
+    /// The signature of a program: misses by size and ways. Rows are `KiB/ways`; the arm is the program's name.
+    Signature { program: String },
     /// How fast the simulator itself is, with one program of a mix and with all. Rows are `one` and `mix`; the arm is `host`.
     Speed { mix: String },
     /// Nothing is run.
@@ -132,8 +213,8 @@ const fn one() -> u32 {
     1
 }
 
-const fn three() -> u64 {
-    3
+const fn draws() -> u64 {
+    DRAWS
 }
 
 const fn period_ms() -> f64 {
@@ -167,6 +248,9 @@ pub struct Finding {
     pub with: Option<String>,
     #[serde(default)]
     pub then: Vec<String>,
+    /// Why it is not reproduced, where that differs from the case's.
+    #[serde(default)]
+    pub cause: Option<Cause>,
 }
 
 /// What is expected of the arm.

@@ -1,49 +1,86 @@
 //! `docs/reproduction.md`: every case in a table, then case by case.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Catalogue;
 use super::Reproduced;
-use super::judge::Verdict;
+use super::bars;
+use super::case::Cause;
+use super::judge::{Judged, Verdict};
 use super::programs::{INSTRUCTIONS_PER_THREAD, SHORTER};
+use super::statements;
 use super::values::MEASURES;
 
 /// The whole document.
 pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
+    document(catalogue, cases, section)
+}
+
+fn document(
+    catalogue: &Catalogue,
+    cases: &[Reproduced],
+    section: impl Fn(&mut String, &Reproduced),
+) -> String {
     let mut text = format!("{HEAD} {}{RULES}", lengths(cases));
-    let count = |verdict| cases.iter().filter(|c| c.verdict == verdict).count();
-    let _ = writeln!(
-        text,
-        "{} cases: {} reproduced, {} partly, {} not reproduced, {} not attempted.\n",
-        cases.len(),
-        count(Verdict::Reproduced),
-        count(Verdict::Partly),
-        count(Verdict::Not),
-        count(Verdict::NotAttempted),
-    );
+    statements::overview(&mut text, &catalogue.statements, cases);
+    conclusions(&mut text, catalogue);
+    causes(&mut text, cases);
     overview(&mut text, cases);
     cases.iter().for_each(|case| section(&mut text, case));
     appendix(&mut text, catalogue);
     text
 }
 
+/// What follows for each paper.
+fn conclusions(text: &mut String, catalogue: &Catalogue) {
+    text.push_str("\n## What to conclude\n\n");
+    for paper in catalogue.papers.iter().filter(|p| !p.conclusion.is_empty()) {
+        let _ = writeln!(text, "- **{}**: {}", paper.title, paper.conclusion.trim());
+    }
+}
+
+/// How many findings are not reproduced, by cause.
+fn causes(text: &mut String, cases: &[Reproduced]) {
+    let findings = || cases.iter().flat_map(|case| &case.findings);
+    let mut counts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    let verdicts = [Verdict::Order, Verdict::Direction, Verdict::Differs];
+    for finding in findings() {
+        let row = verdicts.iter().position(|v| *v == finding.verdict);
+        if let (Some(cause), Some(row)) = (finding.cause, row) {
+            counts.entry(cause.words()).or_default()[row] += 1;
+        }
+    }
+    let heads = verdicts.map(Verdict::words).join(" | ");
+    let _ = writeln!(
+        text,
+        "\n## Why the rest is not reproduced\n\n| cause | {heads} |\n|---|---|---|---|"
+    );
+    for (cause, of) in counts {
+        let cells = of.map(|n| n.to_string()).join(" | ");
+        let _ = writeln!(text, "| {cause} | {cells} |");
+    }
+    text.push_str("\n## Cases\n\n");
+}
+
 /// A row for each case.
 fn overview(text: &mut String, cases: &[Reproduced]) {
-    text.push_str("| paper | item | what | verdict | statements held | command |\n|---|---|---|---|---|---|\n");
+    text.push_str("| paper | item | what | verdict | reproduced | of them numbers | command |\n|---|---|---|---|---|---|---|\n");
     for case in cases {
-        let held = case
-            .findings
-            .iter()
-            .filter(|f| f.verdict == Verdict::Reproduced);
+        let held = |f: &&Judged| f.verdict == Verdict::Reproduced;
+        let is_number = |f: &&Judged| f.numbers.is_some();
+        let numbers = case.findings.iter().filter(is_number);
+        let held_numbers = numbers.clone().filter(held).count();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | **{}** | {} of {} | `steer reproduce {}` |",
+            "| {} | {} | {} | **{}** | {} of {} | {held_numbers} of {} | `steer reproduce {}` |",
             case.paper,
             case.item,
             case.title,
             case.verdict.words(),
-            held.count(),
+            case.findings.iter().filter(held).count(),
             case.findings.len(),
+            numbers.count(),
             case.name,
         );
     }
@@ -68,8 +105,8 @@ fn lengths(cases: &[Reproduced]) -> String {
 /// Measures, stand-ins and mixes.
 fn appendix(text: &mut String, catalogue: &Catalogue) {
     text.push_str("\n## Papers\n\n");
-    for (paper, venue) in &catalogue.papers {
-        let _ = writeln!(text, "- {paper}: {venue}");
+    for paper in &catalogue.papers {
+        let _ = writeln!(text, "- {}: {}", paper.title, paper.venue);
     }
     text.push_str("\n## Measures\n\n| measure | meaning |\n|---|---|\n");
     for measure in MEASURES {
@@ -77,10 +114,11 @@ fn appendix(text: &mut String, catalogue: &Catalogue) {
     }
     stand_ins(text, catalogue);
     mixes(text, catalogue);
+    statements::left_out(text, &catalogue.statements);
 }
 
 fn stand_ins(text: &mut String, catalogue: &Catalogue) {
-    text.push_str("\n## Stand-ins\n\n| program | kind | like | known from | played by |\n|---|---|---|---|---|\n");
+    text.push_str("\n## Programs\n\n| program | kind | like | known from | played by |\n|---|---|---|---|---|\n");
     for (program, by) in catalogue.cast.stand_ins() {
         let serial = by.serial_share;
         let serial = serial.map_or(String::new(), |s| format!(", {:.0} % serial", 100.0 * s));
@@ -108,7 +146,14 @@ fn mixes(text: &mut String, catalogue: &Catalogue) {
 
 /// The document as a page of its own.
 pub fn html(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
-    let text = markdown(catalogue, cases);
+    let drawn = |text: &mut String, case: &Reproduced| {
+        section(text, case);
+        if let Some(svg) = bars::svg(case) {
+            let legend = "Light: the paper. Dark: here, with the interval.";
+            let _ = write!(text, "\n{svg}\n\n{legend}\n");
+        }
+    };
+    let text = document(catalogue, cases, drawn);
     let parser = pulldown_cmark::Parser::new_ext(&text, pulldown_cmark::Options::ENABLE_TABLES);
     let mut body = String::new();
     pulldown_cmark::html::push_html(&mut body, parser);
@@ -152,42 +197,50 @@ pub fn section(text: &mut String, case: &Reproduced) {
         let _ = writeln!(text, "{}", case.note);
     }
     if !case.findings.is_empty() {
-        text.push_str("\n| the paper says | paper | here | verdict |\n|---|---|---|---|\n");
+        text.push_str(
+            "\n| the paper says | paper | here | verdict | cause |\n|---|---|---|---|---|\n",
+        );
     }
     for finding in &case.findings {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             finding.says,
             finding.paper,
             finding.ours,
             finding.verdict.words(),
+            finding.cause.map_or("", Cause::words),
         );
     }
     if !case.stand_ins.is_empty() {
-        let _ = writeln!(text, "\nStand-ins: {}.", case.stand_ins.join(", "));
+        let _ = writeln!(text, "\nPrograms: {}.", case.stand_ins.join(", "));
     }
 }
 
 const HEAD: &str = "# The papers' results beside ours
 
 Made by `steer reproduce all`; do not edit. Every figure and table of the five papers' evaluations is a case: the paper's
-mixes on its machine, under its policies, in the simulator. The papers' programs cannot be shipped, so recorded programs of
-the same kind stand for them; every case lists which.";
+mixes on its machine, under its policies, in the simulator. Programs of SPEC CPU are played by profiles of counters that others
+measured of them and published (`steer profile list`); where nothing is published, recorded programs of the same kind stand
+in. Every case lists which.";
 
 const RULES: &str = "
 
-A number is *reproduced* when ours is within a quarter of the paper's or one percentage point, *partly* when only the sign
-agrees. An order is *reproduced* when it holds in as many mixes as the paper says, *partly* when it holds in half as many.
+A number is *reproduced* when the programs, the baseline and the formula are the paper's and its value lies in the interval of
+ours: 1.96 standard deviations over ten repetitions, which differ in seed and, within their errors, in the programs' counters.
+An interval wider than the value shows nothing. A statement in words is reproduced when it holds in 19 of 20 repetitions, or in
+the one run of a case in which nothing is drawn. It is of the *same order* when it holds on the mean, whatever the programs. A
+change has the *same direction* when its sign is the paper's and its interval excludes none, an order when it holds in more than
+half of the rows; shares and ratios have none. Everything else *differs*, and a case is what the worst of its statements is.
 Nothing is tuned until it agrees.
 
 ";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn case(fidelity: &'static str) -> Reproduced {
+    pub fn case(fidelity: &'static str) -> Reproduced {
         Reproduced {
             name: "case".into(),
             paper: "paper".into(),
@@ -208,7 +261,10 @@ mod tests {
         let catalogue = Catalogue::shipped().unwrap();
         let head = |cases: &[Reproduced]| {
             let text = markdown(&catalogue, cases);
-            text.split_once("A number is").unwrap().0.to_owned()
+            text.split_once("A number is *reproduced*")
+                .unwrap()
+                .0
+                .to_owned()
         };
         let expected = head(&[case("analytic")]);
         let shipped = include_str!("../../../../docs/reproduction.md");

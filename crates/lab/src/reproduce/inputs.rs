@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use countersteer_model::profile::Profile;
 use countersteer_model::signature::{CoreTraits, Signature};
 use countersteer_model::topology::Topology;
 
-use super::programs::{first_cpu, shipped_profile};
+use super::programs::{Cast, first_cpu, lone, shipped_profile, short};
 use super::values::Values;
 use crate::error::{Kind, failure};
 
@@ -42,11 +43,45 @@ pub fn inputs(
     Ok(values)
 }
 
+/// Misses per 4,096 instructions by cache size and ways, drawn as often as a case is.
+///
+/// # Errors
+/// A program without a profile.
+pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<Values> {
+    let mut values = Values::default();
+    for draw in 1..=cast.draws([&program.to_owned()]) {
+        let loaded = lone(cast, program, draw)?;
+        let profile = &loaded.programs[0].1;
+        let signature = whole(profile, program)?;
+        values.begin(draw);
+        for row in signature_rows() {
+            let (kib, ways) = row.split_once('/').unwrap_or_default();
+            let kib: f64 = kib.parse()?;
+            let misses = signature.misses(1024.0 * kib, ways.parse()?);
+            if draw == 1 {
+                values.add_row(&row);
+            }
+            values.add(&row, short(program), "misses_per_4096", misses);
+        }
+    }
+    Ok(values)
+}
+
+/// Sizes and ways that HASS prints (section 3), as `KiB/ways`.
+pub fn signature_rows() -> Vec<String> {
+    let sizes = (8..=14).map(|octave| 1u32 << octave);
+    let row = |kib| [4, 8, 16, 32].map(|ways| format!("{kib}/{ways}"));
+    sizes.flat_map(row).collect()
+}
+
 /// The signature of a shipped recorded profile.
 fn signature(name: &str) -> anyhow::Result<Signature> {
     let path = format!("recorded/{name}.json");
-    let profile = shipped_profile(&path)?;
+    whole(&shipped_profile(&path)?, &path)
+}
+
+fn whole(profile: &Profile, name: &str) -> anyhow::Result<Signature> {
     let whole = 0.0..profile.instructions() as f64;
-    countersteer_sim::progress::signature(&profile, whole)
-        .ok_or_else(|| failure(Kind::BadInput, format!("`{path}` is not recorded")))
+    countersteer_sim::progress::signature(profile, whole)
+        .ok_or_else(|| failure(Kind::BadInput, format!("`{name}` is not recorded")))
 }

@@ -9,11 +9,12 @@ use countersteer_model::topology::Topology;
 use rayon::prelude::*;
 
 use super::case::{Case, Method};
-use super::inputs::inputs;
-use super::programs::{Cast, Member, lone, pinned, short};
+use super::composite::{self, Composite};
+use super::inputs::{self, inputs};
+use super::programs::{Cast, Member, lone, short};
 use super::slices::Slices;
 use super::values::Values;
-use super::{models, occupancy, over_time, speed, tools, turns, windows};
+use super::{alone, models, occupancy, over_time, speed, tools, turns, windows};
 use crate::error::{Kind, failure};
 use crate::experiment::{self, Experiment, Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
@@ -27,7 +28,7 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     match &case.method {
         Method::Mixes { .. } => mixes(&machine()?, case, cast),
         Method::Alone { programs, groups } => {
-            alone(&machine()?, &cast.expand(programs), groups, cast)
+            alone::measure(&machine()?, &cast.expand(programs), groups, cast)
         }
         Method::Windows {
             programs,
@@ -77,18 +78,19 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
             cpus,
             period_ms,
         } => occupancy::measure(&machine()?, mixes, cpus, *period_ms, cast),
+        Method::Signature { program } => inputs::signature_of(program, cast),
         Method::Speed { mix } => speed::measure(&machine()?, mix, cast),
         Method::NotAttempted { .. } => Ok(Values::default()),
     }
 }
 
 /// One simulation of a case.
-struct Run<'a> {
-    row: &'a str,
-    arm: &'a str,
-    policy: &'a str,
-    workload: &'a Arc<Loaded>,
-    seed: u64,
+pub(super) struct Run<'a> {
+    pub row: &'a str,
+    pub arm: &'a str,
+    pub policy: &'a str,
+    pub workload: &'a Arc<Loaded>,
+    pub seed: u64,
 }
 
 fn experiment(machine: &Arc<LoadedMachine>, run: &Run<'_>, options: &SimOptions) -> Experiment {
@@ -102,7 +104,7 @@ fn experiment(machine: &Arc<LoadedMachine>, run: &Run<'_>, options: &SimOptions)
     }
 }
 
-fn run(
+pub(super) fn run(
     machine: &Arc<LoadedMachine>,
     run: &Run<'_>,
     options: &SimOptions,
@@ -118,25 +120,22 @@ fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     names.iter().map(event).collect()
 }
 
-/// Mixes as workloads, by name.
-fn workloads<'a>(
-    mixes: &'a [String],
+/// A mix as a workload of one draw.
+fn workload(
+    name: &str,
     copies: u32,
     launch_on: &[String],
+    draw: u64,
     cast: &Cast,
-) -> anyhow::Result<Vec<(&'a String, Arc<Loaded>)>> {
-    let workload = |name: &'a String| {
-        let rows = cast.mix(name)?.members.iter().enumerate();
-        let members = rows.map(|(row, (program, threads))| Member {
-            program,
-            threads: *threads,
-            copies,
-            launch_on: launch_on.get(row).map(String::as_str),
-        });
-        let members: Vec<Member<'_>> = members.collect();
-        Ok((name, cast.workload(name, &members)?))
-    };
-    mixes.iter().map(workload).collect()
+) -> anyhow::Result<Arc<Loaded>> {
+    let rows = cast.mix(name)?.members.iter().enumerate();
+    let members = rows.map(|(row, (program, threads))| Member {
+        program,
+        threads: *threads,
+        copies,
+        launch_on: launch_on.get(row).map(String::as_str),
+    });
+    cast.workload(name, &members.collect::<Vec<_>>(), draw)
 }
 
 fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
@@ -155,18 +154,26 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
         return Ok(Values::default());
     };
     let mut values = Values::default();
-    let workloads = workloads(mixes, *copies, launch_on, cast)?;
-    let mut runs = Vec::new();
-    for (row, workload) in &workloads {
+    let mut workloads = Vec::new();
+    for row in mixes {
         values.add_row(row);
-        for (arm, policy) in arms.iter().filter(|(arm, _)| !unavailable.contains(arm)) {
-            runs.extend((1..=cast.seeds(*seeds)).map(|seed| Run {
+        for draw in 1..=cast.seeds(*seeds) {
+            workloads.push((row, draw, workload(row, *copies, launch_on, draw, cast)?));
+        }
+    }
+    let mut runs = Vec::new();
+    for (row, draw, workload) in &workloads {
+        let run_by = |(arm, policy): &(&String, &String)| {
+            !unavailable.contains(arm) && Composite::named(policy).is_none()
+        };
+        for (arm, policy) in arms.iter().filter(run_by) {
+            runs.push(Run {
                 row,
                 arm,
                 policy,
                 workload,
-                seed,
-            }));
+                seed: *draw,
+            });
         }
     }
     let options = cast.options(if *once { 1 } else { 3 }, *period_ms);
@@ -175,6 +182,7 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
     let finished: Vec<(Finished, Slices)> =
         runs.par_iter().map(watch).collect::<anyhow::Result<_>>()?;
     for (run, (finished, slices)) in runs.iter().zip(&finished) {
+        values.begin(run.seed);
         add_mix(&mut values, run, finished, &machine.topology);
         if !events.is_empty() {
             for (measure, value) in slices.values() {
@@ -183,6 +191,25 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
         }
     }
     add_spread(&mut values, &runs, &finished);
+    let composites: Vec<(&String, Composite)> = arms
+        .iter()
+        .filter_map(|(arm, policy)| Some((arm, Composite::named(policy)?)))
+        .collect();
+    if !composites.is_empty() {
+        let bound = |(_, draw, workload): &(&String, u64, Arc<Loaded>)| {
+            composite::bound(machine, workload, *copies as usize, *draw, &options)
+        };
+        let all: Vec<_> = workloads
+            .par_iter()
+            .map(bound)
+            .collect::<anyhow::Result<_>>()?;
+        for ((row, draw, _), times) in workloads.iter().zip(&all) {
+            values.begin(*draw);
+            for (arm, composite) in &composites {
+                composite::add(&mut values, row, arm, *composite, times);
+            }
+        }
+    }
     Ok(values)
 }
 
@@ -251,7 +278,17 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     // What the board draws whatever runs is left out, as where PMCTrack (section 4.2.1) reads the energy of clusters and DRAM.
     let net = 1.0 - topology.static_power_w * finished.elapsed_s / score.energy_j;
     values.add(row, arm, "edp_net", score.edp_js * net);
+    let minutes: f64 = finished.usage.iter().flat_map(|u| &u.cpu_s).sum::<f64>() / 60.0;
+    values.add(
+        row,
+        arm,
+        "moves_per_minute",
+        score.migrations as f64 / minutes,
+    );
     let fast = topology.extremes().0.index();
+    let mut types: Vec<usize> = (0..topology.core_types.len()).collect();
+    let clock = |row: &usize| topology.core_types[*row].freq_ghz;
+    types.sort_by(|a, b| clock(a).total_cmp(&clock(b)));
     for (program, usage) in score.programs.iter().zip(&finished.usage) {
         let base = program.name.split('#').next().unwrap_or_default();
         let row = format!("{row}/{base}");
@@ -265,107 +302,15 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
         ] {
             values.add(&row, arm, measure, value);
         }
-    }
-}
-
-fn alone(
-    machine: &Arc<LoadedMachine>,
-    programs: &[String],
-    groups: &[String; 2],
-    cast: &Cast,
-) -> anyhow::Result<Values> {
-    let policies = [
-        pinned(&machine.topology, &groups[0])?,
-        pinned(&machine.topology, &groups[1])?,
-    ];
-    let options = cast.options(1, 100.0);
-    let idle_w = idle_power_w(&machine.topology);
-    let measured: Vec<[Finished; 2]> = programs
-        .par_iter()
-        .map(|program| {
-            let workload = lone(cast, program)?;
-            let one = |policy: &str| {
-                let (row, arm, seed) = (program.as_str(), "", 1);
-                let workload = &workload;
-                run(
-                    machine,
-                    &Run {
-                        row,
-                        arm,
-                        policy,
-                        workload,
-                        seed,
-                    },
-                    &options,
-                )
-            };
-            Ok([one(&policies[0])?, one(&policies[1])?])
-        })
-        .collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
-    for (program, pair) in programs.iter().zip(&measured) {
-        values.add_row(program);
-        for (arm, finished) in groups.iter().zip(pair) {
-            let usage = &finished.usage[0];
-            let seconds = finished.score.programs[0].completion_s;
-            values.add(program, arm, "ips", usage.instructions / finished.elapsed_s);
-            values.add(program, arm, "ipc", finished.score.programs[0].ipc);
-            values.add(
-                program,
-                arm,
-                "mpki",
-                1e3 * usage.llc_misses / usage.instructions,
-            );
-            values.add(program, arm, "completion_s", seconds);
-            values.add(
-                program,
-                arm,
-                "power_w",
-                finished.score.energy_j / finished.elapsed_s,
-            );
+        for (measure, core_type) in SHARES.iter().zip(&types) {
+            let share = 100.0 * usage.cpu_s[*core_type] / on_cpu;
+            values.add(&row, arm, measure, share);
         }
-        let quiet_w = [0, 1].map(|nth| quiet_power_w(&machine.topology, &groups[nth]));
-        add_ratios(&mut values, program, pair, idle_w, quiet_w);
     }
-    Ok(values)
 }
 
-/// Power of the machine while nothing runs.
-fn idle_power_w(topology: &Topology) -> f64 {
-    let cores = topology.cpus.iter().filter(|c| c.thread == 0);
-    let idle = cores.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
-    topology.static_power_w + idle.sum::<f64>()
-}
-
-/// Power of what does not belong to a core group while that is idle: the rest of the board and the cores of other groups. PMCTrack
-/// (section 4.2) measures the energy of one cluster and of DRAM, the board's idle power subtracted.
-fn quiet_power_w(topology: &Topology, group: &str) -> f64 {
-    let inside = topology.group_named(group);
-    let others = topology
-        .cpus
-        .iter()
-        .filter(|c| c.thread == 0 && inside.is_none_or(|g| !g.cpus.contains(c.id)));
-    let idle = others.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
-    topology.static_power_w + idle.sum::<f64>()
-}
-
-fn add_ratios(
-    values: &mut Values,
-    program: &str,
-    pair: &[Finished; 2],
-    idle_w: f64,
-    quiet_w: [f64; 2],
-) {
-    let [fast, slow] = pair;
-    let power = |f: &Finished| f.score.energy_j / f.elapsed_s;
-    let sf = slow.elapsed_s / fast.elapsed_s;
-    values.add(program, "ratio", "sf", sf);
-    // Both do the same work, so energies per instruction are as energies are: power times time.
-    let energy_ratio = (power(slow) - quiet_w[1]) * sf / (power(fast) - quiet_w[0]);
-    values.add(program, "ratio", "ef", sf * energy_ratio);
-    let above_idle = (power(fast) - idle_w) / (power(slow) - idle_w);
-    values.add(program, "ratio", "power_ratio", above_idle);
-}
+/// Shares of time on core types, from the slowest.
+const SHARES: [&str; 4] = ["share_1", "share_2", "share_3", "share_4"];
 
 /// The two CPUs on which programs of pairs run.
 fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
@@ -402,37 +347,44 @@ fn pairs<'a>(
 ) -> anyhow::Result<Values> {
     let [first, second] = &two_cpus(cpus)?;
     let options = cast.options(1, 100.0);
-    let alone = |program: &'a String| {
+    let draws = 1..=cast.draws(programs);
+    let with_draws = |program: &'a String| draws.clone().map(move |draw| (program, draw));
+    let each: Vec<(&String, u64)> = programs.iter().flat_map(with_draws).collect();
+    let alone = |(program, draw): &(&'a String, u64)| {
         let policy = format!("static:*={first}");
-        let time_s = completion_s(machine, &lone(cast, program)?, &policy, &options)?;
-        Ok((program, time_s))
+        let workload = lone(cast, program, *draw)?;
+        let time_s = completion_s(machine, &workload, &policy, &options)?;
+        Ok(((*program, *draw), time_s))
     };
-    let alone_s: BTreeMap<&String, f64> = programs
-        .par_iter()
-        .map(alone)
-        .collect::<anyhow::Result<_>>()?;
-    let slowdown = |(a, b): &(&String, &String)| {
+    let alone_s: BTreeMap<(&String, u64), f64> =
+        each.par_iter().map(alone).collect::<anyhow::Result<_>>()?;
+    let slowdown = |(a, b, draw): &(&String, &String, u64)| {
         let member = |program, place| Member {
             program,
             threads: 1,
             copies: 1,
             launch_on: Some(place),
         };
-        let workload = cast.workload("pair", &[member(a, first), member(b, second)])?;
+        let members = [member(a, first), member(b, second)];
+        let workload = cast.workload("pair", &members, *draw)?;
         let policy = format!("static:{}={first},{}={second}", short(a), short(b));
-        Ok(completion_s(machine, &workload, &policy, &options)? / alone_s[*a])
+        let time_s = completion_s(machine, &workload, &policy, &options)?;
+        Ok(time_s / alone_s[&(*a, *draw)])
     };
-    let with_others = |a| programs.iter().map(move |b| (a, b));
-    let all = programs.iter().flat_map(with_others);
-    let all: Vec<(&String, &String)> = all.filter(|(a, b)| a != b).collect();
+    let with_others = |(a, draw)| programs.iter().map(move |b| (a, b, draw));
+    let all = each.iter().copied().flat_map(with_others);
+    let all: Vec<(&String, &String, u64)> = all.filter(|(a, b, _)| a != b).collect();
     let slowdowns: Vec<f64> = all
         .par_iter()
         .map(slowdown)
         .collect::<anyhow::Result<_>>()?;
     let mut values = Values::default();
-    for ((a, b), slowdown) in all.iter().zip(slowdowns) {
+    for ((a, b, draw), slowdown) in all.iter().zip(slowdowns) {
         let row = format!("{a}+{b}");
-        values.add_row(&row);
+        if *draw == 1 {
+            values.add_row(&row);
+        }
+        values.begin(*draw);
         values.add(&row, "pair", "slowdown", slowdown);
     }
     Ok(values)
@@ -447,29 +399,26 @@ fn cache_sizes(
     let options = cast.options(1, 100.0);
     let mut values = Values::default();
     programs.iter().for_each(|program| values.add_row(program));
+    let draws = 1..=cast.draws(programs);
+    let with_draws = |program| draws.clone().map(move |draw| (program, draw));
+    let all: Vec<(&String, u64)> = programs.iter().flat_map(with_draws).collect();
     for size_kib in sizes_kib {
         let machine = with_llc(machine, *size_kib)?;
-        let measured: Vec<Finished> = programs
-            .par_iter()
-            .map(|program| {
-                let workload = &lone(cast, program)?;
-                let (row, arm, policy, seed) = ("", "", "static:*=0", 1);
-                run(
-                    &machine,
-                    &Run {
-                        row,
-                        arm,
-                        policy,
-                        workload,
-                        seed,
-                    },
-                    &options,
-                )
-            })
-            .collect::<anyhow::Result<_>>()?;
-        for (program, finished) in programs.iter().zip(&measured) {
+        let one = |(program, seed): &(&String, u64)| {
+            let one = Run {
+                row: "",
+                arm: "",
+                policy: "static:*=0",
+                workload: &lone(cast, program, *seed)?,
+                seed: *seed,
+            };
+            run(&machine, &one, &options)
+        };
+        let measured: Vec<Finished> = all.par_iter().map(one).collect::<anyhow::Result<_>>()?;
+        for ((program, draw), finished) in all.iter().zip(&measured) {
             let usage = &finished.usage[0];
             let mpki = 1e3 * usage.llc_misses / usage.instructions;
+            values.begin(*draw);
             values.add(program, &size_kib.to_string(), "mpki", mpki);
         }
     }

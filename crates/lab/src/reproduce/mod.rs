@@ -1,7 +1,11 @@
 //! The papers' experiments, run again: cases as data, values from the simulator, verdicts by fixed rules.
 
+mod alone;
+mod bars;
 mod case;
+mod composite;
 mod document;
+mod found;
 mod inputs;
 mod judge;
 mod measure;
@@ -11,6 +15,7 @@ mod over_time;
 mod programs;
 mod slices;
 mod speed;
+mod statements;
 mod tools;
 mod turns;
 mod values;
@@ -24,21 +29,30 @@ use anyhow::Context;
 use countersteer_model::suggestion::suggestion;
 use serde::Serialize;
 
-use self::case::{Case, CaseFile, Method};
+use self::case::{Case, CaseFile, Finding, Method};
 pub use self::document::{html, markdown, section};
 pub use self::judge::{Judged, Verdict};
 use self::programs::{Cast, Traced};
+use self::statements::Statement;
 use crate::error::{Kind, failure};
 use crate::experiment::Fidelity;
 use crate::library;
 
 /// All cases and what they are made of.
 pub struct Catalogue {
-    /// Papers and where they appeared.
-    papers: Vec<(String, String)>,
+    papers: Vec<Paper>,
     /// Cases with the paper each is from.
     cases: Vec<(String, Case)>,
+    /// Everything that the papers state.
+    statements: Vec<Statement>,
     cast: Cast,
+}
+
+/// A paper, where it appeared, and what a reader should conclude.
+struct Paper {
+    title: String,
+    venue: String,
+    conclusion: String,
 }
 
 /// A case with its verdict.
@@ -78,23 +92,31 @@ impl Catalogue {
     pub fn shipped() -> anyhow::Result<Self> {
         let mut programs = "";
         let mut mixes = "";
+        let mut statements = "";
         let mut papers = Vec::new();
         let mut cases = Vec::new();
         for (name, text) in library::cases() {
             match name {
                 "programs.toml" => programs = text,
                 "mixes.toml" => mixes = text,
+                "statements.tsv" => statements = text,
                 _ => {
                     let file: CaseFile =
                         toml::from_str(text).with_context(|| format!("reproduce/{name}"))?;
-                    papers.push((file.paper.clone(), file.venue));
-                    cases.extend(file.case.into_iter().map(|c| (file.paper.clone(), c)));
+                    let with_paper = |case: Case| (file.paper.clone(), case.with_cells());
+                    cases.extend(file.case.into_iter().map(with_paper));
+                    papers.push(Paper {
+                        title: file.paper,
+                        venue: file.venue,
+                        conclusion: file.conclusion,
+                    });
                 }
             }
         }
         Ok(Self {
             papers,
             cases,
+            statements: statements::parse(statements)?,
             cast: Cast::parse(programs, mixes)?,
         })
     }
@@ -146,7 +168,13 @@ impl Catalogue {
     pub fn run(&self, paper: &str, case: &Case) -> anyhow::Result<Reproduced> {
         let values =
             measure::measure(case, &self.cast).with_context(|| format!("case {}", case.name))?;
-        let findings = judge::judge(case, &values);
+        let genuine = |finding: &Finding| match case.method {
+            // Models and simulators are no programs of the paper's.
+            Method::Models { .. } | Method::Inputs { .. } | Method::Speed { .. } => false,
+            Method::Signature { ref program } => self.cast.is_itself(program),
+            _ => self.cast.genuine(finding, values.rows()),
+        };
+        let findings = judge::judge(case, &values, &genuine);
         let verdict = judge::overall(case, &findings);
         let note = match &case.method {
             Method::NotAttempted { reason } => reason.clone(),
@@ -187,6 +215,7 @@ impl Catalogue {
             Method::Mixes { mixes, .. } | Method::Occupancy { mixes, .. } => self.members(mixes)?,
             Method::Speed { mix } => self.members(std::slice::from_ref(mix))?,
             Method::Models { .. } => BTreeSet::new(),
+            Method::Signature { program } => [program.clone()].into(),
             Method::Windows { programs, .. }
             | Method::Alone { programs, .. }
             | Method::Pairs { programs, .. }
@@ -212,7 +241,6 @@ impl Catalogue {
 
 #[cfg(test)]
 mod tests {
-    use super::case::{Finding, Method};
     use super::programs::short;
     use super::values::MEASURES;
     use super::*;
@@ -249,6 +277,7 @@ mod tests {
             }
             Method::Inputs { profiles, .. } => profiles.keys().cloned().collect(),
             Method::Speed { .. } => speed::ROWS.map(str::to_owned).into(),
+            Method::Signature { .. } => inputs::signature_rows().into_iter().collect(),
             Method::NotAttempted { .. } => BTreeSet::new(),
         }
     }
@@ -266,6 +295,7 @@ mod tests {
             Method::OverTime { groups, .. } => groups.iter().cloned().collect(),
             Method::Occupancy { .. } => occupancy::READERS.map(|r| r.arm.to_owned()).into(),
             Method::Speed { .. } => [speed::ARM.to_owned()].into(),
+            Method::Signature { program } => [short(program).to_owned()].into(),
             Method::Pairs { .. } => ["pair".to_owned()].into(),
             Method::CacheSizes { sizes_kib, .. } => sizes_kib.iter().map(f64::to_string).collect(),
             Method::Inputs { profiles, .. } => {
@@ -304,7 +334,7 @@ mod tests {
     fn every_case_names_a_shipped_machine_and_shipped_profiles() {
         let catalogue = Catalogue::shipped().unwrap();
         for (_, case) in &catalogue.cases {
-            if !matches!(case.method, Method::NotAttempted { .. }) {
+            if !case.machine.is_empty() {
                 crate::experiment::machine(&case.machine).unwrap();
             }
             catalogue.stand_ins(case).unwrap();

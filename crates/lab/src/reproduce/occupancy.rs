@@ -125,7 +125,7 @@ fn run(
     let members = cast.single_copies(mix)?;
     let experiment = Experiment {
         machine: Arc::clone(machine),
-        workload: cast.workload(mix, &members)?,
+        workload: cast.workload(mix, &members, 1)?,
         policy: format!("static:*={cpus}"),
         seed: 1,
         options: cast.options(1, period_ms),

@@ -8,19 +8,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_model::profile::Profile;
+use countersteer_model::profile::{Profile, Published};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
+use super::case::{DRAWS, Finding};
 use crate::error::{Kind, failure};
 use crate::experiment::{Fidelity, SimOptions};
+use crate::library;
 use crate::plan::{self, Loaded};
 
 /// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes;
 /// recorded ones run for a second or less, so they are stretched, phases and all.
 pub(super) const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
+
+/// Folders of profiles made of counters that were measured of the program itself.
+const ITSELF: [&str; 2] = ["published/", "spec2017/"];
 
 /// By how much shorter programs and periods are where traces are simulated, which takes much longer.
 pub(super) const SHORTER: f64 = 400.0;
@@ -218,8 +223,57 @@ impl Cast {
         ))
     }
 
-    /// The workload of some members; programs are named without their suite.
-    pub fn workload(&self, name: &str, members: &[Member<'_>]) -> anyhow::Result<Arc<Loaded>> {
+    /// Draws of a case: one where nothing differs from draw to draw.
+    pub fn draws<'a>(&self, programs: impl IntoIterator<Item = &'a String>) -> u64 {
+        let differs = |program: &String| self.published(program).is_some();
+        let any = programs.into_iter().any(differs);
+        self.seeds(if any { DRAWS } else { 1 })
+    }
+
+    /// Whether a program is played by counters that were measured of it.
+    pub fn is_itself(&self, program: &str) -> bool {
+        let by = self.programs.get(program);
+        by.is_some_and(|by| ITSELF.iter().any(|folder| by.profile.starts_with(folder)))
+    }
+
+    /// Whether all programs of a finding's rows, of `rows` if it names none, are played by counters that were measured of them.
+    pub fn genuine(&self, finding: &Finding, rows: &[String]) -> bool {
+        let named = if finding.rows.is_empty() {
+            rows
+        } else {
+            finding.rows.as_slice()
+        };
+        let itself = |row: &String| {
+            let mix = row.split('/').next().unwrap_or_default();
+            match self.mixes.get(mix) {
+                Some(mix) => mix
+                    .members
+                    .iter()
+                    .all(|(program, _)| self.is_itself(program)),
+                None => row.split('+').all(|program| self.is_itself(program)),
+            }
+        };
+        named.iter().chain(&finding.then).all(itself)
+    }
+
+    /// The published counters that play a program.
+    fn published(&self, program: &str) -> Option<Published> {
+        let by = self
+            .programs
+            .get(program)
+            .filter(|_| self.traced.is_none())?;
+        let text = library::shipped_profile(&by.profile)?;
+        Published::parse(&text.path, &text.text).ok()
+    }
+
+    /// The workload of some members; programs are named without their suite. The figures of published profiles are drawn within
+    /// their errors.
+    pub fn workload(
+        &self,
+        name: &str,
+        members: &[Member<'_>],
+        draw: u64,
+    ) -> anyhow::Result<Arc<Loaded>> {
         let mut text = String::new();
         for member in members {
             let stand_in = self.stand_in(member.program)?;
@@ -241,19 +295,25 @@ impl Cast {
                 writeln!(text, "launch_on = \"{place}\"")?;
             }
         }
-        Ok(Arc::new(plan::of_text(name, text)?))
+        let mut loaded = plan::of_text(name, text)?;
+        for (member, (_, profile)) in members.iter().zip(&mut loaded.programs) {
+            if let Some(published) = self.published(member.program) {
+                *profile = Arc::new(Profile::Recorded(published.drawn(draw)));
+            }
+        }
+        Ok(Arc::new(loaded))
     }
 }
 
 /// A workload of one program with one thread.
-pub fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
+pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>> {
     let member = Member {
         program,
         threads: 1,
         copies: 1,
         launch_on: None,
     };
-    cast.workload(program, &[member])
+    cast.workload(program, &[member], draw)
 }
 
 /// A policy that keeps everything on the first CPU of a core group or list.
@@ -271,7 +331,7 @@ pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
 
 /// A shipped profile, by its path below `profiles/`.
 pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
-    let text = crate::library::shipped_profile(path).ok_or_else(|| {
+    let text = library::shipped_profile(path).ok_or_else(|| {
         let why = format!("there is no shipped profile `{path}`");
         failure(Kind::Missing, why)
     })?;

@@ -11,7 +11,7 @@ use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 
-use super::judge::rank_correlation;
+use super::found::rank_correlation;
 
 /// Slices that the meta-scheduler's figure 3 calls the first.
 const EARLY: usize = 400;

@@ -30,7 +30,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::
 fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> anyhow::Result<f64> {
     let experiment = Experiment {
         machine: Arc::clone(machine),
-        workload: cast.workload("speed", members)?,
+        workload: cast.workload("speed", members, 1)?,
         policy: "linux".to_owned(),
         seed: 1,
         options: cast.options(1, 100.0),

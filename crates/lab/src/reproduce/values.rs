@@ -1,20 +1,31 @@
 //! What was measured: one value per row, arm and measure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
+///
+/// A draw is one repetition: a seed, and figures of published profiles drawn within their errors.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
-    sums: BTreeMap<(String, String, &'static str), (f64, u32)>,
+    /// By row, arm and measure: of each draw, a sum and how many it is of.
+    sums: BTreeMap<(String, String, &'static str), BTreeMap<u64, (f64, u32)>>,
     /// Rows in the order of the case.
     rows: Vec<String>,
+    /// The draw that values are added to.
+    draw: u64,
 }
 
 impl Values {
-    /// Adds a value; several of one row, arm and measure are averaged.
+    /// Values that are added from now on belong to this draw.
+    pub const fn begin(&mut self, draw: u64) {
+        self.draw = draw;
+    }
+
+    /// Adds a value; several of one draw, row, arm and measure are averaged.
     pub fn add(&mut self, row: &str, arm: &str, measure: &'static str, value: f64) {
         let key = (row.to_owned(), arm.to_owned(), measure);
-        let (sum, count) = self.sums.entry(key).or_insert((0.0, 0));
+        let draws = self.sums.entry(key).or_default();
+        let (sum, count) = draws.entry(self.draw).or_insert((0.0, 0));
         *sum += value;
         *count += 1;
     }
@@ -28,12 +39,35 @@ impl Values {
         &self.rows
     }
 
-    /// The value, when it was measured and is a number.
+    /// The mean over draws, when it was measured and is a number.
     pub fn get(&self, row: &str, arm: &str, measure: &str) -> Option<f64> {
         let measure = MEASURES.iter().find(|m| m.name == measure)?.name;
         let key = (row.to_owned(), arm.to_owned(), measure);
-        let (sum, count) = self.sums.get(&key)?;
-        Some(sum / f64::from(*count)).filter(|v| v.is_finite())
+        let draws = self.sums.get(&key)?;
+        let sum: f64 = draws.values().map(|(sum, n)| sum / f64::from(*n)).sum();
+        Some(sum / draws.len() as f64).filter(|v| v.is_finite())
+    }
+
+    /// The values of each draw on its own, where there are several.
+    pub fn draws(&self) -> Vec<Self> {
+        let all = self.sums.values().flat_map(BTreeMap::keys);
+        let all: BTreeSet<u64> = all.copied().collect();
+        let of = |draw: &u64| {
+            let sums = self.sums.iter().filter_map(|(key, draws)| {
+                let own = BTreeMap::from([(*draw, *draws.get(draw)?)]);
+                Some((key.clone(), own))
+            });
+            Self {
+                sums: sums.collect(),
+                rows: self.rows.clone(),
+                draw: *draw,
+            }
+        };
+        if all.len() > 1 {
+            all.iter().map(of).collect()
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -127,6 +161,21 @@ pub const MEASURES: &[Measure] = &[
     measure(
         "fast_share",
         "share of CPU time on the fastest core type, in per cent",
+    ),
+    measure(
+        "share_1",
+        "share of CPU time on the slowest core type, in per cent",
+    ),
+    measure("share_2", "likewise on the next faster one"),
+    measure("share_3", "likewise on the one after that"),
+    measure("share_4", "likewise on the fastest of four"),
+    measure(
+        "moves_per_minute",
+        "moves of threads between CPUs per thread and minute of CPU time",
+    ),
+    measure(
+        "misses_per_4096",
+        "misses per 4,096 instructions, as a signature has them",
     ),
     measure("ips", "instructions per second"),
     measure(

@@ -32,7 +32,7 @@ impl Watch<'_> {
         options.counter_noise = self.noise.unwrap_or(options.counter_noise);
         let experiment = Experiment {
             machine: Arc::clone(self.machine),
-            workload: lone(self.cast, self.program)?,
+            workload: lone(self.cast, self.program, 1)?,
             policy: pinned(&self.machine.topology, self.place)?,
             seed: 1,
             options,

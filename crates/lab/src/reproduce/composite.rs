@@ -1,0 +1,123 @@
+//! HASS's composite baselines: averages of completion times of programs bound to each core.
+//!
+//! Source: HASS, section 5, platform and methodology. Both combine the completion times of a benchmark "when they were bound to a
+//! particular type of core, while the overall system load was as specified": *default* is their average, weighted by the number of
+//! cores of each type, *ideal-RR* the time of a program whose time on each type is in proportion to the cores there are, so their
+//! harmonic mean. Every program is bound to every core once, the others to the rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_model::topology::Topology;
+
+use super::values::Values;
+use crate::experiment::{Experiment, LoadedMachine, SimOptions};
+use crate::plan::{self, Loaded};
+
+/// How completion times on cores become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Composite {
+    Default,
+    IdealRoundRobin,
+}
+
+impl Composite {
+    /// By the name that arms give it.
+    pub fn named(arm: &str) -> Option<Self> {
+        match arm {
+            "bound:default" => Some(Self::Default),
+            "bound:ideal-rr" => Some(Self::IdealRoundRobin),
+            _ => None,
+        }
+    }
+
+    fn of(self, times_s: &[f64]) -> f64 {
+        let n = times_s.len() as f64;
+        match self {
+            Self::Default => times_s.iter().sum::<f64>() / n,
+            Self::IdealRoundRobin => n / times_s.iter().map(|t| 1.0 / t).sum::<f64>(),
+        }
+    }
+}
+
+/// Completion times in seconds by program, with every program on every core once.
+pub type Bound = BTreeMap<String, Vec<f64>>;
+
+/// Static mappings that put every program on every core once; programs by the names of a plan, `copies` of each in a row.
+fn rotations(names: &[&str], copies: usize, topology: &Topology) -> Vec<String> {
+    let mut cpus: Vec<_> = topology.cpus.iter().map(|c| (c.core_type, c.id)).collect();
+    cpus.sort();
+    let at = |turn: usize, nth: usize| cpus[(nth + turn * copies) % cpus.len()].1;
+    let mapping = |turn: usize| {
+        let names = names.iter().enumerate();
+        let parts: Vec<String> = names
+            .map(|(nth, name)| format!("{name}={}", at(turn, nth)))
+            .collect();
+        format!("static:{}", parts.join(","))
+    };
+    (0..cpus.len().div_ceil(copies)).map(mapping).collect()
+}
+
+/// Runs a workload once for each rotation.
+///
+/// # Errors
+/// Those of the simulator.
+pub fn bound(
+    machine: &Arc<LoadedMachine>,
+    workload: &Arc<Loaded>,
+    copies: usize,
+    seed: u64,
+    options: &SimOptions,
+) -> anyhow::Result<Bound> {
+    let planned = plan::plan(workload, &machine.topology)?;
+    let names: Vec<&str> = planned.programs.iter().map(|p| &*p.name).collect();
+    let mut times = Bound::new();
+    for policy in rotations(&names, copies, &machine.topology) {
+        let experiment = Experiment {
+            machine: Arc::clone(machine),
+            workload: Arc::clone(workload),
+            policy,
+            seed,
+            options: options.clone(),
+            detail: None,
+        };
+        for program in experiment.run()?.score.programs {
+            let base = program.name.split('#').next().unwrap_or_default();
+            let of = times.entry(base.to_owned()).or_default();
+            of.push(program.completion_s);
+        }
+    }
+    Ok(times)
+}
+
+/// Adds the completion times of programs, and their geometric mean for the mix.
+pub fn add(values: &mut Values, row: &str, arm: &str, composite: Composite, times: &Bound) {
+    let mut logarithms = 0.0;
+    for (program, times_s) in times {
+        let time_s = composite.of(times_s);
+        values.add(&format!("{row}/{program}"), arm, "completion_s", time_s);
+        logarithms += time_s.ln();
+    }
+    let mean = (logarithms / times.len() as f64).exp();
+    values.add(row, arm, "completion_s", mean);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_on_every_core_once() {
+        let machine = crate::experiment::machine("opteron-8356-2-2").unwrap();
+        let mappings = rotations(&["a", "b", "c", "d"], 1, &machine.topology);
+        assert_eq!(mappings.len(), 4);
+        assert_eq!(mappings[0], "static:a=0,b=1,c=2,d=3");
+        assert_eq!(mappings[3], "static:a=3,b=0,c=1,d=2");
+    }
+
+    #[test]
+    fn default_is_the_arithmetic_mean_and_ideal_rr_the_harmonic_one() {
+        assert_eq!(Composite::Default.of(&[1.0, 2.0]), 1.5);
+        assert!((Composite::IdealRoundRobin.of(&[1.0, 2.0]) - 4.0 / 3.0).abs() < 1e-12);
+    }
+}

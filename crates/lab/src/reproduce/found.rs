@@ -1,0 +1,311 @@
+//! What a finding comes to: a number, or the rows in which a statement holds.
+//!
+//! Input: a [`Finding`] and [`Values`]. Output: a [`Found`], from which [`super::judge`] makes a verdict.
+
+use super::case::{Expect, Finding, Quantifier};
+use super::values::Values;
+
+/// What a finding is judged by.
+pub enum Found {
+    Number(f64),
+    /// Rows, pairs or arms in which a statement holds, and the share in which it must.
+    Rows {
+        held: usize,
+        all: usize,
+        wanted: f64,
+        words: String,
+    },
+}
+
+impl Found {
+    pub fn holds(&self) -> bool {
+        match self {
+            Self::Number(_) => false,
+            Self::Rows {
+                held, all, wanted, ..
+            } => {
+                let share = *held as f64 / (*all).max(1) as f64;
+                if *wanted == 0.5 {
+                    share > 0.5
+                } else {
+                    share >= *wanted
+                }
+            }
+        }
+    }
+
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Number(_) => "",
+            Self::Rows { words, .. } => words,
+        }
+    }
+
+    /// The same in other words.
+    fn with_words(mut self, other: impl Fn(&str) -> String) -> Self {
+        if let Self::Rows { words, .. } = &mut self {
+            *words = other(words);
+        }
+        self
+    }
+}
+
+pub fn find(finding: &Finding, values: &Values) -> Option<Found> {
+    let rows = if finding.rows.is_empty() {
+        values.rows()
+    } else {
+        finding.rows.as_slice()
+    };
+    match finding.expect {
+        Expect::Highest | Expect::Higher => ordered(finding, values, rows, 1.0),
+        Expect::Lowest | Expect::Lower => ordered(finding, values, rows, -1.0),
+        Expect::Similar => similar(finding, values, rows),
+        Expect::Rise => change(finding, values, rows, 1.0),
+        Expect::Fall => change(finding, values, rows, -1.0),
+        Expect::Value => mean(&column(finding, values, rows)?).map(Found::Number),
+        Expect::Maximum => {
+            let largest = column(finding, values, rows)?.into_iter().reduce(f64::max);
+            largest.map(Found::Number)
+        }
+        Expect::AtLeast => at_least(finding, &column(finding, values, rows)?),
+        Expect::Within => within(finding, &column(finding, values, rows)?),
+        Expect::Share => share(finding, &column(finding, values, rows)?),
+        Expect::Correlation => correlation(finding, values, rows),
+        Expect::Order => order(finding, values, rows, |a, b| a > b),
+        Expect::Apart => order(finding, values, rows, |a, b| {
+            (a - b).abs() > CLOSE * b.abs()
+        }),
+        Expect::SameLowest => by_two(finding, values, rows, |a, b| a.first() == b.first()),
+        Expect::OtherOrder => by_two(finding, values, rows, |a, b| a != b),
+    }
+}
+
+fn column(finding: &Finding, values: &Values, rows: &[String]) -> Option<Vec<f64>> {
+    rows.iter()
+        .map(|row| values.get(row, &finding.arm, &finding.measure))
+        .collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Values that differ by no more than this share are similar.
+const CLOSE: f64 = 0.02;
+/// Differences below this share of the other arm count as ties.
+const TIE: f64 = 0.005;
+
+fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
+    let strict = matches!(finding.expect, Expect::Higher | Expect::Lower);
+    let holds = |mine: f64, other: f64| {
+        let slack = TIE * other.abs();
+        let lead = sign * (mine - other);
+        if strict { lead > 0.0 } else { lead >= -slack }
+    };
+    if finding.quantifier == Quantifier::Mean {
+        let mine = mean(&column(finding, values, rows)?)?;
+        let mut held = 0;
+        let mut words = vec![format!("{} {mine:.3}", finding.arm)];
+        for other in &finding.against {
+            let theirs = rows.iter().map(|r| values.get(r, other, &finding.measure));
+            let theirs = mean(&theirs.collect::<Option<Vec<_>>>()?)?;
+            held += usize::from(holds(mine, theirs));
+            words.push(format!("{other} {theirs:.3}"));
+        }
+        return Some(Found::Rows {
+            held,
+            all: finding.against.len(),
+            wanted: 1.0,
+            words: words.join(", "),
+        });
+    }
+    let mut held = 0;
+    for row in rows {
+        let mine = values.get(row, &finding.arm, &finding.measure)?;
+        let others = finding.against.iter();
+        let others: Option<Vec<f64>> = others
+            .map(|o| values.get(row, o, &finding.measure))
+            .collect();
+        held += usize::from(others?.into_iter().all(|o| holds(mine, o)));
+    }
+    in_rows(finding, held, rows.len())
+}
+
+/// A statement that holds in some rows, of which the paper says how many it must be.
+fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
+    let wanted = match finding.quantifier {
+        Quantifier::Every | Quantifier::Mean => 1.0,
+        Quantifier::Most => 0.5,
+        Quantifier::Some => f64::MIN_POSITIVE,
+    };
+    Some(Found::Rows {
+        held,
+        all,
+        wanted,
+        words: format!("in {held} of {all}"),
+    })
+}
+
+/// A statement that holds or not.
+const fn whole(holds: bool, words: String) -> Found {
+    Found::Rows {
+        held: holds as usize,
+        all: 1,
+        wanted: 1.0,
+        words,
+    }
+}
+
+fn similar(finding: &Finding, values: &Values, rows: &[String]) -> Option<Found> {
+    let mut held = 0;
+    for row in rows {
+        let mine = values.get(row, &finding.arm, &finding.measure)?;
+        let others = finding.against.iter();
+        let others: Option<Vec<f64>> = others
+            .map(|o| values.get(row, o, &finding.measure))
+            .collect();
+        let close = |o: f64| (mine - o).abs() <= CLOSE * o.abs();
+        held += usize::from(others?.into_iter().all(close));
+    }
+    in_rows(finding, held, rows.len())
+}
+
+fn change(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
+    let base = finding.against.first()?;
+    let changes: Option<Vec<f64>> = rows
+        .iter()
+        .map(|row| {
+            let mine = values.get(row, &finding.arm, &finding.measure)?;
+            let theirs = values.get(row, base, &finding.measure)?;
+            Some(sign * 100.0 * (mine / theirs - 1.0))
+        })
+        .collect();
+    mean(&changes?).map(Found::Number)
+}
+
+fn within(finding: &Finding, column: &[f64]) -> Option<Found> {
+    let [low, high] = finding.range?;
+    let held = column.iter().filter(|v| (low..=high).contains(v)).count();
+    let least = column.iter().copied().reduce(f64::min)?;
+    let most = column.iter().copied().reduce(f64::max)?;
+    let found = in_rows(finding, held, column.len())?;
+    Some(found.with_words(|count| format!("{least:.2} to {most:.2}, {count}")))
+}
+
+/// The words are the same on every host where the statement holds.
+fn at_least(finding: &Finding, column: &[f64]) -> Option<Found> {
+    let wanted = finding.value?;
+    let holds = column.iter().all(|v| *v >= wanted);
+    let words = if holds { "at least" } else { "less than" };
+    Some(whole(holds, format!("{words} {wanted}")))
+}
+
+fn share(finding: &Finding, column: &[f64]) -> Option<Found> {
+    let [low, high] = finding.range?;
+    let held = column.iter().filter(|v| (low..=high).contains(v)).count();
+    Some(Found::Number(100.0 * held as f64 / column.len() as f64))
+}
+
+fn correlation(finding: &Finding, values: &Values, rows: &[String]) -> Option<Found> {
+    let (arm, with) = finding.with.as_deref()?.split_once(' ')?;
+    let mine = column(finding, values, rows)?;
+    let other: Option<Vec<f64>> = rows.iter().map(|r| values.get(r, arm, with)).collect();
+    let r = rank_correlation(&mine, &other?)?;
+    // Two in three of the rank order: the least that a reader of a scatter plot would call a trend.
+    let sign = if r.abs() < 1.0 / 3.0 { 0.0 } else { r.signum() };
+    let wanted = finding.value?;
+    Some(whole(sign == wanted, format!("rank correlation {r:.2}")))
+}
+
+/// Spearman's coefficient; ties share their mean rank.
+pub fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (a, b) = (ranks(a), ranks(b));
+    let mid = (a.len() as f64 - 1.0) / 2.0;
+    let sum =
+        |x: &[f64], y: &[f64]| -> f64 { x.iter().zip(y).map(|(x, y)| (x - mid) * (y - mid)).sum() };
+    let r = sum(&a, &b) / (sum(&a, &a) * sum(&b, &b)).sqrt();
+    r.is_finite().then_some(r)
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let rank = |v: &f64| {
+        let below = values.iter().filter(|o| *o < v).count() as f64;
+        let equal = values.iter().filter(|o| *o == v).count() as f64;
+        below + (equal - 1.0) / 2.0
+    };
+    values.iter().map(rank).collect()
+}
+
+fn order(
+    finding: &Finding,
+    values: &Values,
+    rows: &[String],
+    holds: impl Fn(f64, f64) -> bool,
+) -> Option<Found> {
+    let first = column(finding, values, rows)?;
+    let then = column(finding, values, &finding.then)?;
+    let pairs = first.len() * then.len();
+    let held = first
+        .iter()
+        .map(|f| then.iter().filter(|t| holds(*f, **t)).count());
+    let held = held.sum();
+    let words = format!("{held} of {pairs} pairs in this order");
+    Some(Found::Rows {
+        held,
+        all: pairs,
+        wanted: 1.0,
+        words,
+    })
+}
+
+/// The arms of a row by a measure, lowest first.
+fn sorted<'a>(
+    finding: &'a Finding,
+    values: &Values,
+    row: &str,
+    measure: &str,
+) -> Option<Vec<&'a String>> {
+    let arms = finding.against.iter().chain([&finding.arm]);
+    let arms = arms.map(|arm| Some((values.get(row, arm, measure)?, arm)));
+    let mut arms: Vec<(f64, &String)> = arms.collect::<Option<_>>()?;
+    arms.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Some(arms.into_iter().map(|(_, arm)| arm).collect())
+}
+
+/// The rows in which the arms' orders, lowest first, by two measures are as they should be.
+fn by_two(
+    finding: &Finding,
+    values: &Values,
+    rows: &[String],
+    holds: impl Fn(&[&String], &[&String]) -> bool,
+) -> Option<Found> {
+    let with = finding.with.as_deref()?;
+    let mut held = 0;
+    let mut words = Vec::new();
+    for row in rows {
+        let a = sorted(finding, values, row, &finding.measure)?;
+        let b = sorted(finding, values, row, with)?;
+        held += usize::from(holds(&a, &b));
+        let name = |arms: &[&String]| arms.first().map_or(String::new(), |a| (*a).clone());
+        words.push(format!(
+            "{} by {}, {} by {with}",
+            name(&a),
+            finding.measure,
+            name(&b)
+        ));
+    }
+    let found = in_rows(finding, held, rows.len())?;
+    Some(found.with_words(|count| format!("{count} (lowest: {})", words.join("; "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_falling_curve_has_a_negative_rank_correlation() {
+        let r = rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[9.0, 7.0, 5.0, 1.0]);
+        assert_eq!(r, Some(-1.0));
+        assert_eq!(rank_correlation(&[1.0, 1.0], &[2.0, 3.0]), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! What the papers state: every number and every ordering, and the findings that judge it or the reason why none does.
+//!
+//! Input: `reproduce/statements.tsv`. Output: counts of verdicts by paper, and the list of what is left out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::Reproduced;
+use super::judge::Verdict;
+use crate::error::{Kind, failure};
+
+/// A statement of a paper.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// As the names of cases begin.
+    pub paper: String,
+    /// Figure, table or section.
+    pub item: String,
+    pub says: String,
+    /// Machine and workload.
+    pub on: String,
+    pub policy: String,
+    pub value: String,
+    pub by: By,
+}
+
+/// What becomes of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Cases and their findings, from 1.
+    Findings(Vec<(String, usize)>),
+    LeftOut(String),
+}
+
+/// Parses the table of statements.
+///
+/// # Errors
+/// A line without seven cells, or with a finding that is no number.
+pub fn parse(text: &str) -> anyhow::Result<Vec<Statement>> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(nth, line)| {
+            let wrong = || {
+                let at = nth + 1;
+                failure(
+                    Kind::BadInput,
+                    format!("reproduce/statements.tsv:{at}: seven cells, the last of findings or a reason"),
+                )
+            };
+            let cells: Vec<&str> = line.split('\t').collect();
+            let [paper, item, says, on, policy, value, by] = cells[..] else {
+                return Err(wrong());
+            };
+            Ok(Statement {
+                paper: paper.to_owned(),
+                item: item.to_owned(),
+                says: says.to_owned(),
+                on: on.to_owned(),
+                policy: policy.to_owned(),
+                value: value.to_owned(),
+                by: By::parse(by).ok_or_else(wrong)?,
+            })
+        })
+        .collect()
+}
+
+impl By {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(why) = text.strip_prefix("- ") {
+            return Some(Self::LeftOut(why.to_owned()));
+        }
+        let finding = |part: &str| {
+            let (case, nth) = part.rsplit_once('/')?;
+            Some((case.to_owned(), nth.parse().ok()?))
+        };
+        let findings = text.split(' ').map(finding);
+        findings.collect::<Option<_>>().map(Self::Findings)
+    }
+}
+
+impl Statement {
+    /// The worst verdict of the findings that judge it; none where their case was not run.
+    fn verdict(&self, cases: &[Reproduced]) -> Option<Verdict> {
+        let By::Findings(findings) = &self.by else {
+            return Some(Verdict::LeftOut);
+        };
+        let of = |(case, nth): &(String, usize)| {
+            let case = cases.iter().find(|c| c.name == *case)?;
+            Some(case.findings.get(nth.checked_sub(1)?)?.verdict)
+        };
+        let verdicts: Option<Vec<Verdict>> = findings.iter().map(of).collect();
+        verdicts?.into_iter().min()
+    }
+}
+
+/// Papers with how many of their statements have each verdict, in the order of [`Verdict::ALL`].
+fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [usize; 5]> {
+    let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
+    for statement in statements {
+        let Some(verdict) = statement.verdict(cases) else {
+            continue;
+        };
+        let row = Verdict::ALL.iter().position(|v| *v == verdict);
+        let of = counts.entry(statement.paper.clone()).or_default();
+        of[row.unwrap_or_default()] += 1;
+    }
+    counts
+}
+
+/// A table with a row for each paper.
+pub fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
+    let heads = Verdict::ALL.map(Verdict::words).join(" | ");
+    let _ = writeln!(
+        text,
+        "| paper | statements | {heads} |\n|---|---|---|---|---|---|---|"
+    );
+    let counts = counts(statements, cases);
+    let mut all = [0; 5];
+    for (paper, of) in &counts {
+        row(text, paper, *of);
+        all.iter_mut().zip(of).for_each(|(sum, n)| *sum += n);
+    }
+    if counts.len() > 1 {
+        row(text, "all", all);
+    }
+}
+
+fn row(text: &mut String, paper: &str, of: [usize; 5]) {
+    let sum: usize = of.iter().sum();
+    let cells = of.map(|n| n.to_string()).join(" | ");
+    let _ = writeln!(text, "| {paper} | {sum} | {cells} |");
+}
+
+/// The statements that no finding judges, by reason.
+pub fn left_out(text: &mut String, statements: &[Statement]) {
+    let mut by_reason: BTreeMap<&str, Vec<&Statement>> = BTreeMap::new();
+    for statement in statements {
+        if let By::LeftOut(why) = &statement.by {
+            by_reason.entry(why).or_default().push(statement);
+        }
+    }
+    text.push_str("\n## Left out\n\n| why | statements | which |\n|---|---|---|\n");
+    for (why, of) in by_reason {
+        let mut items: BTreeMap<String, usize> = BTreeMap::new();
+        for statement in &of {
+            let item = format!("{} {}", statement.paper, statement.item);
+            *items.entry(item).or_default() += 1;
+        }
+        let items = items.into_iter().map(|(item, n)| match n {
+            1 => item,
+            n => format!("{item} ({n})"),
+        });
+        let items = items.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "| {why} | {} | {items} |", of.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::Catalogue;
+
+    #[test]
+    fn every_statement_of_the_papers_is_judged_or_left_out_with_a_reason() {
+        let catalogue = Catalogue::shipped().unwrap();
+        let statements = &catalogue.statements;
+        assert_eq!(statements.len(), 500);
+        let mut judged = 0;
+        for statement in statements {
+            let By::Findings(findings) = &statement.by else {
+                continue;
+            };
+            judged += 1;
+            for (name, nth) in findings {
+                let case = catalogue.cases.iter().find(|(_, case)| case.name == *name);
+                let (_, case) = case.unwrap_or_else(|| panic!("no case {name}"));
+                assert!((1..=case.finding.len()).contains(nth), "{name}/{nth}");
+                assert!(name.starts_with(&statement.paper), "{name}");
+            }
+        }
+        // What is left out is counted, so that none gets lost unseen.
+        assert_eq!(statements.len() - judged, LEFT_OUT);
+    }
+
+    const LEFT_OUT: usize = 161;
+}
