@@ -7,7 +7,8 @@
 //! cores is Li et al., HPCA 2010.
 //!
 //! Decided here: the rating of a core type is its capacity, or its clock if the kernel gives all types one capacity; the slice.
-//! The published form has two queues per CPU and rounds. With one thread per core these reduce to the rule above.
+//! The published form has two queues per CPU and rounds. With one thread per core these reduce to the rule above. Programs of
+//! one thread each on two core types then get the same moves as under `rr`: the least scaled time is the least time on big cores.
 //!
 //! Assumes: every thread gains from a fast core as much as the rating states. Loses: it ignores SF, and gives programs with
 //! many threads most of the big cores.

@@ -4,13 +4,13 @@
 //! cores are alike. Loses: it protects poison like vulnerable threads, and the occupancy of a squeezed thread understates its
 //! need.
 
-use crate::published::{EVERY, Order, Published};
+use crate::published::{EVERY, LABELS, Order, Published};
 use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "capacity",
     summary: "threads that hold most of a shared cache apart",
     source: "CMPSched$im, section 4.2",
-    params: &[EVERY],
+    params: &[EVERY, LABELS],
     make: |params, topology| Published::boxed(Order::Occupancy, params, topology),
 };

@@ -4,7 +4,7 @@
 //! per thread; cores are alike. Loses: with one last-level cache, with phases, and for programs that never had enough cache to
 //! fall below the threshold.
 
-use crate::published::{EVERY, Order, Published};
+use crate::published::{EVERY, LABELS, Order, Published};
 use countersteer_model::policy::{ParamDef, PolicyDef};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -13,6 +13,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     source: "CMPSched$im, section 4.3",
     params: &[
         EVERY,
+        LABELS,
         ParamDef {
             key: "mpki",
             default: "10",

@@ -5,8 +5,9 @@
 //!
 //! Source: "EQP" in PMCTrack, section 4.1.1 (Van Craeynest et al., PACT 2013), with SF sampled on both types.
 //!
-//! Decided here: time instead of cycles; the margin; how often SFs are measured again. A thread without a measured speed on a
-//! type is sent there for five samples, as long as there are enough threads to use both types.
+//! Decided here: time instead of cycles, which `unit=cycles` counts as published; the margin; how often SFs are measured again. A
+//! thread without a measured speed on a type is sent there for five samples, as long as there are enough threads to use both
+//! types.
 //!
 //! Assumes: the present SF always held, so a change of phase rewrites the past. Loses: it ignores that threads belong to one
 //! program, priorities, and sampling errors; swaps become rarer as threads get older.
@@ -17,7 +18,7 @@ use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
     CoreSlots, Needs, ParamDef, Policy, PolicyDef, PolicyRng, View, active,
 };
-use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_model::units::{CoreTypeId, Nanos, ThreadId};
 
 use crate::order::{Entry, Types, entries, free, place, ranks};
 use crate::speedup::UNKNOWN;
@@ -42,6 +43,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             default: "sampled",
             prose: "where speed-up factors come from: sampled (its own speed on either type), model, oracle (simulator only)",
         },
+        ParamDef {
+            key: "unit",
+            default: "time",
+            prose: "what is counted on either type: time, or cycles at its full clock, as published",
+        },
     ],
     make: |params, topology| {
         let slots = CoreSlots::new(topology);
@@ -51,13 +57,18 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             ("oracle", "sf_oracle"),
         ];
         let metric = params.choice("sf", &sources)?;
+        let types = Types::new(topology, &slots);
+        let by_cycles = params.choice("unit", &[("time", false), ("cycles", true)])?;
+        let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
+        let weight = |t| if by_cycles { clock(t) } else { 1.0 };
         Ok(Box::new(Eqp {
             needs: Needs::metrics(&[metric]),
             metric,
             samples: metric == "sf_sampled",
             margin: params.number("margin", 0.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
-            types: Types::new(topology, &slots),
+            weights: types.types.iter().map(weight).collect(),
+            types,
             slots,
             visits: BTreeMap::new(),
             refreshed: Nanos::ZERO,
@@ -92,6 +103,8 @@ struct Eqp {
     refresh: Nanos,
     slots: CoreSlots,
     types: Types,
+    /// What a second on each type counts for.
+    weights: Vec<f64>,
     visits: BTreeMap<ThreadId, Visits>,
     refreshed: Nanos,
 }
@@ -105,10 +118,11 @@ impl Eqp {
         };
         let mut ran = 0.0;
         let mut needed = 0.0;
-        for (core_type, between) in self.types.types.iter().zip(&self.types.between) {
-            let time = usage.cpu_s(*core_type);
-            ran += time;
-            needed += time * (1.0 + (sf - 1.0) * between) / sf;
+        let types = self.types.types.iter().zip(&self.types.between);
+        for ((core_type, between), weight) in types.zip(&self.weights) {
+            let counted = usage.cpu_s(*core_type) * weight;
+            ran += counted;
+            needed += counted * (1.0 + (sf - 1.0) * between) / sf;
         }
         if needed > 0.0 { ran / needed } else { 1.0 }
     }

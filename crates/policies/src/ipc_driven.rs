@@ -6,8 +6,9 @@
 //!
 //! Source: "IPC-driven" in HASS, section 6 (Becchi and Crowley, 2006), with its parameters.
 //!
-//! Decided here: ratios are of instructions per second (the paper uses IPC, but calls the ratio of clocks their bound); the
-//! running average; decisions every refresh period.
+//! Decided here: ratios are of instructions per second. The paper uses IPC, but calls the ratio of clocks their bound. The order
+//! of threads is the same by either: two ratios of the same two types differ by the ratio of their clocks. The running average;
+//! decisions every refresh period.
 //!
 //! Assumes: phases are long compared with visits. Loses: with short phases (moves consume the gain), if two speeds were
 //! measured in different phases, and for homogeneous work, for which visits are pure cost.

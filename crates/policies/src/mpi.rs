@@ -4,13 +4,13 @@
 //! cache; cores are alike. Loses: it cannot tell a squeezed program from one that wastes the cache. Threads also bounce: their
 //! misses fall once they are placed well, so the next order undoes the placement.
 
-use crate::published::{EVERY, Order, Published};
+use crate::published::{EVERY, LABELS, Order, Published};
 use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "mpi",
     summary: "threads with the most cache misses per instruction apart",
     source: "CMPSched$im, section 4.1",
-    params: &[EVERY],
+    params: &[EVERY, LABELS],
     make: |params, topology| Published::boxed(Order::Misses, params, topology),
 };

@@ -6,8 +6,9 @@
 //!
 //! Decided here: equal caches, and equal cores under one cache, are relabelled so that as few threads as possible move.
 //! Classified threads (`capacity+mpi`) stay as long as poison and vulnerable threads are the same. The paper's figure 13 shows
-//! a mapping that stays, although the order of the threads that hold least changes with every sample. With one last-level cache
-//! and a CPU for each thread, threads stay on their initial cores.
+//! a mapping that stays, although the order of the threads that hold least changes with every sample. `labels=fixed` does
+//! neither, as published: every mapping takes the cores of the order. With one last-level cache and a CPU for each thread,
+//! threads stay on their initial cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,12 @@ pub(crate) const EVERY: ParamDef = ParamDef {
     key: "every_ms",
     default: "800",
     prose: "time between mappings, in ms; metrics are those of this time",
+};
+
+pub(crate) const LABELS: ParamDef = ParamDef {
+    key: "labels",
+    default: "free",
+    prose: "free: those of equal caches and cores to which fewest threads move; fixed: the cores of the order at every mapping, as published",
 };
 
 /// Metric by which threads are ordered.
@@ -70,6 +77,8 @@ pub(crate) struct Published {
     needs: Needs,
     interval: Interval,
     order: Order,
+    /// Equal caches and cores are interchangeable.
+    relabels: bool,
     machine: Machine,
     /// Occupancy and misses, kept for threads that did not run.
     seen: BTreeMap<ThreadId, (Mean, Mean)>,
@@ -98,6 +107,7 @@ impl Published {
             },
             interval,
             order,
+            relabels: params.choice(LABELS.key, &[("free", true), ("fixed", false)])?,
             machine: Machine::new(topology),
             seen: BTreeMap::new(),
             spots: BTreeMap::new(),
@@ -241,8 +251,18 @@ impl Published {
         dealt
     }
 
-    /// Relabels equal caches and cores so that as few threads as possible move. Returns the spot of each row.
-    fn relabel(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
+    /// Returns the spot of each row. Relabels equal caches and cores so that as few threads as possible move, unless labels are
+    /// fixed.
+    fn spots(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
+        let mut spots = vec![(0, 0); threads.len()];
+        if !self.relabels {
+            for (cache, cores) in dealt.iter().enumerate() {
+                for (core, rows) in cores.iter().enumerate() {
+                    rows.iter().for_each(|row| spots[*row] = (cache, core));
+                }
+            }
+            return spots;
+        }
         let was: Vec<Option<Spot>> = threads
             .iter()
             .map(|t| self.spots.get(&t.id).copied())
@@ -256,7 +276,6 @@ impl Published {
                 }
             }
         }
-        let mut spots = vec![(0, 0); threads.len()];
         let caches = matched(dealt.len(), |from, to| {
             let same_size = dealt[from].len() == self.machine.caches[to].len();
             same_size.then(|| stay[from][to])
@@ -320,7 +339,7 @@ impl Policy for Published {
         self.interval.begin(view.now);
         let order = self.order(&measured);
         let classes = self.classify(&order, &measured);
-        if self.settled(classes.as_ref(), &threads) {
+        if self.relabels && self.settled(classes.as_ref(), &threads) {
             return Placement::default();
         }
         let per_core = threads.len().div_ceil(self.machine.cores().max(1)).max(1);
@@ -328,7 +347,7 @@ impl Policy for Published {
             Some(classes) => self.apart(classes, &order, per_core),
             None => self.round(&order, per_core),
         };
-        let spots = self.relabel(&threads, &dealt);
+        let spots = self.spots(&threads, &dealt);
         let mut placement = Placement::default();
         for ((info, spot), (held, missed)) in threads.iter().zip(spots).zip(measured) {
             if self.spots.insert(info.id, spot) == Some(spot) {
@@ -369,6 +388,7 @@ mod tests {
             needs: Needs::NOTHING,
             interval: Interval::new(Nanos::ZERO),
             order,
+            relabels: true,
             machine: Machine {
                 caches: vec![cores(0), cores(2)],
                 cpus: 4,
@@ -413,6 +433,31 @@ mod tests {
         assert_eq!(cache(6), cache(1));
         let sizes: Vec<usize> = dealt.iter().flatten().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn fixed_labels_move_threads_that_free_ones_leave() {
+        let thread = |id: u32| ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(id),
+            name: "p".into(),
+            cpu: CpuId(id),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+            hint: None,
+        };
+        let threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
+        let threads: Vec<&ThreadInfo> = threads.iter().collect();
+        let mut policy = published(Order::Misses);
+        let was = [(1, 0), (1, 0), (0, 0), (0, 0)];
+        policy.spots = threads.iter().map(|t| t.id).zip(was).collect();
+        // The first two are the first group now: under which of two equal caches makes no difference.
+        let dealt = [[vec![0, 1], vec![]], [vec![2, 3], vec![]]].map(Vec::from);
+        assert_eq!(policy.spots(&threads, &dealt), was);
+        policy.relabels = false;
+        let fixed = [(0, 0), (0, 0), (1, 0), (1, 0)];
+        assert_eq!(policy.spots(&threads, &dealt), fixed);
     }
 
     /// Times of placements in ms, if decisions come every 100 ms and the order of misses changes all the time.

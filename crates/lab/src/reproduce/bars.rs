@@ -93,7 +93,10 @@ mod tests {
         case.findings = vec![finding(Some(numbers)), finding(None)];
         let drawn = svg(&case).unwrap();
         assert_eq!(drawn.matches("<rect").count(), 2);
-        assert!(drawn.contains("width=\"300.0\"") && drawn.contains("width=\"150.0\""), "{drawn}");
+        assert!(
+            drawn.contains("width=\"300.0\"") && drawn.contains("width=\"150.0\""),
+            "{drawn}"
+        );
         assert!(drawn.contains("a &lt; b") && !drawn.contains("\n\n"));
         case.findings = vec![finding(None)];
         assert_eq!(svg(&case), None);

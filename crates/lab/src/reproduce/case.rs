@@ -138,9 +138,12 @@ pub enum Method {
         seeds: u64,
         #[serde(default = "period_ms")]
         period_ms: f64,
-        /// Programs run once, instead of three times and again until the slowest has.
+        /// Programs run once and end, instead of beginning anew until the slowest has run `rounds` times.
         #[serde(default)]
         once: bool,
+        /// Completions of the slowest program after which a mix ends.
+        #[serde(default = "rounds")]
+        rounds: u32,
         /// Events that are counted for what is measured of slices of `period_ms`; such measures are there if any is named.
         #[serde(default)]
         slices_of: Vec<String>,
@@ -217,6 +220,10 @@ const fn draws() -> u64 {
     DRAWS
 }
 
+const fn rounds() -> u32 {
+    3
+}
+
 const fn period_ms() -> f64 {
     100.0
 }
@@ -265,7 +272,7 @@ pub enum Expect {
     Lower,
     /// Within 2 % of each arm of `against`.
     Similar,
-    /// Change against the one arm of `against`, in per cent of it; the mean over rows.
+    /// Change against the one arm of `against`, in per cent of it; the mean over rows, or the largest with [`Quantifier::Some`].
     Rise,
     Fall,
     /// The mean over rows.

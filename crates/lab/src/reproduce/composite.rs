@@ -47,7 +47,7 @@ pub type Bound = BTreeMap<String, Vec<f64>>;
 fn rotations(names: &[&str], copies: usize, topology: &Topology) -> Vec<String> {
     let mut cpus: Vec<_> = topology.cpus.iter().map(|c| (c.core_type, c.id)).collect();
     cpus.sort();
-    let at = |turn: usize, nth: usize| cpus[(nth + turn * copies) % cpus.len()].1;
+    let at = |turn: usize, nth: usize| cpus[(nth + turn * copies) % cpus.len()].1.0;
     let mapping = |turn: usize| {
         let names = names.iter().enumerate();
         let parts: Vec<String> = names

@@ -180,7 +180,12 @@ fn change(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Opt
             Some(sign * 100.0 * (mine / theirs - 1.0))
         })
         .collect();
-    mean(&changes?).map(Found::Number)
+    let changes = changes?;
+    let found = match finding.quantifier {
+        Quantifier::Some => changes.into_iter().reduce(f64::max),
+        _ => mean(&changes),
+    };
+    found.map(Found::Number)
 }
 
 fn within(finding: &Finding, column: &[f64]) -> Option<Found> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use countersteer_model::profile::{Profile, Published};
@@ -15,6 +15,7 @@ use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
 use super::case::{DRAWS, Finding};
+use super::mixes::Watched;
 use crate::error::{Kind, failure};
 use crate::experiment::{Fidelity, SimOptions};
 use crate::library;
@@ -97,6 +98,8 @@ pub struct Cast {
     groups: BTreeMap<String, Group>,
     /// Where traces are simulated.
     pub traced: Option<Traced>,
+    /// Runs of mixes that cases have in common.
+    ran: Mutex<BTreeMap<String, Arc<Watched>>>,
 }
 
 /// One member of a workload to be made.
@@ -118,7 +121,23 @@ impl Cast {
             mixes: mixes.mix,
             groups: mixes.group,
             traced: None,
+            ran: Mutex::default(),
         })
+    }
+
+    /// A run of a mix, simulated once however many cases ask for it.
+    pub fn once(
+        &self,
+        key: String,
+        simulate: impl FnOnce() -> anyhow::Result<Watched>,
+    ) -> anyhow::Result<Arc<Watched>> {
+        let known = || self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ran) = known().get(&key) {
+            return Ok(Arc::clone(ran));
+        }
+        let ran = Arc::new(simulate()?);
+        known().insert(key, Arc::clone(&ran));
+        Ok(ran)
     }
 
     /// All stand-ins by the name of the program they play.

@@ -147,7 +147,10 @@ pub const MEASURES: &[Measure] = &[
         "r",
         "correlation of predicted and true factors on families of programs left out of training",
     ),
-    measure("completion_s", "geometric mean of completion times"),
+    measure(
+        "completion_s",
+        "geometric mean over programs of the mean completion time of their copies",
+    ),
     measure("migrations", "moves of threads between CPUs"),
     measure(
         "ipc",
@@ -170,8 +173,16 @@ pub const MEASURES: &[Measure] = &[
     measure("share_3", "likewise on the one after that"),
     measure("share_4", "likewise on the fastest of four"),
     measure(
-        "moves_per_minute",
-        "moves of threads between CPUs per thread and minute of CPU time",
+        "type_moves_per_minute",
+        "moves of threads between core types per thread and minute of CPU time",
+    ),
+    measure(
+        "most_type_moves_per_minute",
+        "the same of the thread that moves most",
+    ),
+    measure(
+        "cache_moves",
+        "moves of a program's threads between last-level caches",
     ),
     measure(
         "misses_per_4096",

@@ -1,0 +1,283 @@
+//! Mixes of programs, each under each policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_model::driver::Recorder;
+use countersteer_model::engine::{Applied, Observation};
+use countersteer_model::events::Event;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::Placement;
+use countersteer_model::score::Score;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
+use rayon::prelude::*;
+
+use super::case::{Case, Method};
+use super::composite::{self, Composite};
+use super::measure::{Run, experiment};
+use super::moves::Moves;
+use super::programs::{Cast, Member};
+use super::slices::Slices;
+use super::values::Values;
+use crate::error::{Kind, failure};
+use crate::experiment::{Finished, LoadedMachine, Onlooker, SimOptions};
+use crate::plan::Loaded;
+
+/// Events by name.
+fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
+    let event = |name: &String| {
+        Event::by_name(name).ok_or_else(|| failure(Kind::BadInput, format!("no event is `{name}`")))
+    };
+    names.iter().map(event).collect()
+}
+
+/// A mix as a workload of one draw.
+fn workload(
+    name: &str,
+    copies: u32,
+    launch_on: &[String],
+    draw: u64,
+    cast: &Cast,
+) -> anyhow::Result<Arc<Loaded>> {
+    let rows = cast.mix(name)?.members.iter().enumerate();
+    let members = rows.map(|(row, (program, threads))| Member {
+        program,
+        threads: *threads,
+        copies,
+        launch_on: launch_on.get(row).map(String::as_str),
+    });
+    cast.workload(name, &members.collect::<Vec<_>>(), draw)
+}
+
+/// Measures every mix under every arm.
+///
+/// # Errors
+/// Those of [`super::measure::measure`].
+pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+    let Method::Mixes {
+        mixes,
+        copies,
+        arms,
+        launch_on,
+        seeds,
+        period_ms,
+        unavailable,
+        once,
+        rounds,
+        slices_of,
+    } = &case.method
+    else {
+        return Ok(Values::default());
+    };
+    let mut values = Values::default();
+    let mut workloads: Vec<Drawn<'_>> = Vec::new();
+    for row in mixes {
+        values.add_row(row);
+        for draw in 1..=cast.seeds(*seeds) {
+            workloads.push((row, draw, workload(row, *copies, launch_on, draw, cast)?));
+        }
+    }
+    let mut runs = Vec::new();
+    for (row, draw, workload) in &workloads {
+        let run_by = |(arm, policy): &(&String, &String)| {
+            !unavailable.contains(arm) && Composite::named(policy).is_none()
+        };
+        for (arm, policy) in arms.iter().filter(run_by) {
+            runs.push(Run {
+                row,
+                arm,
+                policy,
+                workload,
+                seed: *draw,
+            });
+        }
+    }
+    let options = cast.options(if *once { 1 } else { *rounds }, *period_ms);
+    let events = events(slices_of)?;
+    // What differs between runs of two cases, besides mix, policy and draw.
+    let set_up = format!(
+        "{} {copies} {launch_on:?} {options:?} {slices_of:?} {once}",
+        case.machine
+    );
+    let watch = |run: &Run<'_>| {
+        let key = format!("{} {} {} {set_up}", run.row, run.policy, run.seed);
+        cast.once(key, || watched(machine, run, &options, &events, *once))
+    };
+    let finished: Vec<Arc<Watched>> = runs.par_iter().map(watch).collect::<anyhow::Result<_>>()?;
+    for (run, ran) in runs.iter().zip(&finished) {
+        let Watched { finished, watch } = ran.as_ref();
+        values.begin(run.seed);
+        add_mix(&mut values, run, finished, &machine.topology);
+        let cpu_s = finished.usage.iter().flat_map(|u| &u.cpu_s).sum();
+        watch.moves.add(&mut values, run.row, run.arm, cpu_s);
+        if !events.is_empty() {
+            for (measure, value) in watch.slices.values() {
+                values.add(run.row, run.arm, measure, value);
+            }
+        }
+    }
+    add_spread(&mut values, &runs, &finished);
+    add_composites(&mut values, machine, case, &workloads, &options)?;
+    Ok(values)
+}
+
+/// A mix of one draw.
+type Drawn<'a> = (&'a String, u64, Arc<Loaded>);
+
+/// The arms that are no policies but averages of completion times on each core.
+fn add_composites(
+    values: &mut Values,
+    machine: &Arc<LoadedMachine>,
+    case: &Case,
+    workloads: &[Drawn<'_>],
+    options: &SimOptions,
+) -> anyhow::Result<()> {
+    let Method::Mixes { arms, copies, .. } = &case.method else {
+        return Ok(());
+    };
+    let arms = arms.iter();
+    let composites: Vec<(&String, Composite)> = arms
+        .filter_map(|(arm, policy)| Some((arm, Composite::named(policy)?)))
+        .collect();
+    if composites.is_empty() {
+        return Ok(());
+    }
+    let bound = |(_, draw, workload): &Drawn<'_>| {
+        composite::bound(machine, workload, *copies as usize, *draw, options)
+    };
+    let all: Vec<_> = workloads
+        .par_iter()
+        .map(bound)
+        .collect::<anyhow::Result<_>>()?;
+    for ((row, draw, _), times) in workloads.iter().zip(&all) {
+        values.begin(*draw);
+        for (arm, composite) in &composites {
+            composite::add(values, row, arm, *composite, times);
+        }
+    }
+    Ok(())
+}
+
+/// A simulation and what was seen of it.
+pub struct Watched {
+    finished: Finished,
+    watch: Watch,
+}
+
+/// What looks on while a mix runs.
+struct Watch {
+    slices: Slices,
+    moves: Moves,
+}
+
+impl Recorder for Watch {
+    fn observation(&mut self, topology: &Topology, seen: &Observation, metrics: &MetricBank) {
+        self.slices.observation(topology, seen, metrics);
+        self.moves.observation(topology, seen, metrics);
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+/// A simulation whose moves are watched, and its slices if any event is counted in them.
+fn watched(
+    machine: &Arc<LoadedMachine>,
+    run: &Run<'_>,
+    options: &SimOptions,
+    events: &[Event],
+    once: bool,
+) -> anyhow::Result<Watched> {
+    let mut watch = Watch {
+        slices: Slices::new(&machine.topology, options.period_ms * 1e-3),
+        moves: Moves::new(&machine.topology),
+    };
+    let onlooker = Onlooker {
+        recorder: Some(&mut watch),
+        events,
+        once,
+        spans: !events.is_empty(),
+    };
+    let finished = experiment(machine, run, options).run_watched(onlooker)?;
+    Ok(Watched { finished, watch })
+}
+
+/// How far completion times of runs that differ in the seed alone lie apart.
+fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[Arc<Watched>]) {
+    let mut times: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
+    for (run, ran) in runs.iter().zip(finished) {
+        for program in &ran.finished.score.programs {
+            let base = program.name.split('#').next().unwrap_or_default();
+            let row = (format!("{}/{base}", run.row), run.arm);
+            times.entry(row).or_default().push(program.completion_s);
+        }
+    }
+    for ((row, arm), times) in times.iter().filter(|(_, times)| times.len() > 1) {
+        let n = times.len() as f64;
+        let mean = times.iter().sum::<f64>() / n;
+        let variance = times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        values.add(row, arm, "spread", 100.0 * variance.sqrt() / mean);
+    }
+}
+
+fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &Topology) {
+    let Run { row, arm, .. } = run;
+    let score = &finished.score;
+    let completion = mean_completion_s(score);
+    for (measure, value) in [
+        ("asp", score.asp),
+        ("stp", score.stp),
+        ("unfairness", score.unfairness),
+        ("energy_per_instruction_nj", score.energy_per_instruction_nj),
+        ("power_w", score.energy_j / finished.elapsed_s),
+        ("time_s", finished.elapsed_s),
+        ("edp", score.edp_js),
+        ("completion_s", completion),
+        ("migrations", score.migrations as f64),
+        ("ipc", score.ipc),
+    ] {
+        values.add(row, arm, measure, value);
+    }
+    // What the board draws whatever runs is left out, as where PMCTrack (section 4.2.1) reads the energy of clusters and DRAM.
+    let net = 1.0 - topology.static_power_w * finished.elapsed_s / score.energy_j;
+    values.add(row, arm, "edp_net", score.edp_js * net);
+    let fast = topology.extremes().0.index();
+    let mut types: Vec<usize> = (0..topology.core_types.len()).collect();
+    let clock = |row: &usize| topology.core_types[*row].freq_ghz;
+    types.sort_by(|a, b| clock(a).total_cmp(&clock(b)));
+    for (program, usage) in score.programs.iter().zip(&finished.usage) {
+        let base = program.name.split('#').next().unwrap_or_default();
+        let row = format!("{row}/{base}");
+        let on_cpu: f64 = usage.cpu_s.iter().sum();
+        for (measure, value) in [
+            ("completion_s", program.completion_s),
+            ("ipc", program.ipc),
+            ("cpi", 1.0 / program.ipc),
+            ("mpki", 1e3 * usage.llc_misses / usage.instructions),
+            ("fast_share", 100.0 * usage.cpu_s[fast] / on_cpu),
+        ] {
+            values.add(&row, arm, measure, value);
+        }
+        for (measure, core_type) in SHARES.iter().zip(&types) {
+            let share = 100.0 * usage.cpu_s[*core_type] / on_cpu;
+            values.add(&row, arm, measure, share);
+        }
+    }
+}
+
+/// Geometric mean over programs of the mean completion time of their copies, as HASS has it (section 5).
+fn mean_completion_s(score: &Score) -> f64 {
+    let mut of_programs: BTreeMap<&str, (f64, u32)> = BTreeMap::new();
+    for program in &score.programs {
+        let base = program.name.split('#').next().unwrap_or_default();
+        let (sum, copies) = of_programs.entry(base).or_default();
+        *sum += program.completion_s;
+        *copies += 1;
+    }
+    let means = of_programs.values();
+    let logarithms: f64 = means.map(|(sum, n)| (sum / f64::from(*n)).ln()).sum();
+    (logarithms / of_programs.len() as f64).exp()
+}
+
+/// Shares of time on core types, from the slowest.
+const SHARES: [&str; 4] = ["share_1", "share_2", "share_3", "share_4"];
