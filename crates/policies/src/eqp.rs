@@ -103,7 +103,7 @@ struct Eqp {
     refresh: Nanos,
     slots: CoreSlots,
     types: Types,
-    /// What a second on each type counts for.
+    /// Weight of a second on each type.
     weights: Vec<f64>,
     visits: BTreeMap<ThreadId, Visits>,
     refreshed: Nanos,
