@@ -68,6 +68,10 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
             "daemon --rules rules.toml --list",
         ],
     ),
+    (
+        "manual",
+        ["manual --completions bash", "manual --into manual"],
+    ),
     ("ctl", ["ctl status", "ctl set policy=aarr"]),
     ("restore", ["restore", "restore --json"]),
     ("events", ["events", "events cache"]),
