@@ -134,7 +134,7 @@ fn a_region_in_c_counts_the_pages_it_touches() {
     assert!((700..1400).contains(&faults), "{output}");
     let (ended, _, errors) = built.run("examples/region.c", &["task_clok"]);
     assert!(
-        !ended && errors.contains("did you mean task_clock"),
+        !ended && errors.contains("did you mean `task_clock`"),
         "{errors}"
     );
 }

@@ -1,31 +1,30 @@
 //! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
 
+mod recording;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use countersteer_lab::error::{Kind, failure};
 use countersteer_lab::{
-    Finished, Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan, probe,
+    Finished, Loaded, LoadedMachine, SimOptions, Sweep, experiment, probe,
 };
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
-use countersteer_profiler::{quoted, this_program};
+use countersteer_profiler::quoted;
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::judge::{Facts, Ranking, Verdict, judge};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
-use super::{print, print_json, profile};
-use crate::interrupt::{self, Helper, Temporary};
+use self::recording::{Recorded, record, workload};
+use super::{print, print_json};
+use crate::interrupt::{self, Temporary};
 use crate::values::time;
 use crate::{library, output, progress};
 
-/// Lines of a failed program's own output that an error repeats.
-const LINES: usize = 3;
 const LINUX: &str = "linux";
 
 /// Say which policy these programs should run under on this machine, and by how much it helps.
@@ -352,163 +351,6 @@ fn is_this_one(machine: &LoadedMachine) -> bool {
     })
 }
 
-struct Recorded {
-    name: String,
-    file: PathBuf,
-    partial: bool,
-}
-
-/// Records all programs, as many at once as there are CPUs.
-fn record(args: &Args, commands: &[Vec<String>], dir: &Path) -> anyhow::Result<Vec<Recorded>> {
-    let most = Duration::from_nanos(args.duration.0);
-    let at_once = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let bar = progress::bar(commands.len() as u64, "recording");
-    let mut recorded = Vec::new();
-    for (batch, group) in commands.chunks(at_once).enumerate() {
-        let mut running = Vec::new();
-        for (place, command) in group.iter().enumerate() {
-            let name = name_of(commands, batch * at_once + place);
-            let file = dir.join(format!("{name}.json"));
-            running.push((recorder(command, &name, &file)?, name, file));
-        }
-        let deadline = Instant::now() + most;
-        for (child, name, file) in running {
-            let ended = bounded(&child, deadline)?;
-            bar.inc(1);
-            if let Some(why) = refused(args, &name, &file, ended) {
-                bar.finish_and_clear();
-                return Err(why);
-            }
-            say_wrapper(&file);
-            let partial = ended.is_none();
-            recorded.push(Recorded {
-                name,
-                file,
-                partial,
-            });
-        }
-    }
-    bar.finish_and_clear();
-    Ok(recorded)
-}
-
-/// The program's file name, with a number where several have the same.
-fn name_of(commands: &[Vec<String>], nth: usize) -> String {
-    let stem = |command: &Vec<String>| {
-        let name = Path::new(&command[0])
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned());
-        name.unwrap_or_else(|| "program".into())
-    };
-    let name = stem(&commands[nth]);
-    let before = commands[..nth].iter().filter(|c| stem(c) == name).count();
-    if before == 0 {
-        name
-    } else {
-        format!("{name}-{}", before + 1)
-    }
-}
-
-/// A process of its own: what the program prints must not mix with what this one prints.
-fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
-    let log = std::fs::File::create(file.with_extension("log"))?;
-    let mut recorder = this_program::command()?;
-    recorder
-        .args(["profile", "--name", name, "--output"])
-        .arg(file)
-        .arg("--")
-        .args(command);
-    recorder
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log);
-    Helper::start(&mut recorder).context("cannot start the recorder")
-}
-
-/// Repeats what the recorder said of a script that only starts the program.
-fn say_wrapper(file: &Path) {
-    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
-    for line in log.lines().filter(|line| line.contains(profile::WRAPPER)) {
-        eprintln!("{line}");
-    }
-}
-
-/// Why a program is not judged, if it is not: nothing of it was recorded, or it failed.
-fn refused(
-    args: &Args,
-    name: &str,
-    file: &Path,
-    ended: Option<ExitStatus>,
-) -> Option<anyhow::Error> {
-    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
-    let code = ended.and_then(|status| status.code()).unwrap_or(0);
-    if !file.is_file() {
-        let kind = match code {
-            4 => Kind::Missing,
-            5 => Kind::Io,
-            _ => Kind::BadInput,
-        };
-        let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
-        return Some(failure(kind, why));
-    }
-    if code == 0 || args.ignore_failure {
-        return None;
-    }
-    let own: Vec<&str> = log
-        .lines()
-        .filter(|line| !line.starts_with("steer: "))
-        .collect();
-    let last = own[own.len().saturating_sub(LINES)..].join("\n  ");
-    let said = if last.is_empty() {
-        "it printed no error".to_owned()
-    } else {
-        format!("it said:\n  {last}")
-    };
-    let why = format!(
-        "no advice: `{name}` failed with exit code {code}, so that its work was not done; {said}\nfix the command, or judge it all the same with --ignore-failure"
-    );
-    Some(failure(Kind::BadInput, why))
-}
-
-/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; how it ended by itself, `None` if it was ended.
-fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitStatus>> {
-    const GRACE: Duration = Duration::from_secs(15);
-    let mut asked = None;
-    loop {
-        if let Some(status) = recorder.ended()? {
-            return Ok(asked.is_none().then_some(status));
-        }
-        let now = Instant::now();
-        match asked {
-            None if now >= deadline => {
-                recorder.interrupt();
-                asked = Some(now);
-            }
-            Some(at) if now > at + GRACE => {
-                recorder.kill()?;
-                return Ok(None);
-            }
-            _ => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
-/// All of them together, each once.
-fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
-    let mut text = String::new();
-    for r in recorded {
-        let file = r
-            .file
-            .file_name()
-            .map(|f| f.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        text += &format!("[[program]]\nprofile = {file:?}\nname = {:?}\n\n", r.name);
-    }
-    let path = dir.join("these-programs.toml");
-    std::fs::write(&path, text)?;
-    plan::load_recorded(&path.display().to_string())
-}
-
 /// A trial of whole runs under Linux and the policy.
 fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
     eprintln!("steer: running them for real, under linux and {policy} in turns");
@@ -557,7 +399,9 @@ mod tests {
         let words = ["true", "-x", "--", "true", "--", "sh", "-c", "exit"].map(str::to_owned);
         let commands = split(&words).unwrap();
         assert_eq!(commands.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 3]);
-        let names: Vec<String> = (0..3).map(|nth| name_of(&commands, nth)).collect();
+        let names: Vec<String> = (0..3)
+            .map(|nth| recording::name_of(&commands, nth))
+            .collect();
         assert_eq!(names, ["true", "true-2", "sh"]);
         assert!(split(&["true".to_owned(), "--".to_owned()]).is_err());
     }

@@ -1,0 +1,181 @@
+//! Recording of the programs that `steer try` judges.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use countersteer_lab::error::{Kind, failure};
+use countersteer_lab::{Loaded, plan};
+use countersteer_profiler::this_program;
+
+use super::Args;
+use crate::command::profile;
+use crate::interrupt::Helper;
+use crate::progress;
+
+/// Lines of a failed program's own output that an error repeats.
+const LINES: usize = 3;
+
+/// A program and its profile.
+pub(super) struct Recorded {
+    pub name: String,
+    file: PathBuf,
+    /// It was ended before it was done.
+    pub partial: bool,
+}
+
+/// Records all programs, as many at once as there are CPUs.
+pub(super) fn record(
+    args: &Args,
+    commands: &[Vec<String>],
+    dir: &Path,
+) -> anyhow::Result<Vec<Recorded>> {
+    let most = Duration::from_nanos(args.duration.0);
+    let at_once = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let bar = progress::bar(commands.len() as u64, "recording");
+    let mut recorded = Vec::new();
+    for (batch, group) in commands.chunks(at_once).enumerate() {
+        let mut running = Vec::new();
+        for (place, command) in group.iter().enumerate() {
+            let name = name_of(commands, batch * at_once + place);
+            let file = dir.join(format!("{name}.json"));
+            running.push((recorder(command, &name, &file)?, name, file));
+        }
+        let deadline = Instant::now() + most;
+        for (child, name, file) in running {
+            let ended = bounded(&child, deadline)?;
+            bar.inc(1);
+            if let Some(why) = refused(args, &name, &file, ended) {
+                bar.finish_and_clear();
+                return Err(why);
+            }
+            say_wrapper(&file);
+            let partial = ended.is_none();
+            recorded.push(Recorded {
+                name,
+                file,
+                partial,
+            });
+        }
+    }
+    bar.finish_and_clear();
+    Ok(recorded)
+}
+
+/// The program's file name, with a number where several have the same.
+pub(super) fn name_of(commands: &[Vec<String>], nth: usize) -> String {
+    let stem = |command: &Vec<String>| {
+        let name = Path::new(&command[0])
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        name.unwrap_or_else(|| "program".into())
+    };
+    let name = stem(&commands[nth]);
+    let before = commands[..nth].iter().filter(|c| stem(c) == name).count();
+    if before == 0 {
+        name
+    } else {
+        format!("{name}-{}", before + 1)
+    }
+}
+
+/// A process of its own: what the program prints must not mix with what this one prints.
+fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
+    let log = std::fs::File::create(file.with_extension("log"))?;
+    let mut recorder = this_program::command()?;
+    recorder
+        .args(["profile", "--name", name, "--output"])
+        .arg(file)
+        .arg("--")
+        .args(command);
+    recorder
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    Helper::start(&mut recorder).context("cannot start the recorder")
+}
+
+/// Repeats what the recorder said of a script that only starts the program.
+fn say_wrapper(file: &Path) {
+    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    for line in log.lines().filter(|line| line.contains(profile::WRAPPER)) {
+        eprintln!("{line}");
+    }
+}
+
+/// Returns the reason not to judge a program: nothing of it was recorded, or it failed.
+fn refused(
+    args: &Args,
+    name: &str,
+    file: &Path,
+    ended: Option<ExitStatus>,
+) -> Option<anyhow::Error> {
+    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    let code = ended.and_then(|status| status.code()).unwrap_or(0);
+    if !file.is_file() {
+        let kind = match code {
+            4 => Kind::Missing,
+            5 => Kind::Io,
+            _ => Kind::BadInput,
+        };
+        let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
+        return Some(failure(kind, why));
+    }
+    if code == 0 || args.ignore_failure {
+        return None;
+    }
+    let own: Vec<&str> = log
+        .lines()
+        .filter(|line| !line.starts_with("steer: "))
+        .collect();
+    let last = own[own.len().saturating_sub(LINES)..].join("\n  ");
+    let said = if last.is_empty() {
+        "it printed no error".to_owned()
+    } else {
+        format!("it said:\n  {last}")
+    };
+    let why = format!(
+        "no advice: `{name}` failed with exit code {code}, so that its work was not done; {said}\nfix the command, or judge it all the same with --ignore-failure"
+    );
+    Some(failure(Kind::BadInput, why))
+}
+
+/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; how it ended by itself, `None` if it was ended.
+fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitStatus>> {
+    const GRACE: Duration = Duration::from_secs(15);
+    let mut asked = None;
+    loop {
+        if let Some(status) = recorder.ended()? {
+            return Ok(asked.is_none().then_some(status));
+        }
+        let now = Instant::now();
+        match asked {
+            None if now >= deadline => {
+                recorder.interrupt();
+                asked = Some(now);
+            }
+            Some(at) if now > at + GRACE => {
+                recorder.kill()?;
+                return Ok(None);
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// All of them together, each once.
+pub(super) fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
+    let mut text = String::new();
+    for r in recorded {
+        let file = r
+            .file
+            .file_name()
+            .map(|f| f.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        text += &format!("[[program]]\nprofile = {file:?}\nname = {:?}\n\n", r.name);
+    }
+    let path = dir.join("these-programs.toml");
+    std::fs::write(&path, text)?;
+    plan::load_recorded(&path.display().to_string())
+}
