@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use countersteer_lab::error::{Kind, failure};
-use countersteer_lab::{Finished, Loaded, LoadedMachine, SimOptions, Sweep, experiment, probe};
+use countersteer_lab::{Finished, LoadedMachine, SimOptions, Sweep, experiment, probe};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 use countersteer_profiler::quoted;

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Row, arm and measure.
+type Key = (String, String, &'static str);
+/// By draw, a sum and the number of its values.
+type Draws = BTreeMap<u64, (f64, u32)>;
+
 /// Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
 ///
 /// A draw is one repetition: a seed, and figures of published profiles drawn within their errors.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
-    /// By row, arm and measure: of each draw, a sum and how many it is of.
-    sums: BTreeMap<(String, String, &'static str), BTreeMap<u64, (f64, u32)>>,
+    sums: BTreeMap<Key, Draws>,
     /// Rows in the order of the case.
     rows: Vec<String>,
     /// The draw that values are added to.
