@@ -313,11 +313,8 @@ impl World<'_> {
         let totals = self.totals(row);
         let thread = &mut self.threads[row];
         let picked = totals.picked - thread.last.picked;
-        if picked > 0 {
-            thread
-                .waits
-                .push((totals.waited - thread.last.waited) / picked);
-        }
+        let waited = totals.waited - thread.last.waited;
+        thread.waits.extend(waited.checked_div(picked));
         thread.last = totals;
         let task = &self.tasks[row];
         if let Some((after_ms, mask)) = &task.later
