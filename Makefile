@@ -24,7 +24,7 @@ test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/
 test: setup lint
 	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
 	    vm/fetch.sh >/dev/null 2>&1 & \
-	    $(CARGO) test --workspace --quiet 2>&1; CARGO=$(CARGO) python/test.sh; CARGO=$(CARGO) vm/test.sh
+	    $(CARGO) test --workspace --quiet --no-fail-fast 2>&1; CARGO=$(CARGO) python/test.sh; CARGO=$(CARGO) vm/test.sh
 
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
