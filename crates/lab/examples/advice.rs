@@ -1,8 +1,8 @@
-//! How good advice is, and how often its intervals hold, over mixes of recorded programs drawn at random.
+//! Quality of advice and coverage of its intervals, over random mixes of recorded programs.
 //!
-//! `cargo run --release -p countersteer-lab --example advice -- [MIXES]` draws so many mixes (12 when left out), in turn on each of six
-//! machines, from a seed of its own, and prints a Markdown section. Advice is the judge's on seeds 1 to 3 of the whole shelf; the truth
-//! are medians over seeds that it has not seen. A mix is a minute of CPU time or less.
+//! `cargo run --release -p countersteer-lab --example advice -- [MIXES]` draws MIXES mixes (default 12) and prints a Markdown
+//! section. Mixes cycle through six machines, with a separate seed. Advice is the judge's result for seeds 1 to 3 of the whole
+//! shelf. The reference values are medians over other seeds. A mix has at most a minute of CPU time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use countersteer_report::judge::{Facts, Figure, Ranked, Ranking, Verdict, judge}
 use countersteer_report::table::{CompareRun, Spread};
 use rand::RngExt;
 
-/// Machines, and the most programs of a mix there.
+/// Machines with their maximum number of programs in a mix.
 const MACHINES: [(&str, usize); 6] = [
     ("i9-12900k-8p8e", 16),
     ("ryzen-7950x3d", 16),
@@ -25,15 +25,15 @@ const MACHINES: [(&str, usize); 6] = [
     ("opteron-2425-2b-10s", 12),
 ];
 const LEAST_PROGRAMS: usize = 4;
-/// Recorded programs last for tenths of a second; so many times their length, policies have time to act.
+/// Factors on the length of recorded programs, which last for tenths of a second. They give policies time to act.
 const SCALES: [f64; 3] = [10.0, 20.0, 40.0];
-/// Seeds that advice is from.
+/// Number of seeds for advice.
 const SEEN: u64 = 3;
-/// Seeds that it is held to.
+/// Number of seeds for the check.
 const UNSEEN: u64 = 4;
-/// The draw of mixes.
+/// Seed of the random mixes.
 const DRAW: u64 = 20_261;
-/// Changes below this are none.
+/// Relative changes below this count as no change.
 const HAIR: f64 = 0.005;
 
 fn main() -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ fn profiles() -> Vec<String> {
     recorded.map(|text| text.path).collect()
 }
 
-/// A workload of programs of one thread.
+/// Draws a workload of single-threaded programs.
 fn draw(rng: &mut PolicyRng, profiles: &[String], most: usize) -> String {
     let programs = rng.random_range(LEAST_PROGRAMS..=most);
     let mut text = String::new();
@@ -81,7 +81,7 @@ fn draw(rng: &mut PolicyRng, profiles: &[String], most: usize) -> String {
     text
 }
 
-/// Runs of the whole shelf, with all seeds.
+/// Runs the whole shelf with all seeds.
 fn runs(machine: &Arc<LoadedMachine>, mix: usize, text: String) -> anyhow::Result<Vec<CompareRun>> {
     let workload = Arc::new(plan::of_text(&format!("mix-{mix}"), text)?);
     let shelf = reach::shelf(&machine.topology).policies;
@@ -103,19 +103,19 @@ fn runs(machine: &Arc<LoadedMachine>, mix: usize, text: String) -> anyhow::Resul
     Ok(scored.map(|(e, f)| e.scored(f)).collect())
 }
 
-/// What came of all mixes.
+/// Results of all mixes.
 #[derive(Default)]
 struct Table {
     last: String,
     best: usize,
     among_three: usize,
-    /// The same, where a difference of less than [`HAIR`] is none.
+    /// As `among_three`, but differences of less than [`HAIR`] do not count.
     nearly_among_three: usize,
     left_to_linux: usize,
     harmful: usize,
-    /// What the best policy gained more, by mix.
+    /// Additional gain of the best policy, by mix.
     regrets: Vec<f64>,
-    /// Intervals that held, of how many, by quantity.
+    /// Intervals that held and their total, by quantity.
     held: BTreeMap<&'static str, (usize, usize)>,
 }
 
@@ -152,7 +152,7 @@ impl Table {
     }
 
     fn hold(&mut self, p: &Ranked, unseen: &[CompareRun]) {
-        // Policies that are exactly Linux have nothing to predict.
+        // Policies that equal Linux have nothing to predict.
         if (p.throughput.min, p.throughput.max) == (0.0, 0.0) {
             return;
         }
@@ -252,7 +252,7 @@ fn advised(ranking: &Ranking) -> &str {
     }
 }
 
-/// Median gain in throughput of every policy, with seeds that advice has not seen.
+/// Median gain in throughput of every policy, with seeds that advice did not use.
 fn truth(unseen: &[CompareRun]) -> BTreeMap<String, f64> {
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for run in unseen {

@@ -1,8 +1,10 @@
-//! How far one way of simulating is from another, over mixes of traces drawn at random.
+//! Differences between two kinds of simulation, over random mixes of traces.
 //!
-//! `cargo run --release -p countersteer-lab --example fidelity -- HOW MACHINE MIXES PROGRAMS POLICIES TRACE...`, for instance
-//! `analytic,traced core2-quad 20 2 linux *.trace` for pairs, `analytic,traced core2-quad 10 4 linux,mpi,capacity *.trace` for quads and
-//! the ranking of policies, or `sampled,traced core2-quad 10 4 linux *.trace` for what samples lose and win.
+//! `cargo run --release -p countersteer-lab --example fidelity -- HOW MACHINE MIXES PROGRAMS POLICIES TRACE...`. Examples:
+//!
+//! - `analytic,traced core2-quad 20 2 linux *.trace`: pairs of programs.
+//! - `analytic,traced core2-quad 10 4 linux,mpi,capacity *.trace`: groups of four, and the ranking of policies.
+//! - `sampled,traced core2-quad 10 4 linux *.trace`: accuracy and speed of samples.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use countersteer_lab::{Experiment, LoadedMachine, SimOptions, experiment, plan};
 use countersteer_model::policy::policy_rng;
 use rand::RngExt;
 
-/// What came of a simulation, how long it took, and how many instructions it had.
+/// Results of a simulation, its wall-clock time, and its number of instructions.
 struct Measured {
     finished: Finished,
     seconds: f64,
@@ -158,7 +160,7 @@ fn measure(
         seed: 1,
         options: SimOptions {
             rounds: 1,
-            // Traces are short: policies decide often enough to matter.
+            // Traces are short; this period lets policies decide often enough to have an effect.
             period_ms: 10.0,
             fidelity,
             ..SimOptions::default()
@@ -175,7 +177,7 @@ fn measure(
     })
 }
 
-/// Agreement of two rankings: pairs in the same order less pairs in the other, over all that are apart in both.
+/// Agreement of two rankings (Kendall's tau): concordant less discordant pairs, over all pairs without ties.
 fn tau(values: &[(f64, f64)]) -> Option<f64> {
     let pairs = values.iter().enumerate();
     let pairs = pairs.flat_map(|(n, a)| values[n + 1..].iter().map(move |b| (a, b)));

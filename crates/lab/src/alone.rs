@@ -1,9 +1,11 @@
 //! Times alone of programs whose accesses are simulated.
 //!
-//! Input: an experiment of traces and what became of it. Output: for each program, the time of a run alone through simulated caches, as
-//! the geometric mean of as many runs in a row, from empty caches on, as it finished beside the others. The analytic model's time
-//! alone is another model's, of another start: a profile has the misses of a program that begins with empty caches, and a
-//! program that restarts finds its lines there, so programs seemed faster beside others than alone.
+//! Input: an experiment with traces, and its outcome. Output: the time alone of each program, from runs alone through simulated
+//! caches. It is the geometric mean of as many consecutive runs as the program finished with its co-runners. The first of them
+//! starts with empty caches.
+//!
+//! The analytic model's time alone does not fit: its profile has the misses of a program that begins with empty caches. A program
+//! that restarts finds its lines cached, so programs seemed faster with co-runners than alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +18,14 @@ use countersteer_sim::engine::{Plan, PlannedProgram, cpus_alone};
 
 use crate::experiment::{Experiment, Onlooker};
 
-/// Runs in a row: one from empty caches, one from its own lines.
+/// Consecutive runs alone: the first starts with empty caches, the second with the program's own lines.
 const RUNS: u32 = 2;
 
-/// Times of runs in a row alone that were simulated already, by program, machine and options: policies and seeds share them.
+/// Cache of simulated times alone by program, machine and options. Policies and seeds share them.
 #[derive(Debug, Default)]
 pub struct TimesAlone(Mutex<BTreeMap<String, Vec<f64>>>);
 
-/// Puts simulated times alone in the place of the analytic model's.
+/// Replaces the analytic model's times alone by simulated ones.
 pub(crate) fn simulate(
     experiment: &Experiment,
     plan: &Plan,
@@ -42,7 +44,7 @@ pub(crate) fn simulate(
     Ok(())
 }
 
-/// Geometric mean of so many runs in a row, of which the last one known stands for those that follow; 0 where none is known.
+/// Geometric mean of the given number of consecutive runs; 0 if `times` is empty. The last known time repeats for missing runs.
 fn mean(times: &[f64], runs: usize) -> f64 {
     let Some(last) = times.last() else { return 0.0 };
     let runs = runs.max(1);
@@ -50,7 +52,7 @@ fn mean(times: &[f64], runs: usize) -> f64 {
     (all.map(|s| s.ln()).sum::<f64>() / runs as f64).exp()
 }
 
-/// Times of a program's runs in a row on the whole machine, fast cores first, or on the cores of a type.
+/// Times of a program's consecutive runs alone. It runs on the whole machine, fast cores first, or on the cores of one type.
 fn times(
     experiment: &Experiment,
     planned: &PlannedProgram,
@@ -73,7 +75,7 @@ fn times(
     );
     let key = format!("{machine} {only:?} {program:?} {:?}", experiment.options);
     let known = &experiment.workload.alone.0;
-    // Held while it is simulated: experiments that run beside this one want the same.
+    // The lock is held during the simulation: concurrent experiments need the same times.
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(times) = known.get(&key) {
         return Ok(times.clone());

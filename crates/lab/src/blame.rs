@@ -1,11 +1,11 @@
-//! Programs that slow others, and what would end it.
+//! Slowdown that each program of a workload causes for each other one, and remedies.
 //!
-//! Input: an experiment with several programs. Output: [`Blame`]: by how much longer each program takes because another is there,
-//! from runs of the workload without each of its programs in turn; what policies of place do to that; and how a partition of the
-//! last-level cache would do, from each program's speed alone with part of the ways.
+//! Input: an experiment with several programs. Output: [`Blame`]: how much longer each program takes because of each co-runner.
+//! The workload runs once without each of its programs for that. Other rows give slowdowns under other placement policies and
+//! under a partition of the last-level cache. The partition follows from each program's speed alone with some of the ways.
 //!
-//! Leaving one out counts everything that programs share: caches, memory, siblings of a core, and CPU time where there are more
-//! threads than CPUs.
+//! Removing a program removes everything that programs share: caches, memory, SMT siblings, and CPU time if threads outnumber
+//! CPUs.
 
 use std::sync::Arc;
 
@@ -20,22 +20,23 @@ use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine};
 use crate::plan::{self, Loaded};
 
-/// The answer.
+/// Slowdowns by program and cause, with remedies.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blame {
     pub machine: String,
     pub workload: String,
     pub policy: String,
     pub seeds: u64,
-    /// By copy, in the workload's order.
+    /// Names of the programs, one for each copy, in the workload's order.
     pub programs: Vec<String>,
-    /// Time of a run over that alone on the whole machine.
+    /// Completion time relative to a run alone on the whole machine.
     pub slowdown: Vec<f64>,
-    /// By victim, then by cause: time of a run over that without the cause, less 1; 0 on the diagonal.
+    /// Relative increase of completion time by victim, then by cause: time with the cause over time without it, less 1. The
+    /// diagonal is 0.
     pub caused: Vec<Vec<f64>>,
-    /// What other places would do.
+    /// Slowdowns under other placement policies.
     pub places: Vec<Place>,
-    /// What a partition of the last-level cache would do, where there is one with ways for all.
+    /// Partition of the last-level cache; `None` if no shared cache has a way for each program.
     pub partition: Option<Partition>,
 }
 
@@ -47,25 +48,26 @@ impl Blame {
     }
 }
 
-/// The workload under another policy.
+/// Slowdowns of the workload under another policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     pub policy: String,
     pub slowdown: Vec<f64>,
 }
 
-/// Ways of the last-level cache for each program, all on one such cache.
+/// Ways of the last-level cache for each program; all programs share one such cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Partition {
-    /// The cache's ways, and its bytes.
+    /// Ways of the whole cache, and its size in bytes.
     pub of_ways: u32,
     pub of_bytes: f64,
     pub ways: Vec<u32>,
-    /// From misses in that many ways alone; memory's bandwidth is not shared here.
+    /// Slowdown from the misses with that many ways alone. Memory bandwidth is not shared here.
     pub slowdown: Vec<f64>,
 }
 
-/// Looks for who slows whom over seeds from the experiment's on; `places` are policies to try.
+/// Measures the slowdown that each program causes for each other one. Averages over `seeds` seeds, starting at the experiment's;
+/// `places` are policies to compare.
 ///
 /// # Errors
 /// Those of [`Experiment::run`], and a workload of one program.
@@ -151,7 +153,7 @@ fn without(experiment: &Experiment, unrolled: &Loaded, out: usize) -> Experiment
     }
 }
 
-/// Scores of each variant, by seed.
+/// Runs each variant with each seed; returns its scores by seed.
 fn run(variants: &[Experiment], seeds: u64) -> anyhow::Result<Vec<Vec<Score>>> {
     let all: Vec<Experiment> = variants
         .iter()
@@ -169,7 +171,7 @@ fn run(variants: &[Experiment], seeds: u64) -> anyhow::Result<Vec<Vec<Score>>> {
     Ok(by_variant.map(<[Score]>::to_vec).collect())
 }
 
-/// Geometric mean over seeds of a program's time (the first of the pair) or slow-down.
+/// Geometric mean over seeds of one value of a program; `of` selects it from the pair (completion time, slowdown).
 fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
     let value = |score: &Score| {
         let program = &score.programs[row];
@@ -178,7 +180,7 @@ fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
     (scores.iter().map(value).sum::<f64>() / scores.len().max(1) as f64).exp()
 }
 
-/// Ways for each program, one after the other to whom it is worst without.
+/// Distributes ways one at a time: each goes to the program with the greatest slowdown so far.
 fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partition>, ModelError> {
     let topology = &machine.topology;
     let shared = topology
@@ -192,7 +194,7 @@ fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partitio
     if cache.ways < programs {
         return Ok(None);
     }
-    // By ways less one, then by program.
+    // Rows by number of ways, less 1; columns by program.
     let most = cache.ways - programs + 1;
     let speeds = (1..=most).map(|ways| speeds(topology, cache.id, ways, loaded));
     let speeds = speeds.collect::<Result<Vec<_>, _>>()?;
@@ -216,7 +218,7 @@ fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partitio
     }))
 }
 
-/// Instructions per second of each program alone on the fastest cores, with so many ways of a cache.
+/// Instructions per second of each program alone on the fastest cores, with the given number of ways of a cache.
 fn speeds(
     topology: &Topology,
     cache: CacheId,
@@ -273,7 +275,7 @@ mod tests {
             .flatten()
             .fold(0.0, |a, b| f64::max(a, b.abs()));
         assert!(most < 0.02, "{:?}", quiet.caused);
-        // One last-level cache for all, which one of them streams through.
+        // `gzip` and `stream` share one last-level cache; `stream` pollutes it.
         let loud = of(
             "i9-12900k-8p8e",
             ["recorded/gzip.json", "recorded/stream.json"],

@@ -1,41 +1,40 @@
-//! An upper bound of the system throughput that any policy sustains in a simulation.
+//! An upper bound on the system throughput that any policy sustains in a simulation.
 //!
-//! Input: an experiment, of which the policy does not matter. Output: a figure that the *sustained* STP of no run exceeds.
+//! Input: an experiment; its policy does not matter. Output: a value that the *sustained* STP of no run exceeds.
 //!
-//! Sustained STP. An experiment lasts T seconds; program i does n whole runs and a part p of another one ([`Limits`] says how a part
-//! counts). Its sustained STP is the sum of A (n + p) / T, where A is the time of a run alone. Where all runs of a program take equally
-//! long it is the STP of tables.
+//! Sustained STP. An experiment lasts T seconds; program i completes n whole runs and a fraction p of another one. [`Limits`]
+//! defines how a fraction counts. The program's sustained STP is the sum of A (n + p) / T, where A is the time of a run alone. It
+//! equals the STP of tables if all runs of a program take equally long.
 //!
-//! The argument. Any run, whatever decides in it, is a point of the following set, in averages per second of the experiment, so the
-//! greatest value of a linear programme over the set is a bound:
+//! The argument. Every run, under any policy, is a point of the following set, in averages per second of the experiment. The
+//! greatest value of a linear program over the set is therefore a bound:
 //!
-//! - t >= 0, CPU time by program, behaviour, and way to run. In each state of a core (type, clock, number of siblings that run) and
-//!   with so many lines of the last-level cache, a thread executes at most what the simulator's own rate table says for the most
-//!   favourable rest of the world ([`Way`]). The work of a row is at most the sum of t times speed; time lost to switches, cold
-//!   caches, misses and waiting makes it less, which is why only shorter times t that make it equal are looked at.
-//! - r = n / T and e: whole runs do each behaviour's work in proportion, the unfinished one no more than once: the work of a row
-//!   is r + e runs' worth, 0 <= e <= 1 / T. Every program finishes R runs, so r >= R / T. T is not less than what R runs take alone
-//!   and undisturbed. 1 / T is a variable.
-//! - A thread is on one CPU at a time and sleeps as its workload says: the times t of a serial part, of a parallel part by number
-//!   of threads, and r times the time asleep are at most 1 together.
-//! - A core in a state with m threads holds m; the cores of a place are as many as they are; if k cores of a type run, none is
-//!   faster than the clock for k.
-//! - Siblings: what they use of each shared part of a core (dispatch, ports) is no more than the core has. Lines held are no more
-//!   than the caches have; lines moved no more than memory moves. The engine follows these three in steps, not at every moment,
-//!   so they are widened by [`FOLLOWED`].
+//! - t >= 0 is CPU time by program, behaviour and way to run. A [`Way`] is a core state (type, clock, number of running
+//!   siblings) with a number of last-level cache lines. In it a thread executes at most the speed in the simulator's own rate
+//!   table for the most favourable co-runners. The work of a row is at most the sum of t times speed. Context switches, cold
+//!   caches, misses and waiting reduce it. So the set contains only the shorter times t that make both equal.
+//! - r = n / T and e are rates of whole and unfinished runs. Whole runs do each behaviour's work in proportion; the unfinished
+//!   run does it at most once. So the work of a row is r + e runs' worth, 0 <= e <= 1 / T. Every program finishes R runs, so r >=
+//!   R / T. T is at least the time of R undisturbed runs alone. 1 / T is a variable.
+//! - A thread is on one CPU at a time and sleeps as its workload specifies. Three terms therefore add up to at most 1: the
+//!   times t of a serial part, those of a parallel part by number of threads, and r times the time asleep.
+//! - A core in a state with m threads holds m threads. The cores of a place are no more than exist. If k cores of a type run,
+//!   none is faster than the clock for k running cores.
+//! - SMT siblings use no more of each shared part of a core (dispatch, ports) than the core has. Programs hold no more lines
+//!   than the caches have, and move no more than memory bandwidth allows. The engine follows these three in steps, not
+//!   continuously, so [`FOLLOWED`] widens them.
 //!
-//! What it leaves out makes it larger, never smaller: latency that grows with load, conflicts between particular programs, costs of
-//! moving, that Linux decides within a group of CPUs.
+//! Omissions make the bound larger, never smaller: latency that grows with load, conflicts between particular programs, migration
+//! costs, and Linux's own decisions within a group of CPUs.
 //!
-//! What it does not bound: the STP of tables, which takes the geometric mean of finished runs. A policy that packs all of a program's
-//! waiting into one of its runs raises that towards the number of programs, while it does no more work. Nor traced
-//! simulations, whose speeds come from elsewhere, and experiments that were cut short.
+//! The bound does not apply to the STP of tables, which takes the geometric mean of finished runs. A policy can raise that
+//! towards the number of programs by packing all of a program's waiting into one run, without doing more work. Nor does it apply
+//! to traced simulations, which take speeds from another source, and to experiments that were cut short.
 //!
-//! Solving. The dual programme finds a price for everything that is scarce. Any prices give a bound (weak duality): work
-//! sold at its worth cannot bring in more than the machine is worth at these prices, plus what it brings in above cost.
-//! [`Market::worth`] computes that in closed form, so that rounding in the solver costs tightness, not truth. Few ways to run are ever
-//! worth their price, so the programme starts with a few and gets those that the last prices left too cheap, until both
-//! agree.
+//! Solving. The dual program finds a price for every scarce resource. Any prices give a bound (weak duality). Work sold at its
+//! worth earns at most the machine's worth at these prices, plus the earnings above cost. [`Market::worth`] computes that in
+//! closed form, so rounding in the solver costs tightness, not correctness. Few ways to run are ever worth their price. The
+//! linear program therefore starts with a few and adds those that the last prices left too cheap, until both agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,16 +49,17 @@ use rayon::prelude::*;
 use crate::experiment::{Experiment, Fidelity, Finished, Onlooker};
 use crate::plan;
 
-/// What cores, caches and memory are taken to offer of what the engine follows in steps.
+/// Factor on the capacity of cores, caches and memory, because the engine follows these limits in steps.
 const FOLLOWED: f64 = 1.05;
-/// Part of the bound by which it may be above the least one.
+/// Relative distance from the least bound at which the search stops.
 const CLOSE: f64 = 1e-3;
-/// Solutions with more and more ways to run, at most.
+/// Maximum number of solutions, each with more ways to run.
 const ROUNDS: usize = 40;
-/// Rounding of sums.
+/// Relative margin for rounding of sums.
 const ROUNDING: f64 = 1e-6;
 
-/// The system throughput that no policy sustains more of on this machine with this workload; none where nothing bounds it.
+/// Upper bound on the system throughput that any policy sustains on this machine with this workload; `None` if the simulation is
+/// not analytic.
 ///
 /// # Errors
 /// A workload that this machine cannot run, and those of the solver.
@@ -72,7 +72,7 @@ pub fn sustained_stp(experiment: &Experiment) -> anyhow::Result<Option<f64>> {
     simulation.limits().map(|limits| of(&limits)).transpose()
 }
 
-/// The bound of a simulation's limits.
+/// Upper bound on sustained STP within a simulation's limits.
 ///
 /// # Errors
 /// Those of the solver.
@@ -83,7 +83,7 @@ pub fn of(limits: &Limits) -> anyhow::Result<f64> {
 /// Adds the bound to the runs of experiments that were not cut short.
 ///
 /// # Errors
-/// As [`sustained_stp`].
+/// Those of [`sustained_stp`].
 pub fn attach(
     experiments: &[Experiment],
     finished: &[Finished],
@@ -109,9 +109,9 @@ pub fn attach(
     Ok(())
 }
 
-/// Programs that are alike, with their work in units of worth: seconds of their time alone.
+/// Group of equal programs. The unit of work is worth: seconds of time alone.
 struct Seller<'a> {
-    /// How many they are.
+    /// Number of programs in the group.
     count: f64,
     program: &'a ProgramLimits,
     rows: Vec<Row<'a>>,
@@ -119,35 +119,35 @@ struct Seller<'a> {
 
 /// Work of one behaviour.
 struct Row<'a> {
-    /// Part of a run's worth.
+    /// Share of a run's worth.
     share: f64,
-    /// Part of the time that it takes for each second of CPU time.
+    /// Elapsed time per second of CPU time: 1 over the number of threads.
     wall: f64,
     ways: &'a [Way],
     /// Worth of an instruction, in seconds.
     each_s: f64,
 }
 
-/// The linear programme.
+/// The linear program.
 struct Market<'a> {
     limits: &'a Limits,
     sellers: Vec<Seller<'a>>,
-    /// Longest 1 / T, in experiments per second.
+    /// Upper limit of 1 / T, in experiments per second.
     most_often: f64,
 }
 
-/// Prices of what is scarce, all at least 0.
+/// Prices of scarce resources, all at least 0.
 #[derive(Debug)]
 struct Prices {
-    /// By state of cores: a second of one of the threads on a core, and a second of each shared part of the core.
+    /// By core state: a second of one of the core's threads, and a second of each shared part of the core.
     seconds: Vec<f64>,
     parts: Vec<Vec<f64>>,
-    /// By clock: a second of a core.
+    /// A second of a core, by clock.
     clocks: Vec<f64>,
-    /// All lines of a group of caches, all of memory's bandwidth.
+    /// All lines of each group of caches, and all of memory's bandwidth.
     caches: Vec<f64>,
     memory: f64,
-    /// By seller: a second of the program's own time.
+    /// A second of the program's own time, by seller.
     time: Vec<f64>,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// Price of a second in a way to run, but for the program's own time.
+    /// Price of a second in a way to run, without the price of the program's own time.
     fn cost(&self, prices: &Prices, way: &Way) -> f64 {
         let parts = prices.parts[way.state].iter().zip(&way.uses);
         let cache = self.limits.ceilings.places[self.limits.ceilings.states[way.state].place].cache;
@@ -198,11 +198,11 @@ impl<'a> Market<'a> {
         way.bus / (self.limits.ceilings.bandwidth * FOLLOWED)
     }
 
-    /// What the machine is worth at some prices, and what work brings in above its cost: an upper bound of all worth per second.
+    /// Upper bound on all worth per second: the machine's worth at these prices, plus the earnings of work above its cost.
     fn worth(&self, prices: &Prices) -> f64 {
         let ceilings = &self.limits.ceilings;
         let mut worth = prices.caches.iter().sum::<f64>() + prices.memory;
-        // A core second must not be worth more in any state than it costs by its place and clock.
+        // In no state may a core second be worth more than its cost by place and clock.
         for (place, of) in ceilings.places.iter().enumerate() {
             let states = ceilings.states.iter().enumerate();
             let dearest = states
@@ -238,7 +238,7 @@ impl<'a> Market<'a> {
         worth + (above_cost * self.most_often).max(0.0)
     }
 
-    /// By row and way: cost of a worth of 1 but for the program's own time, and how much of that it takes.
+    /// Costs by row and way for work of worth 1: the price without the program's own time, and the amount of that time.
     fn row_costs(&self, prices: &Prices, seller: &Seller) -> Vec<Vec<(f64, f64)>> {
         let of_row = |row: &Row| {
             let of_way = |way: &Way| {
@@ -276,7 +276,7 @@ impl<'a> Market<'a> {
         Ok(least)
     }
 
-    /// Nothing costs anything.
+    /// Initial prices: every resource is free.
     fn free(&self) -> Prices {
         let ceilings = &self.limits.ceilings;
         Prices {
@@ -289,7 +289,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// Finds the prices at which the machine is worth least if there are only the known ways to run, and that worth.
+    /// Finds the prices that minimize the machine's worth, given only the known ways to run. Returns that worth.
     fn solve(&self, known: &[Vec<Vec<usize>>], prices: &mut Prices) -> anyhow::Result<f64> {
         let mut dual = Dual::new(self);
         let sellers = self.sellers.iter().zip(known);
@@ -318,7 +318,7 @@ impl<'a> Market<'a> {
     }
 }
 
-/// Adds the cheapest way of a row to those known; whether it was not among them.
+/// Adds the cheapest way of a row to `known`. Returns true if it was new.
 fn add_cheapest(ways: &[(f64, f64)], time: f64, known: &mut Vec<usize>) -> bool {
     let cost = |row: &usize| ways[*row].0 + time * ways[*row].1;
     let cheapest = (0..ways.len()).min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -335,8 +335,8 @@ impl Seller<'_> {
         asleep * time + work.sum::<f64>()
     }
 
-    /// A price of the program's own time, about that given, at which whole runs bring in nothing above their cost; and the least
-    /// costs of each row at that price.
+    /// The price of the program's own time, from `about` upwards, at which whole runs earn nothing above their cost. Also returns
+    /// the least cost of each row at that price.
     fn dearest_time(&self, about: f64, ways: &[Vec<(f64, f64)>]) -> (f64, Vec<f64>) {
         let costs = |time: f64| -> Vec<f64> {
             let least = |ways: &Vec<(f64, f64)>| {
@@ -366,12 +366,12 @@ fn rows<'a>(limits: &'a Limits, program: &ProgramLimits) -> Vec<Row<'a>> {
         ways: &model.ways[row.behaviour],
         each_s: row.worth * program.alone_fast_s / row.instructions,
     };
-    // What is worth nothing is left out: to do it costs nothing.
+    // Rows without worth are omitted: their work costs nothing.
     let worthy = program.rows.iter().filter(|r| r.worth > 0.0);
     worthy.map(row).collect()
 }
 
-/// The dual programme: the least worth of the machine at prices where no way to run brings in more than it costs.
+/// The dual program: minimizes the worth of the machine at prices where no way to run earns more than it costs.
 struct Dual {
     problem: Problem,
     seconds: Vec<Variable>,
@@ -379,7 +379,7 @@ struct Dual {
     clocks: Vec<Variable>,
     caches: Vec<Variable>,
     memory: Variable,
-    /// What an experiment of the shortest length brings in above cost, and what adds to it.
+    /// Earnings above cost of an experiment of the shortest length.
     above_cost: Variable,
 }
 
@@ -442,7 +442,7 @@ impl Dual {
         }
     }
 
-    /// Adds a program with the ways to run that are known for each row; returns the price of its own time.
+    /// Adds a program with the known ways to run of each row. Returns the variable for the price of its own time.
     fn sell(&mut self, market: &Market, seller: &Seller, known: &[Vec<usize>]) -> Variable {
         let ceilings = &market.limits.ceilings;
         let time = self.problem.add_var(seller.count, ANY);

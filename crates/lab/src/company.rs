@@ -1,9 +1,9 @@
-//! What programs that run together leave each other of one last-level cache, at any size.
+//! Shares of one last-level cache among co-running programs, for any cache size.
 //!
-//! Input: profiles, a machine and sizes. Output: by size and program, the part of the cache that it holds, its misses and its
-//! speed, from the steady state of the analytic model: footprint composition, where each program's speed and what all ask of
-//! memory decide how fast it touches lines. Each has a core of the machine's fastest type; caches between a core's own and the
-//! last level are left out.
+//! Input: profiles, a machine and sizes. Output: the part of the cache that each program holds, its misses and its speed, by size
+//! and program. They are the steady state of the analytic model (footprint composition): a program's speed and the memory
+//! bandwidth decide how fast it touches lines. Each program has a core of the machine's fastest type. Caches between a core's own
+//! and the last level are omitted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::error::{Kind, failure};
 use crate::experiment::LoadedMachine;
 use crate::{library, traces};
 
-/// Bytes of a line.
+/// Bytes per line.
 const LINE_BYTES: f64 = 64.0;
-/// Lines in a KiB.
+/// Lines per KiB.
 const LINES_PER_KIB: f64 = 16.0;
 
-/// The answer.
+/// Shares of the last-level cache by cache size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Company {
     pub machine: String,
@@ -33,29 +33,29 @@ pub struct Company {
     pub sizes: Vec<Shared>,
 }
 
-/// A cache of some size, and what each program has of it.
+/// A cache of one size, and the share of each program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shared {
     pub bytes: u64,
     pub parts: Vec<Part>,
 }
 
-/// A program in company and alone.
+/// A program with its co-runners and alone.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Part {
-    /// Bytes that it holds.
+    /// Occupancy of the cache in bytes.
     pub bytes: f64,
     pub mpki: f64,
     pub ipc: f64,
-    /// With the whole cache and memory to itself.
+    /// Misses per kilo-instruction with the whole cache and memory alone.
     pub mpki_alone: f64,
     pub ipc_alone: f64,
 }
 
-/// The profile in a file: a profile, or a trace that carries one.
+/// Reads the profile from a file: a profile, or a trace that carries one.
 ///
 /// # Errors
-/// A file that is neither, or a trace without a profile.
+/// A file of another kind, or a trace without a profile.
 pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
     let text = if traces::is_trace(&path.to_string_lossy()) {
         traces::open(path)?.0
@@ -65,10 +65,10 @@ pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
     Ok(Arc::new(Profile::parse(&text.path, &text.text)?))
 }
 
-/// The machine's fastest cores, so many, behind one last-level cache of another size.
+/// Builds a machine with the given number of fastest cores behind one last-level cache of another size.
 ///
 /// # Errors
-/// A machine without a shared cache, or a size that no cache of its ways has.
+/// A machine without a shared cache, or a size that is not possible with the cache's ways.
 pub fn behind_one_cache(
     machine: &LoadedMachine,
     cores: u32,
@@ -120,7 +120,7 @@ fn fastest(machine: &LoadedMachine) -> CpuId {
     first.map_or(CpuId(0), |cpu| cpu.id)
 }
 
-/// Bytes of the last-level cache of the machine's fastest cores.
+/// Size in bytes of the last-level cache of the machine's fastest cores.
 #[must_use]
 pub fn own_size(machine: &LoadedMachine) -> u64 {
     let topology = &machine.topology;
@@ -128,7 +128,7 @@ pub fn own_size(machine: &LoadedMachine) -> u64 {
     (topology.caches[last.index()].lines * LINE_BYTES) as u64
 }
 
-/// What each program has of caches of these sizes when all run at once.
+/// Computes each program's share of caches of the given sizes when all programs run at once.
 ///
 /// # Errors
 /// Those of [`behind_one_cache`], and a profile that the machine cannot run.

@@ -1,6 +1,6 @@
-//! Kinds of errors, which a program can make exit codes of.
+//! Kinds of errors, which a program can use as exit codes.
 
-/// What went wrong, as an exit code. 2 is clap's, for unusable arguments.
+/// Kind of an error, as an exit code. 2 is clap's code for unusable arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A defect of this program.
@@ -9,13 +9,13 @@ pub enum Kind {
     Usage = 2,
     /// A file that cannot be understood.
     BadInput = 3,
-    /// A file, program or tool that is not there.
+    /// A file, program or tool does not exist.
     Missing = 4,
     /// Reading or writing failed: permissions, a full disk.
     Io = 5,
 }
 
-/// An error with its kind, for those that carry no type of their own.
+/// An error with its kind, for errors that have no type of their own.
 #[derive(Debug)]
 pub struct Failure {
     pub kind: Kind,
@@ -30,7 +30,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An error of this kind.
+/// Creates an error of this kind.
 pub fn failure(kind: Kind, message: impl Into<String>) -> anyhow::Error {
     Failure {
         kind,

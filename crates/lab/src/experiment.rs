@@ -1,7 +1,7 @@
-//! Experiments: one policy on one machine with one workload and one seed; many of them on all cores.
+//! Experiments: one policy on one machine with one workload and one seed. Many of them run on all cores.
 //!
-//! Protocol (PMCTrack, section 4.1.3): all programs start together, each restarts when it ends, the experiment ends when
-//! the slowest has finished three times, completion times are geometric means.
+//! Protocol (PMCTrack, section 4.1.3): all programs start together, and each restarts when it ends. The experiment ends when the
+//! slowest program has finished three times. Completion times are geometric means.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
 use crate::probe::Until;
 
-/// How experiments are simulated.
+/// Options of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SimOptions {
@@ -36,9 +36,9 @@ pub struct SimOptions {
     pub period_ms: f64,
     /// Finished runs of the slowest program that end the experiment.
     pub rounds: u32,
-    /// Simulated seconds after which an experiment ends in any case.
+    /// Limit of simulated seconds; the experiment ends there in any case.
     pub max_seconds: f64,
-    /// Time on the wall after which a simulation fails.
+    /// Wall-clock time after which a simulation fails.
     pub max_wall: Nanos,
     /// Release of the simulated kernel, with switches; see [`kernel_config`](linux::kernel_config).
     pub kernel: String,
@@ -46,42 +46,42 @@ pub struct SimOptions {
     pub counter_noise: f64,
     /// No shared-cache contention, bandwidth limits or SMT sharing.
     pub no_contention: bool,
-    /// Context switches, migrations, cold caches and samples cost nothing.
+    /// Context switches, migrations, cold caches and samples are free.
     pub no_costs: bool,
-    /// Where misses come from.
+    /// Source of cache misses.
     pub fidelity: Fidelity,
-    /// The governor, if not the machine file's.
+    /// Frequency governor; the machine file's if `None`.
     pub governor: Option<Governor>,
-    /// Events that are counted besides what the policy reads, by name.
+    /// Names of events to count in addition to those that the policy reads.
     pub count: Vec<String>,
-    /// The policy decides for this long; Linux goes on from where the threads are then. Always when absent.
+    /// Time in ms during which the policy decides; Linux continues from the threads' places then. `None` means always.
     pub steer_ms: Option<f64>,
-    /// Programs start where Linux puts them, whatever the workload's `launch_on` says.
+    /// Programs start where Linux places them, regardless of the workload's `launch_on`.
     pub ignore_launch: bool,
 }
 
-/// Where the misses of a simulation come from.
+/// Source of the misses in a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fidelity {
-    /// From profiles: what is to be expected of caches of a size.
+    /// Expected misses from profiles, by cache size.
     #[default]
     Analytic,
-    /// From the programs: accesses, recorded or of programs that run meanwhile, go through simulated caches.
+    /// Accesses go through simulated caches. They come from recordings, or from programs that run meanwhile.
     Traced,
-    /// The same, but only samples of the run go through them; between them, rates go by what was measured of each phase.
+    /// As `Traced`, but only samples of the run go through caches. Between samples, rates follow the measurements of each phase.
     Sampled,
 }
 
 impl Fidelity {
-    /// By name.
+    /// All values by name.
     pub const ALL: [(&'static str, Self); 3] = [
         ("analytic", Self::Analytic),
         ("traced", Self::Traced),
         ("sampled", Self::Sampled),
     ];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         let row = Self::ALL.iter().find(|(_, value)| *value == self);
@@ -115,12 +115,12 @@ impl Default for SimOptions {
 pub struct Experiment {
     pub machine: Arc<LoadedMachine>,
     pub workload: Arc<Loaded>,
-    /// The policy's name, with parameters.
+    /// Name of the policy, with parameters.
     pub policy: String,
     pub seed: u64,
     #[serde(default)]
     pub options: SimOptions,
-    /// How much of the run is kept as a record; nothing when absent.
+    /// Detail of the run's record; `None` keeps no record.
     #[serde(default)]
     pub detail: Option<Detail>,
 }
@@ -128,33 +128,33 @@ pub struct Experiment {
 /// Observers of a running experiment.
 #[derive(Default)]
 pub struct Onlooker<'a> {
-    /// Sees observations and decisions.
+    /// Receives observations and decisions.
     pub recorder: Option<&'a mut dyn Recorder>,
-    /// Counted besides what the policy reads.
+    /// Events to count in addition to those that the policy reads.
     pub events: &'a [Event],
-    /// Programs end instead of beginning anew.
+    /// Programs end instead of restarting.
     pub once: bool,
-    /// Observations have every run interval.
+    /// Observations contain every run interval.
     pub spans: bool,
 }
 
-/// What came of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finished {
     pub score: Score,
-    /// What each program used, in the workload's order.
+    /// Resource use of each program, in the workload's order.
     pub usage: Vec<ProgramUsage>,
-    /// Length of the run.
+    /// Length of the run in simulated seconds.
     pub elapsed_s: f64,
-    /// The policy placed a thread or divided a cache; if not, all was left to Linux.
+    /// True if the policy placed a thread or divided a cache. Otherwise Linux decided everything.
     pub acted: bool,
-    /// The record, when one was asked for; it is kept as a folder, not with the other values.
+    /// The record, if requested. It is kept as a folder, not with the other values.
     #[serde(skip)]
     pub record: Option<Record>,
 }
 
 impl SimOptions {
-    /// The simulator's configuration.
+    /// Builds the simulator's configuration.
     pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
         let kernel = linux::kernel_config(&self.kernel).unwrap_or_default();
         let costs = !self.no_costs;
@@ -174,7 +174,7 @@ impl SimOptions {
         }
     }
 
-    /// The options that a record was made with.
+    /// Reads the options of a record.
     pub fn of_record(manifest: &Manifest) -> Self {
         let text = |key: &str| manifest.options.get(key).map(String::as_str);
         let number =
@@ -199,7 +199,7 @@ impl SimOptions {
         }
     }
 
-    /// A policy by its specification, for as long as it may decide.
+    /// Parses a policy's specification. The policy decides for at most `steer_ms`.
     ///
     /// # Errors
     /// A policy or a parameter that does not exist.
@@ -209,7 +209,7 @@ impl SimOptions {
         Ok(Until::new(policy, end))
     }
 
-    /// The events that are counted besides what the policy reads; unknown names are left out.
+    /// Events to count in addition to those that the policy reads; unknown names are omitted.
     fn events(&self) -> Vec<Event> {
         self.count
             .iter()
@@ -217,7 +217,7 @@ impl SimOptions {
             .collect()
     }
 
-    /// The options by name, for the record's manifest.
+    /// Lists the options by name, for the record's manifest.
     pub fn listed(&self) -> Vec<(String, String)> {
         let mut listed = [
             ("period_ms", self.period_ms.to_string()),
@@ -249,14 +249,14 @@ impl SimOptions {
     }
 }
 
-/// Reading a group of counters of one thread from the kernel, system call included.
+/// Cost of reading a thread's counter group from the kernel, system call included.
 const SAMPLE_COST: Nanos = Nanos::from_micros(2);
 
 impl Experiment {
-    /// An experiment with seed 1 on a machine and a workload by name or file; it keeps no record.
+    /// Creates an experiment with seed 1 and no record, from names or files of a machine and a workload.
     ///
     /// # Errors
-    /// What cannot be found or understood. A policy is looked at when the experiment runs.
+    /// A file that cannot be found or understood. The policy is checked when the experiment runs.
     pub fn named(machine: &str, workload: &str, policy: &str) -> anyhow::Result<Self> {
         Ok(Self {
             machine: self::machine(machine)?,
@@ -268,7 +268,7 @@ impl Experiment {
         })
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
     /// A policy or a launch place that does not exist, and those of the simulator.
@@ -276,10 +276,10 @@ impl Experiment {
         self.run_watched(Onlooker::default())
     }
 
-    /// Runs it while somebody looks on.
+    /// Runs the experiment with observers.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Those of [`Self::run`].
     pub fn run_watched(&self, onlooker: Onlooker<'_>) -> anyhow::Result<Finished> {
         let mut plan = plan::plan(&self.workload, &self.machine.topology)?;
         if self.options.ignore_launch {
@@ -323,7 +323,7 @@ impl Experiment {
         })
     }
 
-    /// The simulation, before its first step.
+    /// Builds the simulation, before its first step.
     pub(crate) fn simulation(
         &self,
         plan: &Plan,
@@ -357,7 +357,7 @@ impl Experiment {
         })
     }
 
-    /// The scores of a run of it, under its names.
+    /// Scores of a finished run of this experiment, with its names.
     #[must_use]
     pub fn scored(&self, finished: &Finished) -> CompareRun {
         CompareRun {
@@ -389,11 +389,11 @@ impl Experiment {
     }
 }
 
-/// Runs many on all cores; results come in the order of the experiments, whatever the number of cores. `done` is called after
+/// Runs many experiments on all cores. Results keep the order of the experiments for any number of cores. Calls `done` after
 /// each.
 ///
 /// # Errors
-/// As [`Experiment::run`].
+/// Those of [`Experiment::run`].
 pub fn run_all(
     experiments: &[Experiment],
     done: &(dyn Fn() + Sync),

@@ -1,8 +1,9 @@
-//! Sweeps that are larger than one sitting: a grid of experiments as a file, run chunk by chunk, by any number of processes.
+//! Large sweeps: a grid of experiments as a file, which any number of processes run chunk by chunk.
 //!
-//! Input: a TOML file with names of machines, workloads and policies, and how many random mixes of recorded programs. Output: a folder
-//! with two Parquet files for each chunk of experiments (`scores-N.parquet`, `programs-N.parquet`). A chunk's files depend on the grid
-//! and N alone, and appear whole or not at all, so chunks may be run in any order, anywhere, and again after a kill.
+//! Input: a TOML file with names of machines, workloads and policies, and the number of random mixes of recorded programs.
+//! Output: a folder with two Parquet files for each chunk of experiments (`scores-N.parquet`, `programs-N.parquet`). A chunk's
+//! files depend only on the grid and N, and appear atomically. So chunks may run in any order, on any machine, and again after a
+//! kill.
 //!
 //! ```
 //! use countersteer_lab::grid::Grid;
@@ -34,10 +35,10 @@ use crate::experiment::{self, Experiment, LoadedMachine, SimOptions};
 use crate::library::{self, Text};
 use crate::plan::{self, Loaded};
 
-/// The name under which a folder of results keeps its grid.
+/// Name of the grid file in a folder of results.
 const KEPT: &str = "grid.toml";
 
-/// A grid as it is written.
+/// A grid as its file contains it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GridText {
@@ -45,7 +46,7 @@ struct GridText {
     #[serde(default)]
     workloads: Vec<String>,
     policies: Vec<String>,
-    /// Seeds are 1 to this.
+    /// Number of seeds; they start at 1.
     #[serde(default = "one")]
     seeds: u64,
     /// Experiments in a chunk.
@@ -63,10 +64,10 @@ struct GridText {
 struct Mixes {
     count: u64,
     programs: usize,
-    /// Runs of a program are this many times as long as recorded.
+    /// Factor on the length of a program's recorded runs.
     #[serde(default = "scale")]
     scale: f64,
-    /// Mix N is drawn from seed + N.
+    /// Base seed: mix N uses seed + N.
     #[serde(default)]
     seed: u64,
 }
@@ -89,15 +90,15 @@ pub struct Grid {
     written: GridText,
     machines: Vec<Arc<LoadedMachine>>,
     workloads: Vec<Arc<Loaded>>,
-    /// Recorded programs that mixes draw from.
+    /// Recorded programs for random mixes.
     programs: Vec<Arc<Profile>>,
 }
 
 impl Grid {
-    /// Reads a grid and everything that it names.
+    /// Reads a grid and every file that it names.
     ///
     /// # Errors
-    /// Syntax and unknown fields with their line; names that do not exist; a policy that a machine cannot run.
+    /// Syntax errors and unknown fields, with the line; names that do not exist; a policy that a machine cannot run.
     pub fn parse(path: &str, text: &str) -> anyhow::Result<Self> {
         let written: GridText = parse_toml(path, text)?;
         let refuse = |message: &str| TextError::value(path, message);
@@ -140,7 +141,7 @@ impl Grid {
         self.machines.len() * self.all_workloads() * self.written.policies.len() * self.seeds()
     }
 
-    /// Whether there is nothing to run.
+    /// True if the grid has no experiments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -152,10 +153,10 @@ impl Grid {
         self.len().div_ceil(self.written.chunk)
     }
 
-    /// Runs a chunk on this thread; the runs are in the order of the grid.
+    /// Runs a chunk on this thread. Its runs are in the order of the grid.
     ///
     /// # Errors
-    /// As [`Experiment::run`].
+    /// Those of [`Experiment::run`].
     pub fn run(&self, chunk: usize) -> anyhow::Result<Vec<CompareRun>> {
         self.range(chunk)
             .map(|row| {
@@ -168,10 +169,10 @@ impl Grid {
             .collect()
     }
 
-    /// Runs a chunk and writes its files into a folder, unless they are there.
+    /// Runs a chunk and writes its files into a folder. Does nothing if they exist.
     ///
     /// # Errors
-    /// As [`Grid::run`], and files that cannot be written.
+    /// Those of [`Grid::run`], and files that cannot be written.
     pub fn run_into(&self, folder: &Path, chunk: usize) -> anyhow::Result<()> {
         if is_done(folder, chunk) {
             return Ok(());
@@ -179,15 +180,15 @@ impl Grid {
         let runs = self.run(chunk)?;
         let [scores, programs] = files(folder, chunk);
         write_table(&scores, &score_columns(&runs)?)?;
-        // The last file: a chunk is done when it is there.
+        // This file is written last: a chunk is done when it exists.
         write_table(&programs, &program_columns(&runs)?)?;
         Ok(())
     }
 
-    /// Makes a folder ready for results, or finds that it has results of this grid.
+    /// Prepares a folder for results, or checks that its results are of this grid.
     ///
     /// # Errors
-    /// The folder has results of another grid, or cannot be written in.
+    /// The folder has results of another grid, or is not writable.
     pub fn open(&self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -205,7 +206,7 @@ impl Grid {
         }
     }
 
-    /// Chunks whose files a folder lacks, of every `shards`-th chunk from `shard` on.
+    /// Chunks without files in a folder, among every `shards`-th chunk starting at `shard`.
     #[must_use]
     pub fn missing(&self, folder: &Path, shard: usize, shards: usize) -> Vec<usize> {
         let own = (shard..self.chunks()).step_by(shards.max(1));
@@ -225,7 +226,7 @@ impl Grid {
         self.workloads.len() + usize::try_from(self.written.mixes.count).unwrap_or(usize::MAX)
     }
 
-    /// Rows go by machine, workload, policy, seed, the seed fastest.
+    /// Row order: machine, workload, policy, seed. The seed changes fastest.
     fn experiment(&self, row: usize) -> Experiment {
         let (row, seed) = (row / self.seeds(), row % self.seeds());
         let policies = &self.written.policies;
@@ -311,7 +312,7 @@ mod tests {
         for chunk in 0..5 {
             grid.run_into(forward.path(), chunk).unwrap();
         }
-        // Half of a chunk, as a kill between the two files leaves it.
+        // One of a chunk's two files, as a kill between both leaves it.
         grid.run_into(backward.path(), 3).unwrap();
         std::fs::remove_file(&files(backward.path(), 3)[1]).unwrap();
         grid.open(backward.path()).unwrap();

@@ -1,6 +1,6 @@
-//! What is shipped: machines, workloads, profiles and metrics, carried inside the binary.
+//! Shipped machines, workloads, profiles and metrics, which the binary contains.
 //!
-//! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
+//! Names are searched here. Paths and existing files are read from disk instead.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,10 +21,10 @@ static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
 static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../reproduce");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
-/// A text file and where it came from.
+/// A text file and its origin.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// The path as the user would name it.
+    /// Path as the user would name it.
     pub path: String,
     pub text: String,
     pub shipped: bool,
@@ -33,7 +33,7 @@ pub struct Text {
 /// Reads a text file from disk.
 ///
 /// # Errors
-/// What [`countersteer_files::read`] refuses.
+/// Those of [`countersteer_files::read`].
 pub fn read(path: &Path) -> anyhow::Result<Text> {
     Ok(Text {
         path: raw::escaped(path.as_os_str()),
@@ -45,23 +45,23 @@ pub fn read(path: &Path) -> anyhow::Result<Text> {
 /// Opens a regular file on disk.
 ///
 /// # Errors
-/// What [`countersteer_files::read`] refuses.
+/// Those of [`countersteer_files::read`].
 pub fn open(path: &Path) -> anyhow::Result<File> {
     read::open(path).with_context(|| cannot_read(path))
 }
 
-/// What comes before the system's reason.
+/// Text that precedes the system's error message.
 pub fn cannot_read(path: &Path) -> String {
     format!("cannot read {}", path.display())
 }
 
-/// A profile by file, or by the name of a shipped one.
+/// Reads a profile from a file, or by the name of a shipped one.
 pub fn profile(path: &Path) -> anyhow::Result<Profile> {
     let text = profile_text(path)?;
     Profile::parse(&text.path, &text.text).map_err(|why| PROFILE.explain(&text, why.into()))
 }
 
-/// The text of a profile by file, or by the name of a shipped one.
+/// Reads the text of a profile from a file, or by the name of a shipped one.
 pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
     let path = &*raw::path(path);
     let shipped = || path.to_str().and_then(shipped_profile);
@@ -72,13 +72,13 @@ pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
     }
 }
 
-/// A word that can only be a name: no file is called so, and files of profiles end as such.
+/// True if a word can only be a name: no such file exists, and it lacks the extension of profile files.
 fn is_name(path: &Path) -> bool {
     let parts = path.components().count();
     parts == 1 && path.extension().is_none() && !path.exists()
 }
 
-/// An error about a name that no profile has.
+/// Error about a name without a profile.
 pub fn no_profile(name: &str) -> anyhow::Error {
     let paths: Vec<String> = PROFILE_FOLDERS
         .iter()
@@ -96,15 +96,15 @@ pub fn no_profile(name: &str) -> anyhow::Error {
 
 /// A folder of shipped profiles.
 pub struct ProfileFolder {
-    /// Below `profiles/`.
+    /// Name of the folder below `profiles/`.
     pub name: &'static str,
-    /// What its profiles are: `published`, `recorded` or `tabulated`.
+    /// Kind of its profiles: `published`, `recorded` or `tabulated`.
     pub kind: &'static str,
-    /// Of the files there.
+    /// Extension of its files.
     ending: &'static str,
 }
 
-/// The folders of shipped profiles.
+/// Folders of shipped profiles.
 pub const PROFILE_FOLDERS: [ProfileFolder; 3] = [
     folder("published", "published", "toml"),
     folder("recorded", "recorded", "json"),
@@ -115,7 +115,7 @@ const fn folder(name: &'static str, kind: &'static str, ending: &'static str) ->
     ProfileFolder { name, kind, ending }
 }
 
-/// A shipped profile, by its path below `profiles/` or its name.
+/// Finds a shipped profile by its path below `profiles/`, or by its name.
 pub fn shipped_profile(name: &str) -> Option<Text> {
     let named = PROFILE_FOLDERS.map(|f| format!("{}/{name}.{}", f.name, f.ending));
     let mut paths = std::iter::once(name).chain(named.iter().map(String::as_str));
@@ -127,7 +127,7 @@ pub fn shipped_profile(name: &str) -> Option<Text> {
     })
 }
 
-/// Paths below `profiles/` of the shipped profiles in one of its folders, in order.
+/// Sorted paths below `profiles/` of the shipped profiles in one folder.
 pub fn shipped_profiles(folder: &str) -> Vec<String> {
     let dir = PROFILES.get_dir(folder);
     let files = dir.into_iter().flat_map(Dir::files);
@@ -138,13 +138,13 @@ pub fn shipped_profiles(folder: &str) -> Vec<String> {
     paths
 }
 
-/// All shipped recorded profiles, in the order of their paths.
+/// All shipped recorded profiles, sorted by path.
 pub fn recorded() -> Vec<Text> {
     let paths = shipped_profiles("recorded");
     paths.iter().filter_map(|p| shipped_profile(p)).collect()
 }
 
-/// Family by program, where several programs are alike.
+/// Families by program, for programs that have similar variants.
 pub fn families() -> BTreeMap<String, String> {
     let file = PROFILES.get_file("families.tsv");
     let text = file.and_then(|f| f.contents_utf8()).unwrap_or_default();
@@ -155,7 +155,7 @@ pub fn families() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The shipped files about the papers' experiments, by name.
+/// Shipped files about the papers' experiments, by name.
 pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut files: Vec<_> = CASES.files().collect();
     files.sort_by_key(|f| f.path());
@@ -164,7 +164,7 @@ pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter_map(|f| Some((f.path().file_name()?.to_str()?, f.contents_utf8()?)))
 }
 
-/// A machine by name or file, with its text.
+/// Reads a machine by name or from a file; also returns its text.
 pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
     let text = named(&MACHINES, "machine", "machines", name)?;
     let machine =
@@ -174,7 +174,7 @@ pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
 
 /// A kind of file that users write or name.
 pub struct FileKind {
-    /// What every such file has in it.
+    /// Text that every such file contains.
     mark: &'static str,
     what: &'static str,
     example: &'static str,
@@ -199,7 +199,7 @@ pub const PROFILE: FileKind = FileKind {
 };
 
 impl FileKind {
-    /// Why a file could not be understood, with what was expected where it is of another kind altogether.
+    /// Adds the expected format to an error, if the file is of another kind.
     #[must_use]
     pub fn explain(&self, text: &Text, why: anyhow::Error) -> anyhow::Error {
         if text.text.contains(self.mark) {
@@ -211,12 +211,12 @@ impl FileKind {
     }
 }
 
-/// A workload's text by name or file.
+/// Reads a workload's text by name or from a file.
 pub fn workload(name: &str) -> anyhow::Result<Text> {
     named(&WORKLOADS, "workload", "workloads", name)
 }
 
-/// The shipped metrics and those of more files, which win.
+/// The shipped metrics and those of additional files, which take precedence.
 pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
     let mut known = Vec::new();
     for path in more {

@@ -1,4 +1,4 @@
-//! Machines as experiments have them: the file, what is derived from it, and trained models that were found for it.
+//! Machines for experiments: the file, its derived topology, and the trained models found for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 use crate::library::{self, Text};
 use crate::models;
 
-/// A machine with what is derived from it.
+/// A machine with its derived data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "MachineText", try_from = "MachineText")]
 pub struct LoadedMachine {
-    /// Checked.
+    /// The checked machine description.
     pub machine: Machine,
-    /// Its file.
+    /// The machine's file.
     pub text: Text,
-    /// Derived.
+    /// Topology derived from the machine.
     pub topology: Arc<Topology>,
-    /// Files of models that were found for it.
+    /// Files of the models found for it.
     pub models: Vec<PathBuf>,
 }
 
 const NO_TOML: &str = "the machine cannot be written as TOML";
 
-/// A machine as it is kept: its file.
+/// Serialized form of a machine: its file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MachineText {
@@ -67,10 +67,10 @@ impl TryFrom<MachineText> for LoadedMachine {
 }
 
 impl LoadedMachine {
-    /// A machine by its file's name and text, as a record holds it.
+    /// Parses a machine from its file's name and text, as a record holds them.
     ///
     /// # Errors
-    /// A text that is no machine, with the line.
+    /// A text that is not a machine, with the line.
     pub fn of_text(path: &str, text: &str) -> Result<Self, TextError> {
         Self::try_from(MachineText {
             path: path.to_owned(),
@@ -78,7 +78,7 @@ impl LoadedMachine {
         })
     }
 
-    /// A machine that no file describes yet.
+    /// Wraps a machine that has no file yet.
     ///
     /// # Errors
     /// A value that TOML cannot hold.
@@ -88,10 +88,11 @@ impl LoadedMachine {
         Ok(Self::try_from(MachineText { path, text })?)
     }
 
-    /// A machine, with its file if there is one, and with the models that were trained for it and not shipped.
+    /// Adds to a machine the models that were trained for it and are not shipped. Keeps its file's text if there are no such
+    /// models.
     ///
     /// # Errors
-    /// A file that is no model, with the line.
+    /// A file that is not a model, with the line.
     pub fn with_models(mut machine: Machine, text: Option<Text>) -> anyhow::Result<Self> {
         let models = models::add(&mut machine)?;
         let loaded = match text {
@@ -111,8 +112,8 @@ impl LoadedMachine {
 }
 
 impl LoadedMachine {
-    /// What a policy takes for granted that does not hold here, by reasons: of the machine, and events that the simulator does not
-    /// count, so that metrics of them have no value.
+    /// Requirements of a policy that this machine does not meet, as reasons. They include metrics whose events the simulator does
+    /// not count.
     ///
     /// # Errors
     /// There is no such policy, or a parameter is wrong.
@@ -131,10 +132,10 @@ impl LoadedMachine {
     }
 }
 
-/// Reads a machine by name or file, with the models that were trained for it and not shipped.
+/// Reads a machine by name or from a file. Adds the models that were trained for it and are not shipped.
 ///
 /// # Errors
-/// A file that is not there, is no machine or no model, with the line.
+/// A file that does not exist, or is not a machine or a model, with the line.
 pub fn machine(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
     let (machine, text) = library::machine(name)?;
     Ok(Arc::new(LoadedMachine::with_models(machine, Some(text))?))

@@ -1,8 +1,8 @@
-//! Trained models that were not shipped: files in `countersteer/models/CORE-TYPE/` below the data directories of the XDG base directory
-//! specification, the user's own first (`~/.local/share`), then the system's. `steer model train` writes them there.
+//! Trained models that were not shipped: files in `countersteer/models/CORE-TYPE/` below the XDG data directories. The user's own
+//! directory (`~/.local/share`) comes first, then the system's. `steer model train` writes models there.
 //!
-//! Input: a machine. Output: the same with the models that are for it, which its text then holds: records, replays and experiments
-//! that run elsewhere have the same ones.
+//! Input: a machine. Output: the machine with its models. Its text then holds them, so records, replays and experiments on other
+//! hosts have the same models.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::library::cannot_read;
 
 const FOLDER: &str = "countersteer/models";
 
-/// A model and the file that it was found in.
+/// A model and its file.
 pub struct Found {
     pub path: PathBuf,
     pub file: ModelFile,
 }
 
-/// Where the user's own models are.
+/// Folder of the user's own models.
 ///
 /// # Errors
-/// There is no home.
+/// There is no home directory.
 pub fn own_folder() -> anyhow::Result<PathBuf> {
     let data = own_data().ok_or_else(|| {
         let why = "neither XDG_DATA_HOME nor HOME is set: name a folder for models with -o";
@@ -35,14 +35,14 @@ pub fn own_folder() -> anyhow::Result<PathBuf> {
     Ok(data.join(FOLDER))
 }
 
-/// Gives a machine the models that are for it, behind those that its own file has; where they were found.
+/// Adds to a machine the models for its core types, listed before those in its own file. Returns the paths of these models.
 ///
 /// # Errors
-/// A file that cannot be read or is no model, with its line.
+/// A file that cannot be read or is not a model, with its line.
 pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
     let types = Topology::new(machine).core_types;
     let mut found = Vec::new();
-    // The last of several goes first.
+    // Later models take precedence over earlier ones, so the first folder comes last.
     for folder in data_folders().iter().rev() {
         for core_type in &types {
             found.extend(of_core_type(&folder.join(FOLDER), &core_type.name)?);
@@ -57,7 +57,7 @@ pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
 /// All models in the data directories.
 ///
 /// # Errors
-/// As [`add`].
+/// Those of [`add`].
 pub fn all() -> anyhow::Result<Vec<Found>> {
     let mut all = Vec::new();
     for folder in data_folders() {
@@ -90,7 +90,7 @@ fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
     files.filter(is_toml).map(read).collect()
 }
 
-/// What is in a folder, in order; nothing where there is none.
+/// Sorted entries of a folder; empty if it does not exist.
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -108,7 +108,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Reads a model file.
 ///
 /// # Errors
-/// It cannot be read, or is no model, with its line.
+/// A file that cannot be read or is not a model, with its line.
 pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
     let text = crate::library::read(path)?;
     Ok(ModelFile::parse(&text.path, &text.text)?)

@@ -1,4 +1,4 @@
-//! From a workload file to a plan that the simulator runs: profiles found or recorded, copies named, launch places resolved.
+//! Plans for the simulator from workload files: finds or records profiles, names copies, resolves launch places.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,24 +21,24 @@ use crate::error::{Kind, failure};
 use crate::library::{self, Text};
 use crate::traces;
 
-/// A workload with its profiles, before it meets a machine.
+/// A workload with its profiles, independent of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Texts", try_from = "Texts")]
 pub struct Loaded {
     pub name: String,
     pub text: Text,
-    /// Programs with their profiles, copies not yet unrolled.
+    /// Programs with their profiles; copies are not yet unrolled.
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
-    /// Profile texts by file name, for records.
+    /// Texts of profiles by file name, for records.
     pub profiles: BTreeMap<String, String>,
-    /// Of the programs that have one.
+    /// Traces of the programs that have one.
     pub traces: Traces,
-    /// Of programs that were simulated alone, shared by clones.
+    /// Simulated times alone, shared by clones.
     pub alone: Arc<TimesAlone>,
 }
 
 impl Loaded {
-    /// A sentence about each profile that does not hold a whole run that went well.
+    /// A sentence for each profile that does not hold a whole, successful run.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let partial = |(program, profile): &(WorkloadProgram, Arc<Profile>)| {
@@ -57,7 +57,7 @@ impl Loaded {
     }
 }
 
-/// A workload as it is kept: a file and the profiles that it names.
+/// Serialized form of a workload: its file and the profiles that it names.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Texts {
@@ -84,22 +84,23 @@ impl TryFrom<Texts> for Loaded {
     }
 }
 
-/// What makes the profile of a program that is given as a command: of its name, if it has one, and its words.
+/// Callback that records the profile of a program given as a command. Arguments: its name, if it has one, and the command's
+/// words.
 pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<Text>;
 
-/// Reads a workload and every profile it names; `record` makes those of commands.
+/// Reads a workload and every profile that it names; `record` creates the profiles of commands.
 ///
 /// # Errors
-/// A file that is not there or is no workload, with the line; a profile that is not there; those of `record`.
+/// A file that does not exist or is not a workload, with the line; a missing profile; those of `record`.
 pub fn load(name: &str, record: RecordCommand<'_>) -> anyhow::Result<Loaded> {
     let text = library::workload(name)?;
     load_text(text, |text, program| profile_text(text, program, record))
 }
 
-/// A workload whose programs have profiles: one given as a command is an error.
+/// Reads a workload whose programs all have profiles. A program given as a command is an error.
 ///
 /// # Errors
-/// As [`load`].
+/// Those of [`load`].
 pub fn load_recorded(name: &str) -> anyhow::Result<Loaded> {
     load(name, &no_recorder)
 }
@@ -112,7 +113,7 @@ fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     Err(failure(Kind::Missing, why))
 }
 
-/// A workload made of shipped profiles.
+/// Builds a workload from text; its profiles are shipped ones.
 pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
     let path = format!("{name}.toml");
     let text = Text {
@@ -125,7 +126,7 @@ pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
     })
 }
 
-/// The workload of a record, from nothing but the record.
+/// Reads the workload from a record alone.
 pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
     let workload = &manifest.workload;
     of_texts(&workload.name, &workload.text, &manifest.profiles)
@@ -192,7 +193,7 @@ fn load_text(
     Ok(loaded)
 }
 
-/// The name under which a record keeps a program's profile: no path, and different for different profiles.
+/// Key of a program's profile in a record: not a path, and unique for each profile.
 fn profile_key(program: &WorkloadProgram) -> String {
     let words = match (&program.profile, &program.command) {
         (Some(path), _) => path.trim_start_matches("../").to_owned(),
@@ -204,7 +205,7 @@ fn profile_key(program: &WorkloadProgram) -> String {
     )
 }
 
-/// The profile of a program: next to the workload file, below the working directory, or shipped.
+/// Text of a program's profile: next to the workload file, below the working directory, or shipped.
 fn profile_text(
     workload: &Text,
     program: &WorkloadProgram,
@@ -246,7 +247,7 @@ fn profile_text(
     })
 }
 
-/// Unrolls copies, names them, and resolves launch places on a machine.
+/// Unrolls and names copies, and resolves launch places on a machine.
 pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
@@ -265,7 +266,7 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .transpose();
         let launch_on = launch_on.map_err(|why| wrong(row, why))?;
         let shape = program.shape(profile).map_err(|why| wrong(row, why))?;
-        // Profiles bring threads of their own.
+        // Profiles have threads of their own.
         threads += f64::from(program.copies) * f64::from(shape.0);
         bounds::THREADS
             .check("threads of all programs", threads)

@@ -1,10 +1,10 @@
-//! Runs that tell where a gain comes from: from where programs start, or from what a policy does later.
+//! Probes: runs that show whether a gain comes from the programs' start places or from later decisions of the policy.
 //!
 //! Input: a sweep and the rankings of its runs. Output: further runs for the judge, with the first [`SEEDS`] seeds:
 //!
-//! - The best policy decides for the first period only, and Linux goes on from where programs are then. What is left of its gain
-//!   comes from where programs start.
-//! - Where the workload pins its programs at launch, `linux` and the best policy run once more without these pins.
+//! - The best policy decides only in the first period; Linux then continues from the programs' places. The remaining gain comes
+//!   from the start places.
+//! - If the workload pins its programs at launch, `linux` and the best policy run once more without these pins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::Loaded;
 use crate::sweep::Sweep;
 
-/// Seeds that are run again.
+/// Number of seeds to run again.
 const SEEDS: u64 = 3;
 const LINUX: &str = "linux";
 
-/// A policy that decides until a time, if there is one, and releases all threads then.
+/// A policy that decides until a time, if given, and then releases all threads.
 pub struct Until {
     inner: Box<dyn Policy>,
     end: Option<Nanos>,
     released: bool,
-    /// A thread was confined, weighted or clamped, or caches were divided.
+    /// True if the policy confined, weighted or clamped a thread, or divided caches.
     pub acted: bool,
 }
 
 impl Until {
-    /// A policy that decides before `end`.
+    /// Wraps a policy so that it decides only before `end`.
     #[must_use]
     pub fn new(inner: Box<dyn Policy>, end: Option<Nanos>) -> Self {
         Self {
@@ -79,12 +79,12 @@ impl Policy for Until {
     }
 }
 
-/// Whether a workload says where its programs start.
+/// True if a workload sets start places for its programs.
 fn is_pinned(workload: &Loaded) -> bool {
     workload.programs.iter().any(|(p, _)| p.launch_on.is_some())
 }
 
-/// What the policies of a sweep take for granted that does not hold, by machine.
+/// Unmet requirements of a sweep's policies, by machine.
 fn unmet(sweep: &Sweep) -> anyhow::Result<BTreeMap<String, Vec<(String, String)>>> {
     let mut by_machine = BTreeMap::new();
     for machine in &sweep.machines {
@@ -98,7 +98,7 @@ fn unmet(sweep: &Sweep) -> anyhow::Result<BTreeMap<String, Vec<(String, String)>
     Ok(by_machine)
 }
 
-/// What the judge has to know besides the runs of a sweep; what they leave open is run.
+/// Collects the judge's facts that a sweep's runs do not contain. Runs further experiments for open questions.
 ///
 /// # Errors
 /// Those of the experiments.
@@ -130,7 +130,7 @@ fn probe(sweep: &Sweep, rankings: &[Ranking]) -> anyhow::Result<Vec<Probed>> {
         .collect()
 }
 
-/// The runs that one ranking leaves open.
+/// The further experiments that one ranking requires.
 fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(Probe, Experiment)>> {
     let best = ranking.best().filter(|b| b.throughput.mean >= WORTH);
     let Some(best) = best else {

@@ -1,4 +1,4 @@
-//! Replay: a record's observations through a policy. The same policy must decide the same.
+//! Replay: passes a record's observations to a policy. The same policy must decide the same.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use countersteer_sim::engine::Simulation;
 use crate::experiment::SimOptions;
 use crate::plan;
 
-/// A record that predicts as the simulator that made it would; those of real machines predict nothing.
+/// A record with the predictions of the simulator that made it. Records of real machines predict nothing.
 struct Replay<'a> {
     record: ReplayEngine<'a>,
-    /// Never run: only its predictions are asked for. What counted on a real machine made none.
+    /// Simulation that never runs; it only makes predictions. `None` for records of real machines.
     model: Option<Simulation>,
 }
 
@@ -44,17 +44,17 @@ impl Engine for Replay<'_> {
     }
 }
 
-/// The simulation that a record was made with.
+/// Builds the simulation that made a record.
 fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Result<Simulation> {
     let plan = plan::plan(&plan::of_record(manifest)?, topology)?;
     let config = SimOptions::of_record(manifest).config(seed, false);
     Ok(Simulation::new(Arc::clone(topology), &plan, config)?)
 }
 
-/// What `policy` decides otherwise than the record's policy did.
+/// Compares the decisions of `policy` with those of the record's policy.
 ///
 /// # Errors
-/// A policy that does not exist, and a record whose parts do not fit together.
+/// A policy that does not exist, and a record with inconsistent parts.
 pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
     let manifest = &record.manifest;
     let topology = record.topology()?;

@@ -1,4 +1,4 @@
-//! Sweeps: policies side by side, over machines, workloads and seeds.
+//! Sweeps: comparisons of policies over machines, workloads and seeds.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::plan::{self, Loaded};
 pub struct Sweep {
     pub machines: Vec<Arc<LoadedMachine>>,
     pub workloads: Vec<Arc<Loaded>>,
-    /// Names, with parameters.
+    /// Names of policies, with parameters.
     pub policies: Vec<String>,
-    /// Seeds are 1 to this.
+    /// Number of seeds; they start at 1.
     pub seeds: u64,
     #[serde(default)]
     pub options: SimOptions,
 }
 
 impl Sweep {
-    /// Finds out whether every experiment can begin.
+    /// Checks that every experiment can begin.
     ///
     /// # Errors
     /// A policy or a launch place that does not exist on a machine.
@@ -38,7 +38,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Its experiments: by machine, workload, policy, seed. `detail` says what is kept of a seed.
+    /// Lists its experiments by machine, workload, policy, seed. `detail` gives the record's detail by seed.
     pub fn experiments(&self, detail: impl Fn(u64) -> Option<Detail>) -> Vec<Experiment> {
         let mut experiments = Vec::new();
         for machine in &self.machines {

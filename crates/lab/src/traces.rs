@@ -1,4 +1,4 @@
-//! Traces as programs of workloads: where a program's `profile` names a trace, the profile in it is the program's, and traced
+//! Traces as programs of workloads. A program's `profile` may name a trace: the program takes the profile in it, and traced
 //! simulation reads its accesses.
 
 use std::collections::HashMap;
@@ -11,45 +11,45 @@ use countersteer_cache::trace::{Entry, TraceFile};
 use crate::error::{Kind, failure};
 use crate::library::Text;
 
-/// How traces' files end.
+/// Extension of trace files.
 const EXTENSION: &str = "trace";
-/// Words of unpacked blocks that a trace keeps in memory: 256 MiB.
+/// Limit of unpacked words that a trace keeps in memory: 256 MiB.
 const MOST_WORDS: usize = 64 << 20;
-/// A thread that is off its trace by more instructions than that looks for its place anew.
+/// Distance in instructions at which a thread searches its place in the trace again.
 const FAR: f64 = 300_000.0;
 
-/// Whether a program's `profile` names a trace.
+/// True if a program's `profile` names a trace.
 #[must_use]
 pub fn is_trace(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|e| e == EXTENSION)
 }
 
-/// Blocks that were read, by thread and number.
+/// Cache of blocks, by thread and number.
 #[derive(Default)]
 struct Kept {
     blocks: HashMap<(usize, usize), Arc<[u32]>>,
     words: usize,
 }
 
-/// A trace file that is simulated.
+/// A trace file under simulation.
 struct Source {
     file: TraceFile,
-    /// Blocks by thread, in order.
+    /// Blocks of each thread, in order.
     threads: Vec<Vec<Entry>>,
     kept: Mutex<Kept>,
-    /// Why a block could not be read, once one could not.
+    /// First error that prevented reading a block.
     failure: Mutex<Option<String>>,
 }
 
-/// An error about a trace in which no instruction is.
+/// Error about a trace without instructions.
 pub fn nothing_executed(path: &str) -> anyhow::Error {
     failure(Kind::BadInput, format!("{path}: nothing was executed"))
 }
 
-/// Opens a trace; its profile as text, and its blocks.
+/// Opens a trace. Returns the text of its profile and the source of its blocks.
 ///
 /// # Errors
-/// A file that is no trace, or one without a profile or instructions.
+/// A file that is not a trace, or one without a profile or instructions.
 pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     let shown = path.display().to_string();
     let file = TraceFile::open(path)?;
@@ -87,7 +87,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     Ok((text, Arc::new(Recording(Arc::new(source)))))
 }
 
-/// The trace as a program.
+/// A trace as a program.
 struct Recording(Arc<Source>);
 
 impl TraceSource for Recording {
@@ -117,11 +117,11 @@ impl ProgramCopy for Recording {
     }
 }
 
-/// A thread's place in a trace.
+/// A thread's position in a trace.
 struct Reading {
     source: Arc<Source>,
     thread: usize,
-    /// Instructions of the thread.
+    /// Number of the thread's instructions.
     length: f64,
     next: usize,
     /// Instructions before the last block, and after it.
@@ -143,7 +143,7 @@ impl Stream for Reading {
 
     fn pass(&mut self, instructions: f64) -> f64 {
         let blocks = &self.source.threads[self.thread];
-        // Whole turns are left out at once.
+        // Skips whole repetitions of the trace at once.
         let mut gone = (instructions / self.length).floor() * self.length;
         loop {
             if self.next >= blocks.len() {
@@ -190,7 +190,7 @@ impl Source {
             let words = Arc::clone(words);
             return Block { head, words };
         }
-        // A damaged block counts as empty here; the experiment asks for the failure at its end.
+        // A damaged block counts as empty here. The experiment reports the failure at its end.
         let words = self.file.words(entry).unwrap_or_else(|error| {
             let failure = self.failure.lock();
             let mut failure = failure.unwrap_or_else(PoisonError::into_inner);

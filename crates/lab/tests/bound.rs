@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use countersteer_lab::{Experiment, SimOptions, bound, experiment, plan};
 
-/// Programs of one behaviour each: their speed alone says all.
+/// Programs with one behaviour each; their speed alone determines the result.
 fn steady(machine: &str, profiles: &[&str], no_contention: bool) -> Experiment {
     let program = |name: &&str| {
         format!("[[program]]\nprofile = \"../profiles/recorded/{name}.json\"\nthreads = 1\n")
@@ -34,14 +34,14 @@ fn stp_bound(experiment: &Experiment) -> f64 {
 }
 
 fn is_near(found: f64, expected: f64) {
-    // Speeds between the corners of tables are taken a thousandth too fast.
+    // Speeds between table corners are overestimated by a thousandth.
     assert!(
         found >= expected * 0.9999 && found < expected * 1.003,
         "{found} for {expected}"
     );
 }
 
-/// Programs that fit into their private caches, on alike cores: each is as fast as alone, or shares a CPU.
+/// Programs fit into their private caches on equal cores. Each is as fast as alone, or shares a CPU.
 #[test]
 fn alike_cores_give_as_many_programs_as_they_are() {
     for (programs, most) in [(1, 1.0), (2, 2.0), (4, 4.0), (7, 4.0)] {
@@ -66,7 +66,7 @@ fn unequal_cores_give_what_sorting_by_speed_up_factor_gives() {
     is_near(stp_bound(&experiment), 2.0 + slow[2] + slow[3]);
 }
 
-/// Every way to put four programs on two fast and two slow cores, as fixed mappings: the best of them is near the bound.
+/// All fixed mappings of four programs to two fast and two slow cores; the best of them is near the bound.
 #[test]
 fn the_best_of_all_fixed_mappings_is_below_and_near() {
     let mut experiment = steady(
@@ -98,7 +98,7 @@ fn the_best_of_all_fixed_mappings_is_below_and_near() {
     assert!(best > 0.93 * most, "{best} of {most}");
 }
 
-/// Runs of very different lengths raise the geometric mean that STP is made of, but no work is done for it.
+/// Runs of very different lengths raise the geometric mean in STP without more work.
 #[test]
 fn what_is_sustained_stays_below_where_runs_differ_in_length() {
     let mut experiment = steady("quickia-2b-2s", &["bodies"; 4], true);
@@ -115,7 +115,7 @@ fn traced_simulations_have_no_bound() {
     assert_eq!(bound::sustained_stp(&experiment).unwrap(), None);
 }
 
-/// A few of the mixes of `examples/bound`, which runs any number of them.
+/// Some mixes of `examples/bound`, which runs any number of them.
 #[test]
 fn no_policy_exceeds_it_in_random_mixes() {
     for mix in 1..=6 {

@@ -1,4 +1,4 @@
-//! Regression over what a program holds and misses among co-runners finds the miss curve that it has.
+//! Regression over occupancy and misses among co-runners recovers a program's miss curve.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -10,12 +10,12 @@ use countersteer_model::profile::fit::{Fit, Form, falling};
 use countersteer_model::sample::{Event, Row};
 use countersteer_report::record::{Detail, Record};
 
-/// The last-level cache of the machine.
+/// Size of the machine's last-level cache in KiB.
 const WHOLE_KIB: f64 = 30.0 * 1024.0;
-/// Part of it by which what a settled program holds changes at most between samples.
+/// Maximum change of occupancy between samples of a settled program, as a share of the cache.
 const SETTLED: f64 = 0.02;
 
-/// A profile of one phase that misses so much per kilo-instruction with so many KiB.
+/// A profile of one phase; `mpki` gives misses per kilo-instruction by cache size in KiB.
 fn profile(mpki: fn(f64) -> f64) -> String {
     let mut text = "schema = \"countersteer.table/1\"\nname = \"known\"\ngiga_instructions = 4.0\n\
                     source = { kind = \"made\", detail = \"\", method = \"\" }\n"
@@ -38,7 +38,7 @@ fn profile(mpki: fn(f64) -> f64) -> String {
     text
 }
 
-/// The known program and so many others, in a file.
+/// Writes a workload with the known program and `co_runners` others.
 fn mix(dir: &Path, co_runners: usize) -> String {
     let stream = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -54,7 +54,7 @@ fn mix(dir: &Path, co_runners: usize) -> String {
     path.display().to_string()
 }
 
-/// KiB held and misses per kilo-instruction from sample to sample, once the cache has settled.
+/// Occupancy in KiB and misses per kilo-instruction by sample, once the cache has settled.
 fn points(record: &Record) -> Vec<(f64, f64)> {
     let threads = record.identities();
     let known = threads.iter().find(|t| &*t.name == "known").unwrap().id;

@@ -1,4 +1,4 @@
-//! Energy is compared by the work that it was spent on.
+//! Energy is compared per unit of work.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -25,13 +25,13 @@ fn run(experiment: &Experiment) -> (CompareRun, Finished) {
     (experiment.scored(&finished), finished)
 }
 
-/// A policy's row of the ranking against `linux`.
+/// A policy's row in the ranking against `linux`.
 fn ranked(linux: &CompareRun, policy: &CompareRun) -> Ranked {
     let ranking = judge(&[linux.clone(), policy.clone()], &Facts::default()).remove(0);
     ranking.best().unwrap().clone()
 }
 
-/// Joules per 1e9 instructions of a record on disk.
+/// Joules per 1e9 instructions from a record on disk.
 fn joules_per_giga(dir: &Path) -> f64 {
     let file = File::open(dir.join("programs.parquet")).unwrap();
     let batches = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
@@ -119,7 +119,7 @@ fn twice_the_rounds_moves_no_column_by_more_than_a_hundredth() {
     let [once, twice] = rows("aarr");
     assert!(near(&others(&once), &others(&twice)), "{once:?} {twice:?}");
     assert!(near(&energy(&once), &energy(&twice)), "{once:?} {twice:?}");
-    // Threads are Linux's at first, and which it prefers changes over minutes: programs' speeds and runs change with them.
+    // Linux places the threads first, and its preferences change over minutes. Programs' speeds and runs change with them.
     let [once, twice] = rows("hsf");
     assert!(
         near(&energy(&once)[..1], &energy(&twice)[..1]),

@@ -1,4 +1,4 @@
-//! What policies say beside places is supported by the simulator, and shows in what comes of a run.
+//! The simulator supports a policy's hints and partitions, and a run's results show them.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -27,7 +27,7 @@ fn unsupported(finished: &Finished) -> u32 {
     record.steps.iter().map(|step| step.unsupported).sum()
 }
 
-/// Completion time of the first program of a name.
+/// Completion time of the first program with this name.
 fn seconds(finished: &Finished, program: &str) -> f64 {
     let mut programs = finished.score.programs.iter();
     programs.find(|p| &*p.name == program).unwrap().completion_s
@@ -39,7 +39,7 @@ fn way_masks_of_a_policy_keep_poison_small() {
     let together = of("contention");
     let split = of("contention:ways=split");
     assert_eq!((unsupported(&together), unsupported(&split)), (0, 0));
-    // One cache: nothing but the ways can differ.
+    // One cache: only the ways can differ.
     let faster = |program| seconds(&together, program) / seconds(&split, program);
     assert!(faster("xz") > 1.5, "{}", faster("xz"));
     assert!(faster("sieve") < 0.95, "{}", faster("sieve"));
@@ -83,7 +83,7 @@ fn frequency_hints_of_a_policy_make_fast_cores_fast_at_once() {
     assert!(unsupported(&of("hsf:clamp=on,young_ms=0", Governor::Performance)) > 0);
 }
 
-/// A program that starts long before the policy decides again is where the table says, not where Linux would start it.
+/// The admission table places a program that starts long before the policy's next decision; Linux would start it elsewhere.
 #[test]
 fn admission_tables_place_threads_between_decisions() {
     let dir = tempfile::tempdir().unwrap();

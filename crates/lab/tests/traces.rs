@@ -1,4 +1,4 @@
-//! Traces that are simulated: damage ends in an error.
+//! Simulated traces: damage ends in an error.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -12,10 +12,10 @@ use countersteer_lab::experiment::{Experiment, Fidelity};
 use countersteer_model::profile::Profile;
 use countersteer_sim::progress::synthetic;
 
-/// Instructions of the program.
+/// Number of the program's instructions.
 const LENGTH: u32 = 400_000;
 
-/// Records a program that loads every fourth instruction.
+/// Records a program in which every fourth instruction is a load.
 fn record(path: &Path) {
     let profile = synthetic::profile("p", &[(synthetic::chase(5000), u64::from(LENGTH))]);
     let Profile::Recorded(profile) = profile else {
@@ -66,7 +66,7 @@ fn a_damaged_trace_is_an_error_of_the_simulation() {
     simulated().unwrap();
     let last = *TraceFile::open(&path).unwrap().entries().last().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // Behind what the block says of itself.
+    // Data beyond the block's own description.
     bytes[last.offset as usize + 100] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let error = simulated().unwrap_err();

@@ -1,4 +1,4 @@
-//! Experiments drawn at random, to hold against the upper bound.
+//! Random experiments for comparison with the upper bound.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use countersteer_lab::{Experiment, SimOptions, experiment, library, plan};
 use countersteer_model::policy::{PolicyRng, policy_rng};
 use rand::RngExt;
 
-/// Machines of few CPUs to many, with alike cores, unequal ones, several caches, SMT, and slow cores that have more cache.
+/// Machines with few to many CPUs: equal cores, unequal cores, several caches, SMT, and slow cores with more cache.
 const MACHINES: [&str; 9] = [
     "quickia-2b-2s",
     "core2-quad",
@@ -19,7 +19,7 @@ const MACHINES: [&str; 9] = [
     "ryzen-7950x3d",
     "opteron-2425-2b-10s",
 ];
-/// Policies besides `linux`, of which each mix has some.
+/// Policies in addition to `linux`; each mix runs some of them.
 const POLICIES: [&str; 14] = [
     "default",
     "best-static",
@@ -36,12 +36,12 @@ const POLICIES: [&str; 14] = [
     "joint",
     "joint:objective=fairness",
 ];
-/// Drawn policies of each mix.
+/// Number of drawn policies per mix.
 const DRAWN: usize = 3;
-/// Most programs: simulations of more take long.
+/// Maximum number of programs; simulations of more take long.
 const MOST: usize = 20;
 
-/// The experiments of a mix: `linux`, then some of the policies.
+/// Experiments of a mix: `linux`, then some of the policies.
 ///
 /// # Errors
 /// A file that is not shipped.

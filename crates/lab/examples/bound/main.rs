@@ -1,7 +1,7 @@
-//! Runs held against the upper bound of sustained throughput.
+//! Comparison of runs with the upper bound of sustained throughput.
 //!
-//! `cargo run --release -p countersteer-lab --example bound -- 500` draws so many mixes; `-- shipped` takes every shipped machine and
-//! workload with policies of all kinds. Prints each run above the bound, and how far below it the best policies are.
+//! `cargo run --release -p countersteer-lab --example bound -- 500` draws 500 mixes. `-- shipped` takes every shipped machine and
+//! workload with policies of all kinds. Prints each run above the bound, and the distance of the best policies below it.
 
 mod draw;
 
@@ -11,7 +11,7 @@ use countersteer_lab::{Experiment, SimOptions, Sweep, bound, experiment, library
 use countersteer_report::table::CompareRun;
 use std::sync::Arc;
 
-/// Policies for the shipped machines and workloads.
+/// Policies to run on the shipped machines and workloads.
 const SHELF: [&str; 8] = [
     "linux",
     "aarr",
@@ -23,15 +23,15 @@ const SHELF: [&str; 8] = [
     "best-static",
 ];
 
-/// What was found so far.
+/// Results so far.
 #[derive(Default)]
 struct Found {
     runs: usize,
     without: usize,
     above: usize,
-    /// Runs whose STP, by geometric means, is above the bound of what is sustained.
+    /// Runs whose STP by geometric means exceeds the bound on sustained STP.
     geometric_above: usize,
-    /// By comparison: the best policy's and Linux's part of the bound.
+    /// Fraction of the bound that the best policy and Linux reach, by comparison.
     best: Vec<f64>,
     linux: Vec<f64>,
     bounding_s: Vec<f64>,
@@ -72,7 +72,7 @@ fn shipped() -> anyhow::Result<Vec<Sweep>> {
                     ..SimOptions::default()
                 },
             };
-            // Tabulated programs run on the machines they were measured on only.
+            // Tabulated programs run only on the machines of their measurements.
             if sweep.check().is_ok()
                 && bound::sustained_stp(&sweep.experiments(|_| None)[0]).is_ok()
             {

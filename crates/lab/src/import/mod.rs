@@ -1,8 +1,8 @@
-//! Workloads from what other tools recorded: when threads ran, slept and woke.
+//! Workloads from recordings of other tools: the times at which threads ran, slept and woke.
 //!
-//! Input: a file of one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such a
-//! file does not say *what* a thread executed, so a profile stands for it, and a rate turns CPU time into instructions. Who woke
-//! whom is not kept: a program of a workload sleeps by the clock.
+//! Input: a file of one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such
+//! a file does not contain *what* a thread executed. So a profile replaces it, and a rate converts CPU time into instructions.
+//! Wakers are not kept: a program of a workload sleeps for fixed times.
 
 mod ftrace;
 mod other;
@@ -24,18 +24,18 @@ use countersteer_model::workload::{Workload, WorkloadProgram};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Bytes of a file by which its kind is found.
+/// Bytes of a file's head that identify its format.
 const HEAD: u64 = 1 << 20;
 
-/// What one thread, or several that behave alike, did.
+/// Behaviour of one thread, or of several similar ones.
 #[derive(Clone, Debug, PartialEq)]
 struct Task {
     name: String,
-    /// CPU time of each.
+    /// CPU time of each thread.
     cpu_s: f64,
-    /// Sleeps of each that ended.
+    /// Completed sleeps of each thread.
     sleeps: f64,
-    /// Mean length of a sleep.
+    /// Mean duration of a sleep.
     sleep_s: f64,
     start_s: f64,
     copies: u32,
@@ -44,15 +44,15 @@ struct Task {
     cpus: Option<String>,
 }
 
-/// What a file says.
+/// Contents of a file.
 #[derive(Debug, Default)]
 struct Tasks {
     tasks: Vec<Task>,
-    /// Sentences about what could not be kept.
+    /// Sentences about omitted parts.
     warnings: Vec<String>,
 }
 
-/// A kind of file that can be read.
+/// A supported file format.
 pub struct Format {
     pub name: &'static str,
     pub what: &'static str,
@@ -60,7 +60,7 @@ pub struct Format {
     read: fn(&str, Vec<u8>) -> Result<Tasks, TextError>,
 }
 
-/// All kinds, in the order in which they are tried.
+/// All formats, in the order of detection.
 pub static FORMATS: [Format; 4] = [
     Format {
         name: "perf",
@@ -88,18 +88,18 @@ pub static FORMATS: [Format; 4] = [
     },
 ];
 
-/// What stands for what the file does not say.
+/// Options for information that the file lacks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of a [`Format`]; found by looking when absent.
+    /// Name of a [`Format`]; `None` detects it.
     pub format: Option<String>,
     /// Profile of every thread: a shipped program's name, or a file.
     pub profile: String,
-    /// Profiles of the threads of these names.
+    /// Profiles by thread name.
     pub profile_of: BTreeMap<String, String>,
-    /// Instructions that a thread executes in a second of CPU time, in millions.
+    /// Millions of instructions that a thread executes per second of CPU time.
     pub mips: f64,
-    /// Threads with a smaller share of all CPU time are left out.
+    /// Minimum share of all CPU time; threads below it are omitted.
     pub min_share: f64,
 }
 
@@ -115,19 +115,19 @@ impl Default for Options {
     }
 }
 
-/// A workload, and what should be known about it.
+/// A workload with warnings about it.
 #[derive(Debug)]
 pub struct Imported {
     pub workload: Workload,
-    /// The workload as a file.
+    /// The workload as a TOML file.
     pub text: String,
     pub warnings: Vec<String>,
 }
 
-/// Makes a workload of a stream, which is called `path`. No more than its beginning is read of what is of no known kind.
+/// Converts a stream, called `path`, into a workload. Reads only the head of a stream of unknown format.
 ///
 /// # Errors
-/// The stream is of no known kind, too long, damaged, or has no thread that ran; or a profile is not there.
+/// The stream has an unknown format, is too long, is damaged, or has no thread that ran; or a profile does not exist.
 pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
     let cannot = || library::cannot_read(path.as_ref());
     let mut bytes = Vec::new();
@@ -188,7 +188,7 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
     })
 }
 
-/// The tasks with their share of the CPU time at least; a sentence about the others.
+/// Keeps the tasks with at least this share of CPU time; adds a warning about the others.
 fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> Vec<Task> {
     let time = |t: &Task| t.cpu_s * f64::from(t.copies);
     let all: f64 = tasks.iter().map(time).sum();
@@ -230,12 +230,12 @@ impl Task {
     }
 }
 
-/// Six digits: more are noise, and a file is read by people.
+/// Rounds to six digits: more are noise in a file for human readers.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// A profile's path in a workload file, and the instructions of one run.
+/// Resolves a profile's path for a workload file, and the number of instructions of one run.
 fn profile_named(name: &str) -> anyhow::Result<(String, u64)> {
     let shipped = format!("recorded/{name}.json");
     let (path, text) = match library::shipped_profile(&shipped) {
@@ -254,7 +254,7 @@ fn read_profile(name: &str) -> anyhow::Result<library::Text> {
     Err(library::no_profile(name))
 }
 
-/// The file: only what differs from a program's defaults, under a sentence about its origin.
+/// Writes the file: an introduction, and only the values that differ from a program's defaults.
 fn as_file(workload: &Workload, options: &Options) -> anyhow::Result<String> {
     let usual = toml::to_string(&WorkloadProgram::default())?;
     let usual: Vec<&str> = usual.lines().collect();

@@ -1,8 +1,8 @@
-//! Kinds of files that are not read: what they are, and what to make of them.
+//! Unsupported file formats: descriptions, and instructions to convert them.
 //!
-//! Input: the beginning of a file. Output: a sentence for the error, where the kind is known.
+//! Input: the head of a file. Output: a sentence for the error, if the format is known.
 
-/// A kind of file by its beginning.
+/// A file format identified by its first bytes.
 struct Kind {
     magic: &'static [u8],
     sentence: &'static str,
@@ -57,7 +57,7 @@ const fn kind(magic: &'static [u8], sentence: &'static str) -> Kind {
     Kind { magic, sentence }
 }
 
-/// Description of a file that is of none of the kinds that are read.
+/// Describes a file of an unsupported format.
 pub fn looks_like(bytes: &[u8]) -> Option<&'static str> {
     let found = KINDS.iter().find(|kind| bytes.starts_with(kind.magic));
     found

@@ -1,4 +1,4 @@
-//! `perf.data`, by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch records.
+//! `perf.data` files, read by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch records.
 
 use countersteer_files::caught::caught;
 use countersteer_model::textfile::TextError;
@@ -18,7 +18,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 
 pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
-    // Changed bytes make the library multiply beyond 64 bits in places: that is damage like any other.
+    // Damaged bytes make the library overflow 64 bits in places; that is reported as damage.
     caught(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
         let why = "damaged perf.data: its figures contradict each other";
         Err(TextError::value(path, why))
@@ -70,7 +70,7 @@ struct Reader {
     timeline: Timeline,
     little_endian: bool,
     lost: u64,
-    /// Samples without a time or with fewer fields than the kernel writes.
+    /// Number of samples without a time, or with fewer fields than the kernel writes.
     unread: u64,
 }
 
@@ -100,14 +100,14 @@ impl Reader {
         }
     }
 
-    /// A thread is called as its parent until it says otherwise.
+    /// Gives a child its parent's name until a record names it.
     fn inherit(&mut self, parent: i32, child: i32) {
         if let Some(name) = self.timeline.name_of(parent) {
             self.timeline.name(child, &name);
         }
     }
 
-    /// A tracepoint. Fields lie where the kernel has had them since 2.6.32; the first eight bytes are common to all events.
+    /// Reads a tracepoint. Field offsets are those of Linux since 2.6.32; the first eight bytes are common to all events.
     fn sample(&mut self, event: &str, sample: &SampleRecord<'_>) -> Option<()> {
         let time_ns = sample.timestamp?;
         let raw = sample.raw?;
@@ -115,7 +115,7 @@ impl Reader {
             "sched:sched_switch" => {
                 let prev = self.int(raw, 24)?;
                 let next = self.int(raw, 56)?;
-                // The low half of 64 bits.
+                // Low 32 bits of the 64-bit state.
                 let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
                 self.timeline.name(prev, &comm(raw, 8)?);
                 self.timeline.name(next, &comm(raw, 40)?);
@@ -156,7 +156,7 @@ fn comm(raw: RawData<'_>, at: usize) -> Option<String> {
     Some(text(&raw.get(at..at + 16)?.as_slice()))
 }
 
-/// Text up to the first zero.
+/// Text up to the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

@@ -1,4 +1,4 @@
-//! Perfetto traces with `sched_switch` and wake-ups of the data source `linux.ftrace`, in full or compact form.
+//! Perfetto traces with `sched_switch` and wake-ups from the data source `linux.ftrace`, in full or compact form.
 //!
 //! Field numbers and types are those of `protos/perfetto/trace/` in Perfetto's repository; all other fields are skipped.
 
@@ -22,7 +22,7 @@ struct Packet {
     compressed_packets: Option<Vec<u8>>,
 }
 
-/// Events of one CPU.
+/// Events on one CPU.
 #[derive(Clone, PartialEq, Message)]
 struct Bundle {
     #[prost(uint32, optional, tag = "1")]
@@ -71,7 +71,7 @@ struct Wakeup {
     pid: Option<i32>,
 }
 
-/// A column per field; times are differences to the row before.
+/// A column per field; times are differences from the previous row.
 #[derive(Clone, PartialEq, Message)]
 struct Compact {
     #[prost(uint64, repeated, tag = "1")]
@@ -90,7 +90,7 @@ struct Compact {
     waking_pid: Vec<i32>,
 }
 
-/// The states below this bit wait for something; the bit itself marks a thread that was preempted.
+/// Bit of a preempted thread. Any lower bit means that the thread waits.
 const PREEMPTED: i64 = 0x100;
 
 fn sleeps(prev_state: i64) -> bool {
@@ -98,8 +98,8 @@ fn sleeps(prev_state: i64) -> bool {
 }
 
 pub fn detects(bytes: &[u8]) -> bool {
-    // A trace is packets: field 1, length-delimited. Text that starts with a line feed has no such lengths. Of a long file this is
-    // the beginning.
+    // A trace is a sequence of packets: field 1, length-delimited. Text that starts with a line feed has no such lengths. `bytes`
+    // is only the head of a long file.
     let mut rest = bytes;
     while let Some((&0x0a, mut behind)) = rest.split_first() {
         let Ok(length) = prost::decode_length_delimiter(&mut behind) else {
@@ -171,7 +171,7 @@ fn see(timeline: &mut Timeline, event: Event) {
     }
 }
 
-/// A compact row names only the next thread: the previous one is the next of the row before on this CPU.
+/// Unpacks compact rows. A row names only the next thread: the previous thread is the next one of the row before on this CPU.
 fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>) {
     let mut time_ns = 0_u64;
     for (row, delta) in compact.switch_timestamp.iter().enumerate() {
@@ -195,7 +195,7 @@ fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>)
     }
 }
 
-/// A trace with whole events; of a switch: time, previous thread with its state, next thread.
+/// Builds a trace with full events. A switch has a time, the previous thread with its state, and the next thread.
 #[cfg(test)]
 pub(super) fn full<'a>(
     switches: impl Iterator<Item = (u64, (i32, &'a str, i64), (i32, &'a str))>,
@@ -235,7 +235,7 @@ pub(super) fn full<'a>(
     })
 }
 
-/// A trace in compact form; of a switch: time, state of the previous thread, next thread.
+/// Builds a trace in compact form. A switch has a time, the state of the previous thread, and the next thread.
 #[cfg(test)]
 pub(super) fn compact<'a>(
     switches: impl Iterator<Item = (u64, i64, i32, &'a str)>,

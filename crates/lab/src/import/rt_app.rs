@@ -1,8 +1,8 @@
-//! Task files of rt-app, and of its workgen (comments, repeated keys).
+//! Task files of rt-app and of its workgen (comments, repeated keys).
 //!
-//! A task's phases are gone through once: `run` and `runtime` are CPU time, `sleep` and `timer` end a burst, `suspend` lasts until another
-//! task resumes it. A workload's program has one length of bursts and one of sleeps, so a task's are means over its phases. Locks, signals
-//! and forks are not kept; each field that is not is listed.
+//! The reader goes once through a task's phases: `run` and `runtime` are CPU time, and `sleep` and `timer` end a burst. `suspend`
+//! lasts until another task resumes it. A workload's program has one burst length and one sleep length, so a task's are means
+//! over its phases. Locks, signals and forks are not kept; a warning lists each omitted field.
 
 mod dialect;
 mod rates;
@@ -17,13 +17,13 @@ use super::{Task, Tasks};
 use rates::Pass;
 
 const US: f64 = 1e-6;
-/// How long tasks run that have no end of their own.
+/// Seconds kept of tasks without an end.
 const ENDLESS_S: f64 = 10.0;
-/// Fields of a task that are no events and are kept.
+/// Fields of a task that are not events and are kept.
 const OF_TASKS: [&str; 7] = [
     "instance", "loop", "delay", "phases", "policy", "priority", "cpus",
 ];
-/// Fields of a phase that are no events and are kept.
+/// Fields of a phase that are not events and are kept.
 const OF_PHASES: [&str; 1] = ["loop"];
 
 pub fn detects(bytes: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub fn detects(bytes: &[u8]) -> bool {
         text.starts_with(['{', '/'])
     };
     let keys = ["tasks", "global", "resources"];
-    // The beginning of a long file may end within a letter.
+    // The head of a long file may end within a character.
     let whole = std::str::from_utf8(bytes).or_else(|e| match e.error_len() {
         None => std::str::from_utf8(&bytes[..e.valid_up_to()]),
         Some(_) => Err(e),
@@ -122,7 +122,7 @@ impl File<'_> {
             .ok_or_else(|| self.error(prop, format!("`{name}` is no object")))
     }
 
-    /// A length of time: what it is in seconds.
+    /// Converts a duration from microseconds to seconds.
     fn us(&self, prop: &ObjectProp<'_>, value: Option<&Value<'_>>) -> Result<f64, TextError> {
         let us = value
             .and_then(number_of)
@@ -143,7 +143,7 @@ fn number(object: &Object<'_>, name: &str) -> Option<f64> {
     number_of(&prop.value)
 }
 
-/// A task before it is known how often it is resumed.
+/// A task before its rate of resumption is known.
 struct Known {
     name: String,
     loops: Option<f64>,
@@ -162,7 +162,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Lists a field that is not kept.
+    /// Records a field that is not kept.
     fn account(&mut self, of: &str, name: &str, kept: &[&str]) {
         if !kept.contains(&name) {
             self.not_kept.insert(format!("`{of}{name}`"));
@@ -201,7 +201,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The task as often as it is resumed; none where it is to have no thread.
+    /// The task at the rate at which others resume it; `None` if it has no thread.
     fn paced(&mut self, task: Known, passes_per_s: f64) -> Option<Task> {
         let is_resumed = passes_per_s > 0.0;
         let pass = if is_resumed {
@@ -221,7 +221,7 @@ impl Reader<'_> {
         (task.copies > 0).then_some(Task {
             name: task.name,
             cpu_s: pass.run_s * times,
-            // The last sleep of a run ends it and does not count.
+            // The last sleep of a run ends it and is not counted.
             sleeps: (pass.sleeps * times - 1.0).max(0.0),
             sleep_s: pass.slept_s / pass.sleeps.max(1.0),
             start_s: task.start_s,
@@ -231,7 +231,7 @@ impl Reader<'_> {
         })
     }
 
-    /// All phases of a task, each as often as it loops.
+    /// Sums all phases of a task, each repeated for its loops.
     fn passes(&mut self, name: &str, task: &Object<'_>) -> Result<Pass, TextError> {
         let Some(phases) = self.file.object(task, "phases")? else {
             return self.events(name, task, &OF_TASKS);
@@ -253,7 +253,7 @@ impl Reader<'_> {
         Ok(pass)
     }
 
-    /// The events of a task or a phase, which has other fields as well.
+    /// Sums the events of a task or a phase, which also has other fields.
     fn events(
         &mut self,
         task: &str,
@@ -264,7 +264,7 @@ impl Reader<'_> {
         let mut since_timer_s = 0.0;
         for prop in &object.properties {
             let name = prop.name.as_str();
-            // Keys are unique in strict JSON: `run0`, `run_1`.
+            // Strict JSON requires unique keys: `run0`, `run_1`.
             let event = name
                 .trim_end_matches(|c: char| c.is_ascii_digit())
                 .trim_end_matches('_');
@@ -286,7 +286,7 @@ impl Reader<'_> {
                     pass.slept_s += (period_s - since_timer_s).max(0.0);
                     since_timer_s = 0.0;
                 }
-                // Without a name it is that of the task.
+                // Without a name, the name is the task's.
                 "suspend" | "resume" => {
                     let named = prop.value.as_string_lit().map(|s| s.value.to_string());
                     let named = named.unwrap_or_else(|| task.to_owned());
@@ -304,7 +304,7 @@ impl Reader<'_> {
         Ok(pass)
     }
 
-    /// The period of a timer, in seconds.
+    /// Returns the period of a timer, in seconds.
     fn timer(&mut self, prop: &ObjectProp<'_>) -> Result<f64, TextError> {
         let fields = prop.value.as_object();
         let fields = || fields.iter().flat_map(|timer| &timer.properties);
@@ -315,7 +315,7 @@ impl Reader<'_> {
         self.file.us(prop, period.map(|p| &p.value))
     }
 
-    /// How often a task goes through its phases: as it says, and not beyond the end of the whole.
+    /// Number of passes through a task's phases, limited by the total duration.
     fn times(&mut self, task: &Known, length_s: f64) -> f64 {
         let until = self
             .duration_s
@@ -353,7 +353,7 @@ impl Reader<'_> {
     }
 }
 
-/// `[0, 2]` as `0,2`.
+/// Converts `[0, 2]` to `0,2`.
 fn cpus(object: &Object<'_>) -> Option<String> {
     let prop = object
         .properties

@@ -5,7 +5,7 @@ use prost::Message;
 use super::*;
 use crate::Experiment;
 
-/// `worker` runs 10 ms and sleeps 30 ms, three times; `hog` is preempted by it and never sleeps. Times in ms.
+/// `worker` runs 10 ms and sleeps 30 ms, three times. It preempts `hog`, which never sleeps. Times in ms.
 const SWITCHES: [(u64, i32, char, i32); 6] = [
     (10, 7, 'S', 8),
     (40, 8, 'R', 7),
@@ -55,7 +55,7 @@ fn tasks(format: &str, bytes: &[u8]) -> Tasks {
     (format.read)("x", bytes.to_vec()).unwrap()
 }
 
-/// Worker: 40 ms of CPU time in four bursts; three sleeps of 30 ms. Hog: 90 ms without a sleep.
+/// Checks both tasks. Worker: 40 ms of CPU time in four bursts, three sleeps of 30 ms. Hog: 90 ms without a sleep.
 fn check(tasks: &Tasks, what: &str) {
     let [hog, worker] = &tasks.tasks[..] else {
         panic!("{what}: {tasks:?}");
@@ -78,7 +78,7 @@ fn check(tasks: &Tasks, what: &str) {
 #[test]
 fn text_of_ftrace_gives_bursts_and_sleeps() {
     check(&tasks("ftrace", ftrace_text().as_bytes()), "ftrace");
-    // The short form of `trace-cmd report` and `perf script`.
+    // Short form of `trace-cmd report` and `perf script`.
     let mut short = String::new();
     for at in WAKES_MS {
         writeln!(
@@ -130,7 +130,7 @@ fn both_forms_of_perfetto_give_what_ftrace_does() {
     check(&tasks("perfetto", &compact.encode_to_vec()), "compact");
 }
 
-/// A perf.data with one event, `sched:sched_switch`, whose samples have a time and the raw fields.
+/// Builds a perf.data file with one event, `sched:sched_switch`. Its samples have a time and the raw fields.
 fn perf_data() -> Vec<u8> {
     const TIME: u64 = 1 << 2;
     const RAW: u64 = 1 << 10;
@@ -151,7 +151,7 @@ fn perf_data() -> Vec<u8> {
         raw.extend(comm(next));
         raw.extend(next.to_le_bytes());
         raw.extend(120_i32.to_le_bytes());
-        // perf pads raw data to eight bytes, its own size included.
+        // perf pads raw data to eight bytes, including the size field.
         raw.extend([0; 4]);
         records.extend(9_u32.to_le_bytes());
         records.extend(0_u16.to_le_bytes());
@@ -165,7 +165,7 @@ fn perf_data() -> Vec<u8> {
     attr[4..8].copy_from_slice(&128_u32.to_le_bytes());
     attr[24..32].copy_from_slice(&(TIME | RAW).to_le_bytes());
     let name = b"sched:sched_switch\0\0\0\0\0\0";
-    // EVENT_DESC: number of events, size of an attribute; each: attribute, number of ids, name.
+    // EVENT_DESC: number of events, size of an attribute. For each event: attribute, number of ids, name.
     let mut description = Vec::new();
     description.extend(1_u32.to_le_bytes());
     description.extend(128_u32.to_le_bytes());
@@ -235,7 +235,7 @@ fn phases_of_rt_app_are_gone_through() {
         (frame.copies, frame.nice, frame.cpus.as_deref()),
         (2, -5, Some("0,1"))
     );
-    // A pass is 50 ms with 8 ms of CPU time and four sleeps; 1.5 s remain after the delay.
+    // A pass takes 50 ms with 8 ms of CPU time and four sleeps. 1.5 s remain after the delay.
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
     near(frame.cpu_s, 30.0 * 0.008);
     near(frame.sleeps, 30.0 * 4.0 - 1.0);
@@ -307,7 +307,7 @@ fn an_imported_workload_sleeps_as_long_as_its_origin() {
         .iter()
         .find(|p| p.name == "worker")
         .unwrap();
-    // It has a core for itself: three sleeps of 30 ms and 80 million instructions.
+    // It has its own core: three sleeps of 30 ms and 80 million instructions.
     let expected_s = 0.09 + 80e6 / (worker.ipc * 1e9 * 3.0);
     assert!(
         (0.09..2.0 * expected_s).contains(&worker.completion_s),

@@ -1,7 +1,7 @@
-//! Switches of threads, folded into tasks.
+//! Context switches and wake-ups, folded into tasks.
 //!
-//! Input: threads switched in and out, and wake-ups, with their times. Output: [`Tasks`]. A thread that is switched out while it could run
-//! goes on with its burst later; one that blocks sleeps until it is woken, or until it runs again where no wake-ups were recorded.
+//! Input: threads switched in and out, and wake-ups, with their times. Output: [`Tasks`]. A runnable thread that is switched out
+//! continues its burst later. A thread that blocks sleeps until its wake-up, or until it runs again if no wake-ups were recorded.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::{Task, Tasks};
 
 const NS: f64 = 1e-9;
 
-/// What happened to a thread.
+/// Event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     In,
@@ -37,13 +37,13 @@ pub struct Timeline {
 
 impl Timeline {
     pub fn push(&mut self, time_ns: u64, tid: i32, what: What) {
-        // Thread 0 is the idle loop of every CPU.
+        // TID 0 is the idle task of every CPU.
         if tid > 0 {
             self.events.push((time_ns, tid, what));
         }
     }
 
-    /// Names a thread; the last name holds, as after an exec.
+    /// Names a thread; the last name applies, as after an exec.
     pub fn name(&mut self, tid: i32, name: &str) {
         if tid > 0 && !name.is_empty() && self.names.get(&tid).is_none_or(|known| known != name) {
             self.names.insert(tid, name.to_owned());
@@ -58,9 +58,9 @@ impl Timeline {
         self.events.is_empty()
     }
 
-    /// Folds everything into tasks.
+    /// Folds all events into tasks.
     pub fn tasks(mut self, mut warnings: Vec<String>) -> Tasks {
-        // Stable: of one switch, out comes before in.
+        // Stable sort: within one switch, `Out` precedes `In`.
         self.events.sort_by_key(|&(time_ns, ..)| time_ns);
         let first_ns = self.events.first().map_or(0, |&(time_ns, ..)| time_ns);
         let last_ns = self.events.last().map_or(0, |&(time_ns, ..)| time_ns);
@@ -100,7 +100,7 @@ impl Thread {
                 self.first_ns.get_or_insert(time_ns);
             }
             What::Out { sleeps } => {
-                // A thread first seen when it stops has run since the trace began.
+                // A thread first seen when it stops has run since the start of the trace.
                 let begun_ns = if self.seen { None } else { Some(trace_ns) };
                 if let Some(since_ns) = self.running_since_ns.take().or(begun_ns) {
                     self.run_ns += time_ns - since_ns;
@@ -127,7 +127,8 @@ impl Thread {
     }
 }
 
-/// Threads of one name that start in the same second, and whose bursts and sleeps are of the same size by powers of two.
+/// Groups of threads with one name that start in the same second. Their bursts and sleeps have the same size, rounded to powers
+/// of two.
 #[derive(Default)]
 struct Groups(BTreeMap<(String, i64, i64, i64), Vec<Task>>);
 
@@ -174,7 +175,7 @@ impl Groups {
     }
 }
 
-/// One task for all: means, and the earliest start.
+/// Merges a group into one task: means, and the earliest start.
 fn mean(group: &[Task]) -> Option<Task> {
     let copies = group.len() as f64;
     let sum = |of: fn(&Task) -> f64| group.iter().map(of).sum::<f64>();

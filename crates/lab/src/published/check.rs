@@ -1,4 +1,4 @@
-//! Fits all programs, and compares what the fits predict with measurements that they were not made of.
+//! Fits all programs, and compares the predictions with held-out measurements.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::tables::Program;
 use super::{PBBCACHE, Read, SKYLAKE};
 use countersteer_model::profile::published::{ASSUMED, Figure};
 
-/// How well one program's cycles are predicted, as errors in per cent of the measured ones.
+/// Prediction errors of one program's cycles, in per cent of the measured cycles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     pub program: String,
-    /// Mean over every other size, of a fit of the rest.
+    /// Mean error at every second size, after a fit to the other sizes.
     pub held_out_sizes: f64,
-    /// Mean over the sizes of the other table of cycles, of another build on another processor of the kind.
+    /// Mean error over the sizes of the other table, which used another build on another processor of this type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_table: Option<f64>,
-    /// Mean distance of the two tables where both have, or nearly have, a size.
+    /// Mean distance of the two tables at sizes that both have, exactly or nearly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub between_tables: Option<f64>,
 }
@@ -26,13 +26,13 @@ pub struct Check {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Checks {
     pub programs: Vec<Check>,
-    /// Mean over programs.
+    /// Means over programs.
     pub held_out_sizes: f64,
     pub other_table: f64,
     pub between_tables: f64,
 }
 
-/// Sets the figures that follow from cycles in all profiles.
+/// Sets the figures that follow from cycles, in all profiles.
 ///
 /// # Errors
 /// A profile that the model cannot run.
@@ -81,7 +81,7 @@ pub(super) fn check(
     Ok(all)
 }
 
-/// Fits one profile to some of its measurements.
+/// Fits a profile to some of its measurements.
 fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Result<()> {
     let wanted = start.miss_cycles.map(|(cycles, _)| cycles);
     bench.fit(&mut start.published, measured, wanted)?;
@@ -129,7 +129,7 @@ fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::
     })
 }
 
-/// Mean distance of prediction and measurement in per cent.
+/// Mean distance of prediction and measurement, in per cent.
 fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for m in measured {
@@ -139,7 +139,7 @@ fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f
     Ok(sum / measured.len().max(1) as f64)
 }
 
-/// Mean distance of two tables, each size of the second against the nearest of the first.
+/// Mean distance of two tables; each size of the second is compared with the nearest size of the first.
 fn apart(first: &[Measured], second: &[Measured]) -> f64 {
     let nearest = |m: &Measured| {
         let away = |o: &&Measured| (o.cache_kib - m.cache_kib).abs();

@@ -1,4 +1,4 @@
-//! Figures of a program out of the tables, before its cycles are fitted.
+//! Figures of a program from the tables, before its cycles are fitted.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::tables::{Events, Program, SizePoint, Sizes, Ways};
 use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
 use crate::library;
 
-/// Medians over the programs that two tables have, for those that only one has.
+/// Medians over the programs in two tables, used for programs in only one.
 pub struct Typical {
-    /// Retired loads and stores over first-level accesses, with their spread.
+    /// Ratio of retired loads and stores to first-level accesses, with its spread.
     retired: (f64, f64),
-    /// Lines that the first level asks for over the loads that it misses.
+    /// Ratio of lines requested by the first level to load misses.
     lines: (f64, f64),
-    /// Distance between what two tables say of prefetchers.
+    /// Difference of the prefetcher figures between two tables.
     streams_error: f64,
-    /// Loads over loads and stores.
+    /// Ratio of loads to loads and stores.
     loads: (f64, f64),
-    /// Branches per instruction of integer and floating-point programs.
+    /// Branches per instruction of integer programs, then of floating-point ones.
     branches: [(f64, f64); 2],
 }
 
-/// Median and spread (median distance to it, as a standard deviation).
+/// Median, and spread: the median distance from it, scaled to a standard deviation.
 pub fn median(mut values: Vec<f64>) -> (f64, f64) {
     let middle = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ pub fn median(mut values: Vec<f64>) -> (f64, f64) {
     };
     let at = middle(&mut values);
     let mut away: Vec<f64> = values.iter().map(|v| (v - at).abs()).collect();
-    // Of a normal distribution, half lies within .6745 standard deviations.
+    // Half of a normal distribution lies within .6745 standard deviations.
     (at, middle(&mut away) / 0.6745)
 }
 
@@ -79,24 +79,24 @@ impl Typical {
 const FP: &str = "wupwise swim mgrid applu mesa galgel art equake facerec ammp lucas fma3d sixtrack apsi \
     bwaves gamess milc zeusmp gromacs cactusADM leslie3d namd dealII soplex povray calculix GemsFDTD tonto lbm wrf sphinx3 \
     cactuBSSN parest blender cam4 imagick nab fotonik3d roms";
-/// Share of their instructions that is floating point; of the shipped recorded ones between .2 and .45.
+/// Share of their instructions that is floating point; between .2 and .45 for the shipped recorded programs.
 const FP_SHARE: (f64, f64) = (0.3, 0.1);
-/// Error of one run's counts where no second run shows it.
+/// Relative error of one run's counts if there is no second run.
 const ONE_RUN: f64 = 0.03;
-/// Misses per kilo-instruction below which stalls on them say nothing.
+/// Misses per kilo-instruction below which stalls on misses are not significant.
 const FEW_MISSES: f64 = 1.0;
 
 fn is_fp(program: &Program) -> bool {
     FP.split_whitespace().any(|name| name == program.name)
 }
 
-/// Share of the misses of 256 KiB that are no demand of the core.
+/// Share of the misses of 256 KiB that are not demand accesses of the core.
 fn foreseen_by_events(events: &Events) -> Option<f64> {
     let all = events.of(L2_MISSES).filter(|misses| *misses > 1e-3)?;
     Some((1.0 - events.of(L3_DEMANDED)? / all).clamp(0.0, 1.0))
 }
 
-/// Share of the last level's misses that prefetchers take away, at the smallest size.
+/// Share of the last level's misses that prefetchers avoid, at the smallest size.
 fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
     let point = sizes.points.first().filter(|p| p.misses > FEW_MISSES)?;
     Some((1.0 - point.demanded / point.misses).clamp(0.0, 1.0))
@@ -106,7 +106,7 @@ fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
 pub struct Start {
     pub published: Published,
     pub measured: Vec<Measured>,
-    /// Cycles of a last-level miss, and their error.
+    /// Cycles per last-level miss, and their error.
     pub miss_cycles: Option<(f64, f64)>,
 }
 
@@ -167,7 +167,7 @@ fn source(events: bool, sizes: bool, ways: bool) -> Source {
     }
 }
 
-/// Loads and stores.
+/// Loads and stores per instruction.
 fn accesses(
     events: Option<&Events>,
     sizes: Option<&Sizes>,
@@ -193,7 +193,7 @@ fn accesses(
 fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, Figure) {
     let counted = runs.last().and_then(|last| {
         let branches = Figure::new(last.of(BRANCHES)?, ONE_RUN * last.of(BRANCHES)?, NEHALEM);
-        // The first Nehalems count too many (erratum of BR_MISP_RETIRED): the newer of two machines is right.
+        // The first Nehalems overcount (erratum of BR_MISP_RETIRED); the newer of the two machines is right.
         let mpki = 1000.0 * last.of(MISPREDICTED)?;
         Some((branches, Figure::new(mpki, 0.1 * mpki, NEHALEM)))
     });
@@ -207,7 +207,7 @@ fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, F
     counted.unwrap_or_else(silicon)
 }
 
-/// Mispredictions of the shipped tables of CPU2017: the mean over core types and half their distance.
+/// Mispredictions of the shipped CPU2017 tables: the mean over core types and half their distance.
 fn silicon(program: &Program) -> Option<(f64, f64)> {
     let name = format!(".{}_r.toml", program.name);
     let mut paths = library::shipped_profiles("spec2017").into_iter();
@@ -231,7 +231,7 @@ fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) ->
     }
 }
 
-/// Misses by size, made to fall: what rises by a counter's error is carried on from the smaller size.
+/// Misses by cache size, made monotonic: rises within a counter's error are replaced by the value of the smaller size.
 fn curve(
     runs: &[Events],
     sizes: Option<&Sizes>,
@@ -269,7 +269,7 @@ fn curve(
         add(L2_KIB, refs, spread.max(ONE_RUN * refs), PBBCACHE);
         for (nth, row) in ways {
             let kib = L2_KIB + f64::from(*nth) * WAY_KIB;
-            // Two counters of one thing: misses, and lines that the memory controller moved.
+            // Two counters of one quantity: misses, and lines that the memory controller transferred.
             let away = row
                 .bandwidth_ratio
                 .map_or(ONE_RUN, |ratio| (ratio - 1.0).abs());
@@ -285,7 +285,7 @@ fn curve(
         add(L2_KIB, sizes.refs, ONE_RUN * sizes.refs, SKYLAKE);
         for point in &sizes.points {
             let kib = L2_KIB + point.size_kib;
-            // The table has hundredths.
+            // The table has two decimals.
             let error = (ONE_RUN * point.misses).max(0.005);
             add(kib, point.misses, error, SKYLAKE);
         }
@@ -293,7 +293,7 @@ fn curve(
     Some(points)
 }
 
-/// A way of the last-level cache of PBBCache's machine.
+/// Size in KiB of one way of the last-level cache of PBBCache's machine.
 const WAY_KIB: f64 = 2560.0;
 
 fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
@@ -312,7 +312,7 @@ pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
     sizes.points.iter().map(measured).collect()
 }
 
-/// Stalled cycles per miss with the fewest ways; the error is the distance to the slope of cycles over misses.
+/// Stalled cycles per miss with the fewest ways. The error is the distance from the slope of cycles over misses.
 fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
     let (few, many) = (ways.values().next()?, ways.values().next_back()?);
     if few.misses < FEW_MISSES {
@@ -329,7 +329,7 @@ fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
     Some((stalled, error))
 }
 
-/// The slope of cycles over misses between the smallest and the largest size.
+/// Slope of cycles over misses between the smallest and the largest size.
 fn slope(sizes: &Sizes) -> Option<(f64, f64)> {
     let (few, many) = (sizes.points.first()?, sizes.points.last()?);
     let fewer = few.misses - many.misses;

@@ -1,7 +1,7 @@
-//! Figures that no counter shows: what dependences allow and how far misses overlap.
+//! Fit of two figures that no counter shows: parallelism limited by dependences, and overlap of misses.
 //!
 //! Input: a published profile without them, and cycles per instruction by cache size. Output: the two figures with which the
-//! simulator, on the machine of the measurements, takes the measured cycles.
+//! simulator reproduces the measured cycles on the measured machine.
 
 use std::sync::Arc;
 
@@ -13,33 +13,35 @@ use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel};
 
 use crate::library;
 
-/// The machine that the tables by cache size were measured on, and its L2, which L3 does not repeat.
+/// Machine of the measurements by cache size, and its L2 size in KiB. Its L3 does not duplicate L2.
 pub const MACHINE: &str = "xeon-gold-6138";
 pub const L2_KIB: f64 = 1024.0;
 
-/// Bounds of the search: dependences that allow an instruction in three cycles, and more than any core dispatches.
+/// Search range of parallelism: from one instruction in three cycles to more than any core dispatches.
 const ILP: (f64, f64) = (0.3, 40.0);
-/// Misses that overlap: none, and more than any first level has under way.
+/// Search range of overlapping misses: from none to more than any first level has in flight.
 const OVERLAP: (f64, f64) = (1.0, 40.0);
 const HALVINGS: u32 = 16;
-/// Sizes at which a fit compares cycles; those between them follow from the misses.
+/// Number of sizes at which a fit compares cycles. Cycles at sizes between them follow from the misses.
 const SIZES: usize = 4;
-/// Rounds in which the two figures are found in turn; they hardly depend on each other.
+/// Rounds of alternating search; the two figures hardly depend on each other.
 const ROUNDS: u32 = 3;
 
-/// Cycles per instruction that were measured with a size of the last-level cache, L2 included.
+/// Measured cycles per instruction with a size of the last-level cache, L2 included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub cache_kib: f64,
     pub cpi: f64,
 }
 
-/// The machine of the measurements with several sizes of its last-level cache.
+/// Machine of the measurements, for several sizes of its last-level cache.
 pub struct Bench {
     machine: Machine,
 }
 
 impl Bench {
+    /// Loads the machine of the measurements.
+    ///
     /// # Errors
     /// The shipped machine cannot be read.
     pub fn new() -> anyhow::Result<Self> {
@@ -47,7 +49,7 @@ impl Bench {
         Ok(Self { machine })
     }
 
-    /// Cycles per instruction of a program alone, L3 and L2 being of `cache_kib` together.
+    /// Cycles per instruction of a program alone with `cache_kib` of L3 and L2 together.
     ///
     /// # Errors
     /// A profile that the machine cannot run.
@@ -64,7 +66,7 @@ impl Bench {
         Ok(1.0 / rates[0].ipc)
     }
 
-    /// Mean over some sizes of what the model takes over what was measured.
+    /// Mean ratio of modelled to measured cycles over some sizes.
     fn level(&self, published: &Published, measured: &[Measured]) -> anyhow::Result<f64> {
         let every = measured.len().div_ceil(SIZES);
         let some: Vec<&Measured> = measured.iter().step_by(every.max(1)).collect();
@@ -75,7 +77,7 @@ impl Bench {
         Ok(sum / some.len() as f64)
     }
 
-    /// Cycles of a miss of the last level, at the smallest of the sizes: what the program takes more than if its misses were hits.
+    /// Cycles per last-level miss at the smallest size: the program's extra cycles compared with hits.
     fn miss_cycles(&self, published: &Published, at_kib: f64) -> anyhow::Result<f64> {
         let mut without = published.clone();
         let missing = misses_at(published, at_kib);
@@ -88,7 +90,7 @@ impl Bench {
         Ok(1000.0 * more / missing.max(1e-9))
     }
 
-    /// Finds the overlap that makes a miss as dear as `miss_cycles`, where that is known, and the parallelism that makes the whole as
+    /// Finds the overlap at which a miss costs `miss_cycles`, if known. Then finds the parallelism at which the program is as
     /// fast as measured.
     ///
     /// # Errors
@@ -105,7 +107,7 @@ impl Bench {
             if let Some(wanted) = miss_cycles {
                 let overlap = search(OVERLAP, |overlap| {
                     published.figures.overlap.value = overlap;
-                    // More overlap, cheaper misses.
+                    // More overlap makes misses cheaper.
                     Ok(self.miss_cycles(published, smallest)? > wanted)
                 })?;
                 published.figures.overlap.value = overlap;
@@ -120,14 +122,14 @@ impl Bench {
     }
 }
 
-/// Misses of the published curve at a size of it, or the next larger one.
+/// Misses of the published curve at a size, or at the next larger one.
 fn misses_at(published: &Published, at_kib: f64) -> f64 {
     let mut points = published.curve.iter();
     let found = points.find(|p| p.cache_kib >= at_kib);
     found.or(published.curve.last()).map_or(0.0, |p| p.mpki)
 }
 
-/// The figure at which `more` stops, by halving the interval in the logarithm.
+/// Finds the value at which `more` becomes false, by bisection in the logarithm.
 fn search(
     (low, high): (f64, f64),
     mut more: impl FnMut(f64) -> anyhow::Result<bool>,

@@ -1,18 +1,20 @@
 //! Profiles of the papers' programs, from public tables of counters.
 //!
-//! Input: tables that a user fetched ([`TABLES`]). Output: a [`Published`] profile for each program of SPEC CPU2000, CPU2006 and
-//! CPU2017 that the tables hold, each figure with its error and its table, and how well they predict what they were not made of.
+//! Input: tables that the user fetched ([`TABLES`]). Output: a [`Published`] profile for each program of SPEC CPU2000, CPU2006
+//! and CPU2017 in the tables, and checks against held-out measurements. Each figure has its error and its table.
 //!
 //! The method, step by step:
 //!
-//! - Instructions, branches, mispredictions and the misses of 32 KiB and 256 KiB are those of the raw events (`nehalem`).
-//! - Loads and stores are the retired ones of `skylake-sp`; where that lacks the program, all first-level accesses of `nehalem` times
-//!   the median ratio of both over CPU2006, since those count replays and wrong paths too.
-//! - Misses of 1 MiB are the accesses to the last level, and those beyond the misses, by ways (`pbbcache`) or by size (`skylake-sp`,
-//!   without prefetchers). L3 does not repeat L2, so a size is that of both.
-//! - Prefetchers foresee the requests to L3 that are no demand of the core (`nehalem`), or what misses less with them (`skylake-sp`).
-//! - A miss costs the cycles that the core is stalled while it is under way (`pbbcache`), or the slope of cycles over misses; the
-//!   overlap follows ([`fit`]). What then remains of the measured cycles is dependences.
+//! - Instructions, branches, mispredictions and the misses of 32 KiB and 256 KiB come from the raw events (`nehalem`).
+//! - Loads and stores are the retired ones of `skylake-sp`. For programs that it lacks, they are all first-level accesses of
+//!   `nehalem` times a median ratio. This ratio of both tables over CPU2006 is needed because `nehalem` also counts replays and
+//!   wrong paths.
+//! - Misses of 1 MiB are the accesses to the last level. Misses of larger sizes are its misses by ways (`pbbcache`) or by size
+//!   (`skylake-sp`, without prefetchers). L3 does not duplicate L2, so a size is the sum of both.
+//! - Prefetchers foresee the requests to L3 that are not demand accesses of the core (`nehalem`), or the misses that they avoid
+//!   (`skylake-sp`).
+//! - A miss costs the cycles for which it stalls the core (`pbbcache`), or the slope of cycles over misses. The overlap follows
+//!   ([`fit`]). Dependences account for the remaining measured cycles.
 
 mod check;
 mod figures;
@@ -34,15 +36,15 @@ use crate::library;
 /// A public table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableSource {
-    /// As figures name it.
+    /// Name in the figures of profiles.
     pub name: &'static str,
     pub repository: &'static str,
-    /// Files in the repository.
+    /// Files within the repository.
     pub files: &'static str,
     pub machine: &'static str,
 }
 
-/// The tables that profiles are made of.
+/// Source tables of the profiles.
 pub const TABLES: [TableSource; 4] = [
     TableSource {
         name: "pbbcache",
@@ -75,38 +77,38 @@ const SKYLAKE: &str = TABLES[1].name;
 const NEHALEM: &str = TABLES[2].name;
 const SILICON: &str = TABLES[3].name;
 
-/// Where the tables are.
+/// Locations of the tables.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// `metrics.csv` of PBBCache.
+    /// PBBCache's `metrics.csv`.
     pub ways: PathBuf,
-    /// The folder with `2K6` and `2K17Rate`.
+    /// Folder that contains `2K6` and `2K17Rate`.
     pub sizes: PathBuf,
-    /// Any number of files of events.
+    /// Files of raw events, any number.
     pub events: Vec<PathBuf>,
 }
 
-/// Profiles and what is known of them.
+/// Profiles, with checks.
 #[derive(Clone, Debug)]
 pub struct Imported {
     pub profiles: Vec<Published>,
-    /// Rows of the tables that no profile is made of, with the reason.
+    /// Rows of the tables without a profile, with the reason.
     pub left_out: Vec<String>,
     pub checks: Checks,
 }
 
-/// All tables, read.
+/// Contents of all tables.
 struct Read {
     ways: Table<BTreeMap<u32, Ways>>,
     sizes: Table<Sizes>,
-    /// Runs on both machines, the newer one last.
+    /// Runs on both machines; the newer machine comes last.
     events: Table<Vec<Events>>,
 }
 
-/// Makes profiles of the tables.
+/// Creates profiles from the tables.
 ///
 /// # Errors
-/// A table that is not there or cannot be read; a program that the model cannot run.
+/// A table that does not exist or cannot be read; a program that the model cannot run.
 pub fn import(files: &Files) -> anyhow::Result<Imported> {
     let mut read = read(files)?;
     let bench = Bench::new()?;
@@ -140,7 +142,7 @@ pub fn import(files: &Files) -> anyhow::Result<Imported> {
 fn read(files: &Files) -> anyhow::Result<Read> {
     let text = |path: &Path| Ok::<_, anyhow::Error>(library::read(path)?.text);
     let suite = |name: &str, file: &str| {
-        // A folder of the repository, or its files with their folder's name before theirs.
+        // A folder of the repository, or files with the folder's name as a prefix.
         let nested = files.sizes.join(name).join(file);
         let flat = files.sizes.join(format!("{name}-{file}"));
         text(if flat.is_file() { &flat } else { &nested })
@@ -161,7 +163,7 @@ fn read(files: &Files) -> anyhow::Result<Read> {
         return Err(failure(Kind::Usage, why));
     }
     let mut paths = files.events.clone();
-    // The 950 before the 980, in which fewer events err.
+    // The 950 precedes the 980, which has fewer faulty events.
     paths.sort();
     let mut events: Table<Vec<Events>> = Table::default();
     for path in &paths {

@@ -1,7 +1,7 @@
 //! Readers of public tables of counters.
 //!
-//! Input: the text of a table as its repository has it. Output: rows by program. A row that is no row of numbers is left out, and
-//! the reason is kept: a table with holes is still a table.
+//! Input: the text of a table from its repository. Output: rows by program. Rows without numbers are omitted and listed with the
+//! reason: a table with gaps remains useful.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// Of a number and a name as SPEC writes them: `429.mcf`, `505.mcf_r`; the number tells the suite.
+    /// Parses a number and a name in SPEC's form: `429.mcf`, `505.mcf_r`. The number determines the suite.
     fn of_spec(text: &str) -> Option<Self> {
         let (number, name) = text.split_once('.')?;
         let number: u32 = number.parse().ok()?;
@@ -28,7 +28,7 @@ impl Program {
             100..400 => 2000,
             400..500 => 2006,
             500..600 => 2017,
-            // 998 and 999 only check the random number generator; 600 on are the speed suite.
+            // 998 and 999 only check the random number generator; numbers from 600 are the speed suite.
             _ => return None,
         };
         let name = name.split('.').next().unwrap_or(name);
@@ -36,7 +36,7 @@ impl Program {
         Some(Self { name, year })
     }
 
-    /// Of a name with the last digits of the year: `mcf00`, `sphinx306`.
+    /// Parses a name with the last digits of the year: `mcf00`, `sphinx306`.
     fn of_short(text: &str) -> Option<Self> {
         let (name, year) = text.split_at_checked(text.len().checked_sub(2)?)?;
         let year = 2000 + year.parse::<u32>().ok()?;
@@ -45,7 +45,7 @@ impl Program {
     }
 }
 
-/// Rows by program, and what was left out.
+/// Rows by program, and omitted rows with the reason.
 #[derive(Clone, Debug)]
 pub struct Table<R> {
     pub rows: BTreeMap<Program, R>,
@@ -61,7 +61,7 @@ impl<R> Default for Table<R> {
     }
 }
 
-/// A number, also with a comma for its point or a per cent sign behind it.
+/// Parses a number, also with a decimal comma or a trailing per cent sign.
 fn number(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_matches('"');
     let (cell, scale) = match cell.strip_suffix('%') {
@@ -72,7 +72,7 @@ fn number(cell: &str) -> Option<f64> {
     Some(value * scale).filter(|v| v.is_finite() && *v >= 0.0)
 }
 
-/// Cells of a line of comma-separated values; commas inside quotation marks belong to the cell.
+/// Splits a line of comma-separated values; commas inside quotation marks belong to the cell.
 fn cells(line: &str) -> Vec<&str> {
     let mut quoted = false;
     line.split(|c: char| {
@@ -82,29 +82,29 @@ fn cells(line: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Numbers behind the name of a line; none if one of them is none.
+/// Numbers after the name in a line; `None` if one of them is not a number.
 fn numbers(cells: &[&str]) -> Option<Vec<f64>> {
     cells.iter().map(|cell| number(cell)).collect()
 }
 
-/// A program behind one number of ways of the last-level cache.
+/// A program with one number of ways of the last-level cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
     pub cpi: f64,
     /// Accesses to the last-level cache per kilo-instruction, prefetches included.
     pub refs: f64,
-    /// Misses likewise.
+    /// Misses of the last-level cache per kilo-instruction, prefetches included.
     pub misses: f64,
-    /// Bandwidth by the memory controller's counter over what the misses make.
+    /// Bandwidth by the memory controller's counter over the bandwidth of the misses.
     pub bandwidth_ratio: Option<f64>,
-    /// Cycles per instruction stalled while a last-level miss is under way.
+    /// Cycles per instruction stalled while a last-level miss is in flight.
     pub stalled: f64,
 }
 
-/// Below this many MB/s the memory controller's counter shows what else the machine does.
+/// MB/s below which the memory controller's counter mostly shows other activity of the machine.
 const QUIET_MB_S: f64 = 200.0;
 
-/// PBBCache's table of programs by ways.
+/// Reads PBBCache's table of programs by ways.
 #[must_use]
 pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
     let mut table: Table<BTreeMap<u32, Ways>> = Table::default();
@@ -142,16 +142,16 @@ pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
     table
 }
 
-/// Raw events of a program on a Nehalem or a Westmere, per instruction, from a run of its own.
+/// Raw events of a program on a Nehalem or a Westmere, per instruction, from its own run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {
     pub instructions: f64,
-    /// By the names that perf and the table give them, per instruction.
+    /// Counts per instruction, by the names of perf and the table.
     rates: BTreeMap<String, f64>,
 }
 
 impl Events {
-    /// Counts per instruction.
+    /// Returns counts per instruction; `None` if the table lacks the event.
     #[must_use]
     pub fn of(&self, event: &str) -> Option<f64> {
         self.rates.get(event).copied()
@@ -165,10 +165,10 @@ impl Events {
 }
 
 const INSTRUCTIONS: &str = "INST_RETIRED.ANY_P";
-/// Programs below this many instructions are probes of the harness, or did not run to their end.
+/// Minimum number of instructions: programs below it are probes of the harness, or did not complete.
 const FEW_INSTRUCTIONS: f64 = 5e9;
 
-/// A block a program: its name, then a line an event.
+/// Reads events. A program is a block: its name, then one line per event.
 #[must_use]
 pub fn events(text: &str) -> Table<Events> {
     let mut counts: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
@@ -178,7 +178,7 @@ pub fn events(text: &str) -> Table<Events> {
         match (cells.as_slice(), counts.last_mut()) {
             ([name], _) => counts.push(((*name).to_owned(), BTreeMap::new())),
             ([event, _, count], Some((name, events))) => match number(count) {
-                // An event that was counted twice keeps its first count.
+                // The first of repeated counts is kept.
                 Some(count) => {
                     events.entry((*event).to_owned()).or_insert(count);
                 }
@@ -214,7 +214,7 @@ pub fn events(text: &str) -> Table<Events> {
     table
 }
 
-/// A program by size of the last-level cache, means over its inputs weighted by their instructions.
+/// A program by size of the last-level cache: means over its inputs, weighted by their instructions.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
     pub giga_instructions: f64,
@@ -222,7 +222,7 @@ pub struct Sizes {
     pub stores: f64,
     /// Load misses of the first level per kilo-instruction.
     pub first: f64,
-    /// Accesses to the last level without prefetchers per kilo-instruction.
+    /// Accesses to the last level per kilo-instruction, without prefetchers.
     pub refs: f64,
     pub points: Vec<SizePoint>,
 }
@@ -231,11 +231,11 @@ pub struct Sizes {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SizePoint {
     pub size_kib: f64,
-    /// With prefetchers.
+    /// Cycles per instruction with prefetchers.
     pub cpi: f64,
     /// Demand misses per kilo-instruction with prefetchers.
     pub demanded: f64,
-    /// Without.
+    /// Misses per kilo-instruction without prefetchers.
     pub misses: f64,
 }
 
@@ -248,10 +248,10 @@ pub struct SizeTexts<'a> {
     pub by_prefetcher: &'a str,
 }
 
-/// Sizes of the columns; 1.75 MB is left out, because its figures are those of 3.5 MB: fewer than two ways cannot be had.
+/// Sizes of the columns. 1.75 MB is omitted because its figures equal those of 3.5 MB: the minimum is two ways.
 const SIZES_MB: [f64; 4] = [3.5, 7.0, 14.0, 19.25];
 
-/// The Skylake-SP characterization by size of the last-level cache.
+/// Reads the Skylake-SP characterization by size of the last-level cache.
 #[must_use]
 pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
     let mut table = Table::default();
@@ -316,7 +316,7 @@ impl Sizes {
     }
 }
 
-/// Lines of `count` numbers by the input that they begin with.
+/// Lines of `count` numbers, by their first cell: the input.
 fn inputs(text: &str, count: usize, left_out: &mut Vec<String>) -> BTreeMap<String, Vec<f64>> {
     let mut rows = BTreeMap::new();
     for line in text.lines() {

@@ -73,15 +73,15 @@ fn add_alone(values: &mut Values, program: &str, arm: &str, finished: &Finished)
     }
 }
 
-/// Power of the machine while nothing runs.
+/// Power in W of the idle machine.
 fn idle_power_w(topology: &Topology) -> f64 {
     let cores = topology.cpus.iter().filter(|c| c.thread == 0);
     let idle = cores.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
     topology.static_power_w + idle.sum::<f64>()
 }
 
-/// Power of what does not belong to a core group while that is idle: the rest of the board and the cores of other groups. PMCTrack
-/// (section 4.2) measures the energy of one cluster and of DRAM, the board's idle power subtracted.
+/// Power in W of everything outside an otherwise idle core group: the rest of the board and the cores of other groups. PMCTrack
+/// (section 4.2) measures the energy of one cluster and of DRAM, less the board's idle power.
 fn quiet_power_w(topology: &Topology, group: &str) -> f64 {
     let inside = topology.group_named(group);
     let others = topology
@@ -103,7 +103,7 @@ fn add_ratios(
     let power = |f: &Finished| f.score.energy_j / f.elapsed_s;
     let sf = slow.elapsed_s / fast.elapsed_s;
     values.add(program, "ratio", "sf", sf);
-    // Both do the same work, so energies per instruction are as energies are: power times time.
+    // Both do the same work, so the ratio of energies per instruction equals the ratio of energies: power times time.
     let energy_ratio = (power(slow) - quiet_w[1]) * sf / (power(fast) - quiet_w[0]);
     values.add(program, "ratio", "ef", sf * energy_ratio);
     let above_idle = (power(fast) - idle_w) / (power(slow) - idle_w);

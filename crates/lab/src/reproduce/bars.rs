@@ -1,19 +1,19 @@
-//! The papers' numbers beside ours, as bars.
+//! Bar charts of the papers' numbers and ours.
 //!
-//! Input: a case with numbers. Output: an SVG element without blank lines, which Markdown passes on as it is.
+//! Input: a case with numbers. Output: an SVG element without blank lines, which Markdown passes through unchanged.
 
 use std::fmt::Write as _;
 
 use super::Reproduced;
 use super::judge::Numbers;
 
-/// Sizes in pixels: a line of text, a bar, the room for words, the length of the longest bar.
+/// Sizes in pixels: line height, bar height, width of the text, length of the longest bar.
 const LINE: f64 = 16.0;
 const BAR: f64 = 9.0;
 const WORDS: f64 = 430.0;
 const LENGTH: f64 = 300.0;
 
-/// A pair of bars for each number of a case, with the interval of ours; none without numbers.
+/// A pair of bars for each number of a case, with the interval of our number; `None` without numbers.
 pub fn svg(case: &Reproduced) -> Option<String> {
     let numbers = case.findings.iter();
     let numbers = numbers.filter_map(|f| Some((f.says.as_str(), f.numbers?)));

@@ -1,48 +1,48 @@
 //! Cases: one figure or table of a paper, as data.
 //!
-//! Input: `reproduce/*.toml`. Output: checked [`Case`]s. A case says on which machine which programs run under which
-//! arms (policies, core groups, cache sizes), and what the paper found there.
+//! Input: `reproduce/*.toml`. Output: checked [`Case`]s. A case specifies a machine, programs, their arms (policies, core groups,
+//! cache sizes), and the paper's results.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Repetitions of a case: seeds, and figures of published profiles drawn within their errors.
+/// Repetitions of a case: seeds, with figures of published profiles drawn within their errors.
 pub const DRAWS: u64 = 10;
 
-/// A file of cases: those of one paper.
+/// A file with the cases of one paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
     /// Title of the paper.
     pub paper: String,
-    /// Authors' venue and year.
+    /// Venue and year of publication.
     pub venue: String,
-    /// What a reader should conclude about the paper and about the simulator.
+    /// Conclusion about the paper and the simulator.
     #[serde(default)]
     pub conclusion: String,
     pub case: Vec<Case>,
 }
 
-/// One figure or table. Unknown fields are caught by [`Method`], which the rest of the table belongs to.
+/// One figure or table. [`Method`] holds the rest of the TOML table and rejects unknown fields.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Case {
     /// Unique name, `paper-item`.
     pub name: String,
-    /// What it is in the paper: `figure 8`.
+    /// Item in the paper: `figure 8`.
     pub item: String,
     pub title: String,
     /// Name of a shipped machine.
     pub machine: String,
-    /// How the case differs from the paper's set-up.
+    /// Differences from the paper's set-up.
     #[serde(default)]
     pub note: String,
-    /// Why statements are not reproduced although the programs are the paper's.
+    /// Reason why statements are not reproduced although the programs are the paper's.
     #[serde(default)]
     pub cause: Option<Cause>,
     #[serde(flatten)]
     pub method: Method,
-    /// What the paper says; those of [`Self::cells`] follow once a case is read.
+    /// Statements of the paper. [`Self::with_cells`] adds those of [`Self::cells`].
     #[serde(default)]
     pub finding: Vec<Finding>,
     /// Tables of numbers.
@@ -50,7 +50,7 @@ pub struct Case {
     pub cells: Vec<Cells>,
 }
 
-/// Numbers of a table in a paper: by row, one for each measure.
+/// Numbers of a table in a paper. Each row has one number for each measure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cells {
@@ -60,19 +60,19 @@ pub struct Cells {
     pub rows: BTreeMap<String, Vec<f64>>,
 }
 
-/// Why a statement is not reproduced.
+/// Reason why a statement is not reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Others stand in for the paper's.
+    /// Stand-ins replace the paper's programs.
     Programs,
-    /// What the paper or vendors say of the machine leaves open what decides.
+    /// The paper and the vendors leave decisive properties of the machine open.
     Machine,
-    /// The paper leaves open what the policy does.
+    /// The paper leaves the policy's behaviour open.
     Algorithm,
-    /// Another kernel, of another time.
+    /// The paper used another kernel, of its time.
     Linux,
-    /// The paper does not define what it states.
+    /// The paper does not define its statement.
     Undefined,
 }
 
@@ -89,7 +89,7 @@ impl Cause {
 }
 
 impl Case {
-    /// The same with a finding for each cell.
+    /// Returns the case with a finding for each cell.
     #[must_use]
     pub fn with_cells(mut self) -> Self {
         for cells in std::mem::take(&mut self.cells) {
@@ -116,19 +116,19 @@ impl Case {
     }
 }
 
-/// How the values of a case come about.
+/// Method that produces the values of a case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "method", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Method {
     /// Mixes of programs, each under each policy. Rows are mixes, and `mix/program`; arms are policies.
     Mixes {
         mixes: Vec<String>,
-        /// Copies of every program.
+        /// Copies of each program.
         #[serde(default = "one")]
         copies: u32,
-        /// Policies by the paper's name for them.
+        /// Policies by the paper's name.
         arms: BTreeMap<String, String>,
-        /// Arms that no policy can run yet; findings about them are not attempted.
+        /// Arms whose policy does not exist yet; findings about them are not attempted.
         #[serde(default)]
         unavailable: Vec<String>,
         /// Core group or CPU list where each member starts, in the mix's order.
@@ -138,23 +138,23 @@ pub enum Method {
         seeds: u64,
         #[serde(default = "period_ms")]
         period_ms: f64,
-        /// Programs run once and end, instead of beginning anew until the slowest has run `rounds` times.
+        /// Programs run once and end, instead of restarting until the slowest has run `rounds` times.
         #[serde(default)]
         once: bool,
-        /// Completions of the slowest program after which a mix ends.
+        /// Number of completions of the slowest program that end a mix.
         #[serde(default = "rounds")]
         rounds: u32,
-        /// Events that are counted for what is measured of slices of `period_ms`; such measures are there if any is named.
+        /// Events to count in slices of `period_ms`. The case has measures of slices only if this names events.
         #[serde(default)]
         slices_of: Vec<String>,
     },
-    /// Each program alone on one CPU of each of two core groups, window by window of the same instructions. Rows are programs; the
-    /// arm is `ratio`.
+    /// Each program alone on one CPU of each of two core groups, in windows of equal instructions. Rows are programs; the arm is
+    /// `ratio`.
     Windows {
         programs: Vec<String>,
         /// The fast group first.
         groups: [String; 2],
-        /// Of a window.
+        /// Instructions per window.
         instructions: f64,
     },
     /// Shipped models of a machine. Rows are core types; the arm is the target.
@@ -172,7 +172,7 @@ pub enum Method {
         programs: Vec<String>,
         sizes_kib: Vec<f64>,
     },
-    /// What signatures of one program, made from several inputs, say about a fast and a slow core. Rows are programs; arms are
+    /// Comparison of a fast and a slow core by signatures of one program, made from several inputs. Rows are programs; arms are
     /// profiles and `inputs`.
     Inputs {
         /// Names of shipped recorded profiles by program.
@@ -180,10 +180,11 @@ pub enum Method {
         /// The fast group first.
         groups: [String; 2],
     },
-    /// Each program alone on the first of some CPUs, by several readers of its counters. Rows are programs; arms are the readers.
+    /// Each program alone on the first of some CPUs, measured by several readers of its counters. Rows are programs; arms are the
+    /// readers.
     Readers { programs: Vec<String>, cpus: String },
-    /// Each program alone on one CPU of each of two core groups, while event sets are multiplexed. Rows are programs; arms say whether
-    /// changes of phase are looked for.
+    /// Each program alone on one CPU of each of two core groups, while event sets are multiplexed. Rows are programs; the arm is
+    /// with or without detection of phase changes.
     Turns {
         programs: Vec<String>,
         /// The fast group first.
@@ -197,18 +198,18 @@ pub enum Method {
         groups: [String; 2],
         period_ms: f64,
     },
-    /// Mixes on some CPUs, whose share of the last-level cache is read. Rows are `mix/program`; arms are readers: of every period,
-    /// and of each tenth.
+    /// Mixes on some CPUs, with samples of their share of the last-level cache. Rows are `mix/program`; arms are readers of every
+    /// period, and of every tenth.
     Occupancy {
         mixes: Vec<String>,
         cpus: String,
         period_ms: f64,
     },
-    /// The signature of a program: misses by size and ways. Rows are `KiB/ways`; the arm is the program's name.
+    /// Signature of a program: misses by size and ways. Rows are `KiB/ways`; the arm is the program's name.
     Signature { program: String },
-    /// How fast the simulator itself is, with one program of a mix and with all. Rows are `one` and `mix`; the arm is `host`.
+    /// Speed of the simulator itself, with one program of a mix and with all. Rows are `one` and `mix`; the arm is `host`.
     Speed { mix: String },
-    /// Nothing is run.
+    /// The case is not run.
     NotAttempted { reason: String },
 }
 
@@ -228,39 +229,39 @@ const fn period_ms() -> f64 {
     100.0
 }
 
-/// What a paper states about a case.
+/// A statement of a paper about a case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// The statement, in a sentence.
+    /// The statement as a sentence.
     pub says: String,
     pub measure: String,
-    /// The arm it is about.
+    /// Arm that the statement describes.
     pub arm: String,
-    /// Arms it is compared with.
+    /// Arms to compare it with.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Rows that count; the case's mixes or programs when empty.
+    /// Rows to judge; if empty, the case's mixes or programs.
     #[serde(default)]
     pub rows: Vec<String>,
     pub expect: Expect,
-    /// How many rows the expectation must hold in.
+    /// Number of rows in which the expectation must hold.
     #[serde(default)]
     pub quantifier: Quantifier,
-    /// The paper's figure, in the unit of the measure, or per cent for changes.
+    /// The paper's number in the unit of the measure; in per cent for changes.
     pub value: Option<f64>,
-    /// The paper's range, where it gives one.
+    /// The paper's range, if it gives one.
     pub range: Option<[f64; 2]>,
-    /// Another measure, for correlations; rows that must come after, for orders.
+    /// Another measure, for correlations. For orders, `then` has the rows that must come after.
     pub with: Option<String>,
     #[serde(default)]
     pub then: Vec<String>,
-    /// Why it is not reproduced, where that differs from the case's.
+    /// Reason why it is not reproduced, if it differs from the case's.
     #[serde(default)]
     pub cause: Option<Cause>,
 }
 
-/// What is expected of the arm.
+/// Expectation about the arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expect {
@@ -272,32 +273,32 @@ pub enum Expect {
     Lower,
     /// Within 2 % of each arm of `against`.
     Similar,
-    /// Change against the one arm of `against`, in per cent of it; the mean over rows, or the largest with [`Quantifier::Some`].
+    /// Change relative to the only arm of `against`, in per cent: the mean over rows, or the largest with [`Quantifier::Some`].
     Rise,
     Fall,
     /// The mean over rows.
     Value,
     /// Every row within the range.
     Within,
-    /// Every row at least `value`. Only whether it is goes into documents: for what differs from host to host.
+    /// Every row is at least `value`. Documents contain only the result, because the values depend on the host.
     AtLeast,
     /// The largest row.
     Maximum,
     /// Share of rows within the range, in per cent.
     Share,
-    /// Sign of the rank correlation with the measure `with` over rows: `value` is -1, 0 or 1.
+    /// Sign of the rank correlation with the measure `with` over rows; `value` is -1, 0 or 1.
     Correlation,
-    /// Every row of `rows` above every row of `then`.
+    /// Every row of `rows` is above every row of `then`.
     Order,
-    /// Every row of `rows` more than 2 % away from every row of `then`.
+    /// Every row of `rows` differs by more than 2 % from every row of `then`.
     Apart,
-    /// Of this arm and those of `against`, the same is lowest by `measure` and by `with`.
+    /// One arm of this and `against` is lowest by both `measure` and `with`.
     SameLowest,
-    /// This arm and those of `against` have another order by `measure` than by `with`.
+    /// This arm and those of `against` have different orders by `measure` and by `with`.
     OtherOrder,
 }
 
-/// In how many rows an expectation must hold.
+/// Number of rows in which an expectation must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantifier {
@@ -305,6 +306,6 @@ pub enum Quantifier {
     Every,
     Most,
     Some,
-    /// The mean over rows is compared instead.
+    /// Compares the mean over rows.
     Mean,
 }

@@ -1,9 +1,9 @@
 //! HASS's composite baselines: averages of completion times of programs bound to each core.
 //!
-//! Source: HASS, section 5, platform and methodology. Both combine the completion times of a benchmark "when they were bound to a
-//! particular type of core, while the overall system load was as specified": *default* is their average, weighted by the number of
-//! cores of each type, *ideal-RR* the time of a program whose time on each type is in proportion to the cores there are, so their
-//! harmonic mean. Every program is bound to every core once, the others to the rest.
+//! Source: HASS, section 5, platform and methodology. Both combine the completion times of benchmarks "bound to a particular type
+//! of core, while the overall system load was as specified". *Default* is their average, weighted by the number of cores of each
+//! type. *Ideal-RR* is the time of a program whose time on each type is proportional to the number of such cores. So it is the
+//! harmonic mean. Every program is bound to every core once, the others to the remaining cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::values::Values;
 use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::{self, Loaded};
 
-/// How completion times on cores become one.
+/// Rule that combines completion times on cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Composite {
     Default,
@@ -22,7 +22,7 @@ pub enum Composite {
 }
 
 impl Composite {
-    /// By the name that arms give it.
+    /// Parses an arm's name.
     pub fn named(arm: &str) -> Option<Self> {
         match arm {
             "bound:default" => Some(Self::Default),
@@ -40,10 +40,10 @@ impl Composite {
     }
 }
 
-/// Completion times in seconds by program, with every program on every core once.
+/// Completion times in seconds by program; each program ran on each core once.
 pub type Bound = BTreeMap<String, Vec<f64>>;
 
-/// Static mappings that put every program on every core once; programs by the names of a plan, `copies` of each in a row.
+/// Static mappings that place every program on every core once. `names` are a plan's, with `copies` of each in a row.
 fn rotations(names: &[&str], copies: usize, topology: &Topology) -> Vec<String> {
     let mut cpus: Vec<_> = topology.cpus.iter().map(|c| (c.core_type, c.id)).collect();
     cpus.sort();

@@ -1,14 +1,14 @@
-//! What a finding comes to: a number, or the rows in which a statement holds.
+//! Results of findings: a number, or the rows in which a statement holds.
 //!
-//! Input: a [`Finding`] and [`Values`]. Output: a [`Found`], from which [`super::judge`] makes a verdict.
+//! Input: a [`Finding`] and [`Values`]. Output: a [`Found`], from which [`super::judge`] derives a verdict.
 
 use super::case::{Expect, Finding, Quantifier};
 use super::values::Values;
 
-/// What a finding is judged by.
+/// Measured result for a finding.
 pub enum Found {
     Number(f64),
-    /// Rows, pairs or arms in which a statement holds, and the share in which it must.
+    /// Rows, pairs or arms in which a statement holds, and the required share.
     Rows {
         held: usize,
         all: usize,
@@ -41,7 +41,7 @@ impl Found {
         }
     }
 
-    /// The same in other words.
+    /// Replaces the words of the result.
     fn with_words(mut self, other: impl Fn(&str) -> String) -> Self {
         if let Self::Rows { words, .. } = &mut self {
             *words = other(words);
@@ -90,9 +90,9 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Values that differ by no more than this share are similar.
+/// Relative difference up to which values are similar.
 const CLOSE: f64 = 0.02;
-/// Differences below this share of the other arm count as ties.
+/// Relative difference to the other arm below which values are tied.
 const TIE: f64 = 0.005;
 
 fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
@@ -131,7 +131,7 @@ fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Op
     in_rows(finding, held, rows.len())
 }
 
-/// A statement that holds in some rows, of which the paper says how many it must be.
+/// Result of a statement that holds in some rows; the quantifier determines the required share.
 fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
     let wanted = match finding.quantifier {
         Quantifier::Every | Quantifier::Mean => 1.0,
@@ -146,7 +146,7 @@ fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
     })
 }
 
-/// A statement that holds or not.
+/// Result of a statement that either holds or does not.
 const fn whole(holds: bool, words: String) -> Found {
     Found::Rows {
         held: holds as usize,
@@ -197,7 +197,7 @@ fn within(finding: &Finding, column: &[f64]) -> Option<Found> {
     Some(found.with_words(|count| format!("{least:.2} to {most:.2}, {count}")))
 }
 
-/// The words are the same on every host where the statement holds.
+/// The words are equal on every host where the statement holds.
 fn at_least(finding: &Finding, column: &[f64]) -> Option<Found> {
     let wanted = finding.value?;
     let holds = column.iter().all(|v| *v >= wanted);
@@ -216,13 +216,13 @@ fn correlation(finding: &Finding, values: &Values, rows: &[String]) -> Option<Fo
     let mine = column(finding, values, rows)?;
     let other: Option<Vec<f64>> = rows.iter().map(|r| values.get(r, arm, with)).collect();
     let r = rank_correlation(&mine, &other?)?;
-    // Two in three of the rank order: the least that a reader of a scatter plot would call a trend.
+    // A coefficient of one third is the least that a reader of a scatter plot would call a trend.
     let sign = if r.abs() < 1.0 / 3.0 { 0.0 } else { r.signum() };
     let wanted = finding.value?;
     Some(whole(sign == wanted, format!("rank correlation {r:.2}")))
 }
 
-/// Spearman's coefficient; ties share their mean rank.
+/// Spearman's rank correlation; ties share their mean rank.
 pub fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
     let mid = (a.len() as f64 - 1.0) / 2.0;
@@ -263,7 +263,7 @@ fn order(
     })
 }
 
-/// The arms of a row by a measure, lowest first.
+/// Arms of a row, sorted by a measure in ascending order.
 fn sorted<'a>(
     finding: &'a Finding,
     values: &Values,
@@ -277,7 +277,7 @@ fn sorted<'a>(
     Some(arms.into_iter().map(|(_, arm)| arm).collect())
 }
 
-/// The rows in which the arms' orders, lowest first, by two measures are as they should be.
+/// Rows in which the arms' ascending orders by two measures satisfy `holds`.
 fn by_two(
     finding: &Finding,
     values: &Values,

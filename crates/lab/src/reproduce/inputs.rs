@@ -1,4 +1,4 @@
-//! What signatures of one program, made from several inputs, say about two cores.
+//! Ratings of two cores by signatures of one program, made from several inputs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::programs::{Cast, first_cpu, lone, shipped_profile, short};
 use super::values::Values;
 use crate::error::{Kind, failure};
 
-/// Ratings by program and profile, and how far those of a program's inputs lie apart.
+/// Ratings by program and profile, and the range over each program's inputs.
 pub fn inputs(
     topology: &Topology,
     profiles: &BTreeMap<String, Vec<String>>,
@@ -43,7 +43,7 @@ pub fn inputs(
     Ok(values)
 }
 
-/// Misses per 4,096 instructions by cache size and ways, drawn as often as a case is.
+/// Misses per 4,096 instructions by cache size and ways, for each draw of the case.
 ///
 /// # Errors
 /// A program without a profile.
@@ -67,14 +67,14 @@ pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<Values> {
     Ok(values)
 }
 
-/// Sizes and ways that HASS prints (section 3), as `KiB/ways`.
+/// Sizes and ways in HASS (section 3), as `KiB/ways`.
 pub fn signature_rows() -> Vec<String> {
     let sizes = (8..=14).map(|octave| 1u32 << octave);
     let row = |kib| [4, 8, 16, 32].map(|ways| format!("{kib}/{ways}"));
     sizes.flat_map(row).collect()
 }
 
-/// The signature of a shipped recorded profile.
+/// Signature of a shipped recorded profile.
 fn signature(name: &str) -> anyhow::Result<Signature> {
     let path = format!("recorded/{name}.json");
     whole(&shipped_profile(&path)?, &path)

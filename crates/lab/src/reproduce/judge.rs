@@ -1,15 +1,15 @@
-//! Verdicts: does what was measured agree with what a paper states?
+//! Verdicts: agreement of measured values with a paper's statements.
 //!
-//! Rules, the same for every case:
+//! Rules, equal for every case:
 //!
-//! - *Reproduced* needs the paper's programs, by published counters, its baseline and its formula. A number is reproduced when the
-//!   paper's value, as it is rounded, lies in the interval of ours: 1.96 standard deviations over at least [`DRAWS`] repetitions,
-//!   which differ in seed and, within their errors, in the programs' counters. An interval wider than the value itself shows
-//!   nothing. A statement in words is reproduced when it holds in 19 of 20 repetitions.
-//! - *Same order*: a statement in words that holds on the mean, whatever the programs.
-//! - *Same direction*: a change of the same sign whose interval excludes none; an order that holds in more than half of the rows. Shares
-//!   and ratios have no direction.
-//! - *Differs*: everything else. What is not reproduced has a [`Cause`].
+//! - *Reproduced* requires the paper's programs as published counters, its baseline and its formula. A number is reproduced if
+//!   the paper's rounded value lies in our interval. This interval is 1.96 standard deviations over at least [`DRAWS`]
+//!   repetitions. They differ in seed and, within their errors, in the programs' counters. An interval wider than the value
+//!   itself shows nothing. A statement in words is reproduced if it holds in 19 of 20 repetitions.
+//! - *Same order*: a statement in words that holds on average, with any programs.
+//! - *Same direction*: a change of the same sign whose interval excludes zero, or an order that holds in more than half of the
+//!   rows. Shares and ratios have no direction.
+//! - *Differs*: everything else. A result that is not reproduced has a [`Cause`].
 
 use serde::Serialize;
 
@@ -17,16 +17,16 @@ use super::case::{Case, Cause, DRAWS, Expect, Finding, Method};
 use super::found::{Found, find};
 use super::values::Values;
 
-/// Standard deviations that 95 % of a normal distribution lie within.
+/// Number of standard deviations that contain 95 % of a normal distribution.
 const WITHIN_95: f64 = 1.96;
-/// Share of the repetitions in which a reproduced statement in words must hold.
+/// Share of repetitions in which a statement in words must hold.
 const MOSTLY: f64 = 0.95;
 
-/// What became of a statement, or of a case: worst first.
+/// Verdict on a statement or a case, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Nothing was run, or the measure could not be had.
+    /// The case was not run, or the measure is not available.
     LeftOut,
     Differs,
     Direction,
@@ -35,7 +35,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All, best first.
+    /// All verdicts, best first.
     pub const ALL: [Self; 5] = [
         Self::Reproduced,
         Self::Order,
@@ -55,14 +55,14 @@ impl Verdict {
     }
 }
 
-/// A statement of the paper beside what was measured.
+/// A statement of the paper with the measured result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
     pub says: String,
     pub paper: String,
     pub ours: String,
     pub verdict: Verdict,
-    /// Why it is not reproduced.
+    /// Reason why it is not reproduced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// The paper's number, ours and the ends of its interval, for charts.
@@ -70,7 +70,7 @@ pub struct Judged {
     pub numbers: Option<Numbers>,
 }
 
-/// A number of the paper beside ours.
+/// A number of the paper and ours.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Numbers {
     pub paper: f64,
@@ -78,7 +78,7 @@ pub struct Numbers {
     pub interval: [f64; 2],
 }
 
-/// Judges every finding of a case; `genuine` says whether the programs of a finding are the paper's.
+/// Judges every finding of a case. `genuine` returns true if the programs of a finding are the paper's.
 pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -> Vec<Judged> {
     let draws = values.draws();
     let one = |finding: &Finding| {
@@ -97,7 +97,7 @@ pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -
     case.finding.iter().map(one).collect()
 }
 
-/// A case is what the worst of its findings is.
+/// Verdict on a case: that of its worst finding.
 pub fn overall(case: &Case, judged: &[Judged]) -> Verdict {
     if matches!(case.method, Method::NotAttempted { .. }) {
         return Verdict::LeftOut;
@@ -154,7 +154,7 @@ fn judged(finding: &Finding, values: &Values, draws: &[Values], genuine: bool) -
     }
 }
 
-/// Orders of many rows or pairs can hold in most of them.
+/// True if the expectation is an order of rows or pairs, which can hold in most of them.
 const fn has_direction(expect: Expect) -> bool {
     matches!(
         expect,
@@ -162,7 +162,7 @@ const fn has_direction(expect: Expect) -> bool {
     )
 }
 
-/// A measured number against the paper's number or range.
+/// Compares a measured number with the paper's number or range.
 fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judged) -> Judged {
     let n = each.len() as f64;
     let mean = each.iter().sum::<f64>() / n;
@@ -225,20 +225,20 @@ fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judge
     }
 }
 
-/// Three significant digits, and no more than the unit where there are more before the point.
+/// Formats three significant digits, without decimals for large numbers.
 fn short(value: f64) -> String {
     let digits = 2 - value.abs().max(1e-3).log10().floor() as i32;
     format!("{value:.*}", digits.max(0) as usize)
 }
 
-/// Half a unit of the last digit that a number is written with.
+/// Half a unit of a number's last written digit.
 fn rounding(value: f64) -> f64 {
     let text = value.to_string();
     let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
     0.5 * 10f64.powi(-(digits as i32))
 }
 
-/// The paper's figure in words.
+/// The paper's number in words.
 fn paper(finding: &Finding) -> String {
     let unit = unit(finding.expect);
     match (finding.value, finding.range) {
@@ -280,7 +280,7 @@ mod tests {
         judged(&finding(finding_text), values, &draws, true).verdict
     }
 
-    /// Ten draws of two arms; that of `a` differs from draw to draw by `spread` either way.
+    /// Ten draws of two arms; the value of `a` alternates by `spread` up and down.
     fn drawn(measure: &'static str, a: f64, b: f64, spread: f64) -> Values {
         let mut values = Values::default();
         values.add_row("m");
@@ -316,13 +316,13 @@ mod tests {
     #[test]
     fn a_number_is_reproduced_inside_the_interval_of_ten_draws() {
         let fall = |a, spread| verdict(FALL, &drawn("unfairness", a, 2.0, spread));
-        // 10.5 % and 1.96 standard deviations of half a per cent.
+        // 10.5 % with 1.96 standard deviations of half a per cent.
         assert_eq!(fall(1.79, 0.01), Verdict::Reproduced);
-        // 10.5 % to a hundredth: the paper's 10 is half a unit away at the most.
+        // 10.5 % to a hundredth: the paper's 10 stands for at most half a unit more.
         assert_eq!(fall(1.785, 1e-5), Verdict::Direction);
         assert_eq!(fall(1.5, 0.01), Verdict::Direction);
         assert_eq!(fall(2.1, 0.01), Verdict::Differs);
-        // So wide an interval holds everything and shows nothing.
+        // An interval this wide contains everything and shows nothing.
         assert_eq!(fall(1.79, 0.3), Verdict::Differs);
     }
 

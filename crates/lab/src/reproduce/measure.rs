@@ -112,7 +112,7 @@ pub(super) fn run(
     experiment(machine, run, options).run()
 }
 
-/// The two CPUs on which programs of pairs run.
+/// Parses the two CPUs of a pair of programs.
 fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
     let cpus: CpuSet = list
         .parse()
@@ -122,7 +122,7 @@ fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
     cpus.try_into().map_err(few)
 }
 
-/// How long the first program of a workload takes, in seconds.
+/// Completion time of a workload's first program in seconds.
 fn completion_s(
     machine: &Arc<LoadedMachine>,
     workload: &Arc<Loaded>,
@@ -225,7 +225,7 @@ fn cache_sizes(
     Ok(values)
 }
 
-/// The machine with another size of its last-level caches.
+/// Copies the machine with another size of its last-level caches.
 fn with_llc(machine: &LoadedMachine, size_kib: f64) -> anyhow::Result<Arc<LoadedMachine>> {
     let mut changed = machine.machine.clone();
     let level = changed.cache.iter().map(|c| c.level).max();

@@ -24,7 +24,7 @@ use crate::error::{Kind, failure};
 use crate::experiment::{Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
 
-/// Events by name.
+/// Looks up events by name.
 fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     let event = |name: &String| {
         Event::by_name(name).ok_or_else(|| failure(Kind::BadInput, format!("no event is `{name}`")))
@@ -32,7 +32,7 @@ fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     names.iter().map(event).collect()
 }
 
-/// A mix as a workload of one draw.
+/// Builds the workload of a mix for one draw.
 fn workload(
     name: &str,
     copies: u32,
@@ -95,7 +95,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
     }
     let options = cast.options(if *once { 1 } else { *rounds }, *period_ms);
     let events = events(slices_of)?;
-    // What differs between runs of two cases, besides mix, policy and draw.
+    // Key of the set-up that can differ between cases, besides mix, policy and draw.
     let set_up = format!(
         "{} {copies} {launch_on:?} {options:?} {slices_of:?} {once}",
         case.machine
@@ -122,10 +122,10 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
     Ok(values)
 }
 
-/// A mix of one draw.
+/// A mix with its draw and workload.
 type Drawn<'a> = (&'a String, u64, Arc<Loaded>);
 
-/// The arms that are no policies but averages of completion times on each core.
+/// Adds the arms that average completion times on each core instead of running a policy.
 fn add_composites(
     values: &mut Values,
     machine: &Arc<LoadedMachine>,
@@ -159,13 +159,13 @@ fn add_composites(
     Ok(())
 }
 
-/// A simulation and what was seen of it.
+/// A simulation and its observations.
 pub struct Watched {
     finished: Finished,
     watch: Watch,
 }
 
-/// What looks on while a mix runs.
+/// Recorder of a mix.
 struct Watch {
     slices: Slices,
     moves: Moves,
@@ -180,7 +180,7 @@ impl Recorder for Watch {
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
 }
 
-/// A simulation whose moves are watched, and its slices if any event is counted in them.
+/// Simulates and records moves, and slices if events are counted.
 fn watched(
     machine: &Arc<LoadedMachine>,
     run: &Run<'_>,
@@ -202,7 +202,7 @@ fn watched(
     Ok(Watched { finished, watch })
 }
 
-/// How far completion times of runs that differ in the seed alone lie apart.
+/// Adds the spread of completion times between runs that differ only in their seed.
 fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[Arc<Watched>]) {
     let mut times: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
     for (run, ran) in runs.iter().zip(finished) {
@@ -238,7 +238,7 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     ] {
         values.add(row, arm, measure, value);
     }
-    // What the board draws whatever runs is left out, as where PMCTrack (section 4.2.1) reads the energy of clusters and DRAM.
+    // The board's static power is excluded, as in PMCTrack's energy of clusters and DRAM (section 4.2.1).
     let net = 1.0 - topology.static_power_w * finished.elapsed_s / score.energy_j;
     values.add(row, arm, "edp_net", score.edp_js * net);
     let fast = topology.extremes().0.index();
@@ -265,7 +265,7 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     }
 }
 
-/// Geometric mean over programs of the mean completion time of their copies, as HASS has it (section 5).
+/// Geometric mean over programs of the mean completion time of their copies, as in HASS (section 5).
 fn mean_completion_s(score: &Score) -> f64 {
     let mut of_programs: BTreeMap<&str, (f64, u32)> = BTreeMap::new();
     for program in &score.programs {
@@ -279,5 +279,5 @@ fn mean_completion_s(score: &Score) -> f64 {
     (logarithms / of_programs.len() as f64).exp()
 }
 
-/// Shares of time on core types, from the slowest.
+/// Shares of time on core types, starting with the slowest.
 const SHARES: [&str; 4] = ["share_1", "share_2", "share_3", "share_4"];

@@ -1,4 +1,4 @@
-//! The papers' experiments, run again: cases as data, values from the simulator, verdicts by fixed rules.
+//! Reproduction of the papers' experiments: cases as data, values from the simulator, verdicts by fixed rules.
 
 mod alone;
 mod bars;
@@ -40,17 +40,17 @@ use crate::error::{Kind, failure};
 use crate::experiment::Fidelity;
 use crate::library;
 
-/// All cases and what they are made of.
+/// All cases with their programs and statements.
 pub struct Catalogue {
     papers: Vec<Paper>,
-    /// Cases with the paper each is from.
+    /// Cases with the title of their paper.
     cases: Vec<(String, Case)>,
-    /// Everything that the papers state.
+    /// All statements of the papers.
     statements: Vec<Statement>,
     cast: Cast,
 }
 
-/// A paper, where it appeared, and what a reader should conclude.
+/// A paper with its venue and our conclusion.
 struct Paper {
     title: String,
     venue: String,
@@ -65,19 +65,19 @@ pub struct Reproduced {
     pub item: String,
     pub title: String,
     pub machine: String,
-    /// Where misses come from.
+    /// Source of cache misses.
     pub fidelity: &'static str,
     pub note: String,
     /// `program: profile`, for every program of the case.
     pub stand_ins: Vec<String>,
     pub verdict: Verdict,
     pub findings: Vec<Judged>,
-    /// What depends on the host, which documents leave out.
+    /// Results that depend on the host; documents omit them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_this_host: Vec<String>,
 }
 
-/// A line of the list of cases.
+/// An entry in the list of cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
     pub name: String,
@@ -87,10 +87,10 @@ pub struct Listed {
 }
 
 impl Catalogue {
-    /// The shipped cases.
+    /// Loads the shipped cases.
     ///
     /// # Errors
-    /// A file that is no case file, with its line.
+    /// An invalid case file, with its line.
     pub fn shipped() -> anyhow::Result<Self> {
         let mut programs = "";
         let mut mixes = "";
@@ -133,17 +133,17 @@ impl Catalogue {
         self.cases.iter().map(listed).collect()
     }
 
-    /// The same with traces of the stand-ins from a folder, in simulated caches.
+    /// Changes the catalogue to simulate traces of the stand-ins, from a folder.
     #[must_use]
     pub fn traced(mut self, fidelity: Fidelity, folder: PathBuf) -> Self {
         self.cast.traced = Some(Traced { fidelity, folder });
         self
     }
 
-    /// The cases whose name is, or begins with, one of `names`; all for `all`.
+    /// Cases whose name or prefix is in `names`; all cases for `all`.
     ///
     /// # Errors
-    /// A name that no case has.
+    /// A name without a case.
     pub fn named(&self, names: &[String]) -> anyhow::Result<Vec<&(String, Case)>> {
         let mut wanted = BTreeSet::new();
         for name in names {
@@ -166,12 +166,12 @@ impl Catalogue {
     /// Runs a case.
     ///
     /// # Errors
-    /// Those of the simulator, and names that the case has wrong.
+    /// Those of the simulator, and invalid names in the case.
     pub fn run(&self, paper: &str, case: &Case) -> anyhow::Result<Reproduced> {
         let values =
             measure::measure(case, &self.cast).with_context(|| format!("case {}", case.name))?;
         let genuine = |finding: &Finding| match case.method {
-            // Models and simulators are no programs of the paper's.
+            // Models and simulators are not programs of the paper.
             Method::Models { .. } | Method::Inputs { .. } | Method::Speed { .. } => false,
             Method::Signature { ref program } => self.cast.is_itself(program),
             _ => self.cast.genuine(finding, values.rows()),
@@ -247,7 +247,7 @@ mod tests {
     use super::values::MEASURES;
     use super::*;
 
-    /// The rows that a case has.
+    /// All rows of a case.
     fn rows(catalogue: &Catalogue, case: &Case) -> BTreeSet<String> {
         match &case.method {
             Method::Mixes { mixes, .. } | Method::Occupancy { mixes, .. } => {

@@ -1,4 +1,4 @@
-//! How the shipped models of a machine did on programs that they were not trained on.
+//! Accuracy of the shipped models of a machine on held-out programs.
 
 use countersteer_model::models::shipped;
 use countersteer_model::topology::Topology;
@@ -6,7 +6,7 @@ use countersteer_model::topology::Topology;
 use super::values::Values;
 use crate::error::{Kind, failure};
 
-/// Correlations of a target's models, by core type, as their files state them; `steer model eval` measures them anew.
+/// Correlations of a target's models by core type, from their files. `steer model eval` measures them again.
 ///
 /// # Errors
 /// A machine without models of the target.

@@ -1,8 +1,8 @@
-//! Moves of threads between core types and between last-level caches.
+//! Migrations of threads between core types and between last-level caches.
 //!
-//! Input: thread events. Output: counts by program, as measures of a case. HASS (table 3) counts moves between partitions, which are
-//! core types, per thread and minute of its time on CPUs, and names the largest of one thread; CMPSched$im (section 4.3, figures 11 to
-//! 13) speaks of programs that bounce between the two caches.
+//! Input: thread events. Output: counts by program, as measures of a case. HASS (table 3) counts moves between partitions, which
+//! are core types. Its unit is moves per thread and minute of CPU time, and it also names the largest count of one thread.
+//! CMPSched$im (section 4.3, figures 11 to 13) describes programs that bounce between the two caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::values::Values;
 
-/// What one thread did.
+/// Migrations of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     types: u32,
     caches: u32,
 }
 
-/// Looks on and counts.
+/// Recorder that counts migrations.
 pub struct Moves {
     /// Core type and last-level cache of each CPU.
     places: Vec<(usize, usize)>,
@@ -56,7 +56,7 @@ impl Moves {
         count.caches += u32::from(from.1 != to.1);
     }
 
-    /// Counts by the names of programs, which copies do not share.
+    /// Counts by the names of programs; copies have separate names.
     fn by_name(&self) -> BTreeMap<&str, Count> {
         let mut names: BTreeMap<&str, Count> = BTreeMap::new();
         for (thread, name) in &self.programs {
@@ -68,13 +68,13 @@ impl Moves {
         names
     }
 
-    /// Adds what was counted: for the mix and for each program. `cpu_s` is the time of all threads on CPUs.
+    /// Adds the counts for the mix and for each program. `cpu_s` is the CPU time of all threads.
     pub fn add(&self, values: &mut Values, row: &str, arm: &str, cpu_s: f64) {
         let names = self.by_name();
         let types: u32 = names.values().map(|c| c.types).sum();
         let most = names.values().map(|c| c.types).max().unwrap_or(0);
         let minutes = cpu_s / 60.0;
-        // All run for the same time, on as many CPUs as there are.
+        // All programs run equally long, on as many CPUs as exist.
         let each_minutes = minutes / names.len().max(1) as f64;
         for (measure, value) in [
             ("type_moves_per_minute", f64::from(types) / minutes),
@@ -118,7 +118,7 @@ mod tests {
     fn moves_count_where_they_change_the_core_type_or_the_cache() {
         let machine = crate::experiment::machine("opteron-8356-2-2").unwrap();
         let mut moves = Moves::new(&machine.topology);
-        // Two core types of two cores with a cache each.
+        // Two core types with two cores each; the cores of the second type have separate caches.
         moves.places = vec![(0, 0), (0, 0), (1, 1), (1, 2)];
         let (a, b) = (ThreadId(1), ThreadId(2));
         moves.moved(a, CpuId(0), CpuId(2));

@@ -1,7 +1,7 @@
-//! How programs share a last-level cache.
+//! Shares of programs in a last-level cache.
 //!
-//! Source: PMCTrack, section 4.3, figures 16 and 17. Input: the occupancy of each thread at the end of each period. Output: each program's mean
-//! share of the cache, and how far its share moves over time.
+//! Source: PMCTrack, section 4.3, figures 16 and 17. Input: the occupancy of each thread at the end of each period. Output: each
+//! program's mean share of the cache, and its variation over time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::values::Values;
 use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
-/// Time during which the cache fills.
+/// Time in which the cache fills.
 const WARMING: Nanos = Nanos::from_millis(1000);
 
-/// Occupancy of each program at each reading, in bytes.
+/// Occupancy of each program in each sample, in bytes.
 #[derive(Default)]
 struct Shares {
     readings: Vec<(Nanos, BTreeMap<Arc<str>, f64>)>,
@@ -46,7 +46,8 @@ impl Recorder for Shares {
 }
 
 impl Shares {
-    /// Shares of a cache of so many bytes that a program held, in per cent, without those while it fills and those when it was not there.
+    /// Shares of a program in a cache of `bytes` bytes, in per cent. Excludes samples while the cache fills, and samples without
+    /// the program.
     fn of(&self, program: &str, bytes: f64, reader: &Reader) -> Vec<f64> {
         let filled = self.readings.iter().filter(|(at, _)| *at > WARMING);
         let read = filled.step_by(reader.each);
@@ -55,13 +56,13 @@ impl Shares {
     }
 }
 
-/// A reader: its arm, and which of the readings it makes.
+/// A reader: its arm, and the interval of its samples in periods.
 pub struct Reader {
     pub arm: &'static str,
     each: usize,
 }
 
-/// Both look at the same run.
+/// Readers of the same run.
 pub const READERS: [Reader; 2] = [
     Reader {
         arm: "every",
@@ -73,7 +74,7 @@ pub const READERS: [Reader; 2] = [
     },
 ];
 
-/// Runs every mix on some CPUs.
+/// Runs every mix on the given CPUs.
 pub fn measure(
     machine: &Arc<LoadedMachine>,
     mixes: &[String],
@@ -104,7 +105,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// The size of a last-level cache.
+/// Size of the last-level cache in bytes.
 fn llc_bytes(machine: &LoadedMachine) -> anyhow::Result<f64> {
     let caches = &machine.machine.cache;
     let last = caches.iter().max_by_key(|cache| cache.level);

@@ -1,7 +1,7 @@
 //! Instructions per cycle over time.
 //!
-//! Source: HASS, section 6 and figure 5. Input: each program alone on either core group, period by period. Output: how much its IPC varies
-//! and for which part of the time it is high.
+//! Source: HASS, section 6 and figure 5. Input: each program alone on both core groups, period by period. Output: the variation
+//! of its IPC, and the share of time with high IPC.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// A program whose high IPC is not above the low one by this factor has no phases of high IPC.
+/// Minimum ratio of high to low IPC; programs below it have no phases of high IPC.
 const VARIES: f64 = 1.1;
 
 /// IPC of each period.
@@ -37,7 +37,7 @@ impl Recorder for Ipc {
 }
 
 impl Ipc {
-    /// The IPC that a twentieth of the periods do not reach, and the one that a twentieth exceed: a cold start is no phase.
+    /// The 5th and 95th percentiles of IPC over periods. They exclude a cold start, which is not a phase.
     fn ends(&self) -> (f64, f64) {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -47,13 +47,13 @@ impl Ipc {
         (end(within.first()), end(within.last()))
     }
 
-    /// High over low.
+    /// Ratio of high to low IPC.
     fn range(&self) -> f64 {
         let (low, high) = self.ends();
         high / low
     }
 
-    /// Part of the time with an IPC above the middle between low and high, in per cent; none where it does not vary.
+    /// Share of the time with an IPC above the middle between low and high, in per cent; 0 if IPC does not vary.
     fn high_share(&self) -> f64 {
         if self.range() < VARIES {
             return 0.0;

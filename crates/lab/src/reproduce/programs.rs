@@ -1,6 +1,6 @@
-//! Stand-ins: which shipped profile plays which program of a paper, and the papers' mixes.
+//! Stand-ins: the shipped profile for each program of a paper, and the papers' mixes.
 //!
-//! Input: `reproduce/programs.toml` and `reproduce/mixes.toml`. Output: workload texts that the simulator runs.
+//! Input: `reproduce/programs.toml` and `reproduce/mixes.toml`. Output: workload texts for the simulator.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,21 +21,21 @@ use crate::experiment::{Fidelity, SimOptions};
 use crate::library;
 use crate::plan::{self, Loaded};
 
-/// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes;
-/// recorded ones run for a second or less, so they are stretched, phases and all.
+/// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes. Recorded
+/// ones run for at most a second, so they are stretched with their phases.
 pub(super) const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
 
-/// Folders of profiles made of counters that were measured of the program itself.
+/// Folders of profiles from counters of the program itself.
 const ITSELF: [&str; 2] = ["published/", "spec2017/"];
 
-/// By how much shorter programs and periods are where traces are simulated, which takes much longer.
+/// Factor by which programs and periods are shorter with simulated traces, which take much longer.
 pub(super) const SHORTER: f64 = 400.0;
 
-/// Traces of the stand-ins, and how they are simulated.
+/// Traces of the stand-ins, and the fidelity of their simulation.
 #[derive(Clone, Debug)]
 pub struct Traced {
     pub fidelity: Fidelity,
-    /// A folder with a trace for each profile, by its name: `chase.trace`.
+    /// Folder with a trace for each profile, by its name: `chase.trace`.
     pub folder: PathBuf,
 }
 
@@ -46,31 +46,31 @@ impl Traced {
     }
 }
 
-/// A program of a paper and who plays it.
+/// Stand-in for a program of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandIn {
     /// Path of a shipped profile below `profiles/`.
     pub profile: String,
-    /// What kind of program it is.
+    /// Class of the program.
     pub class: String,
-    /// A program of today that does the same work.
+    /// A current program that does the same work.
     pub like: String,
-    /// Where the class is from.
+    /// Source of the class.
     pub basis: String,
     /// Share of the work that one thread does alone.
     pub serial_share: Option<f64>,
 }
 
-/// A mix as a paper lists it.
+/// A mix from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// Where the paper lists it.
+    /// Item of the paper that lists it.
     pub item: String,
-    /// Programs and their threads.
+    /// Programs with their numbers of threads.
     pub members: Vec<(String, u32)>,
-    /// What the paper leaves open.
+    /// Aspects that the paper leaves open.
     #[serde(default)]
     pub uncertain: String,
 }
@@ -96,18 +96,18 @@ pub struct Cast {
     programs: BTreeMap<String, StandIn>,
     mixes: BTreeMap<String, Mix>,
     groups: BTreeMap<String, Group>,
-    /// Where traces are simulated.
+    /// Traces to simulate, if any.
     pub traced: Option<Traced>,
-    /// Runs of mixes that cases have in common.
+    /// Finished runs of mixes, shared between cases.
     ran: Mutex<BTreeMap<String, Arc<Watched>>>,
 }
 
-/// One member of a workload to be made.
+/// One member of a new workload.
 pub struct Member<'a> {
     pub program: &'a str,
     pub threads: u32,
     pub copies: u32,
-    /// Where it starts.
+    /// Start place of the program.
     pub launch_on: Option<&'a str>,
 }
 
@@ -125,7 +125,7 @@ impl Cast {
         })
     }
 
-    /// A run of a mix, simulated once however many cases ask for it.
+    /// Runs a mix once, even if several cases need the run.
     pub fn once(
         &self,
         key: String,
@@ -140,7 +140,7 @@ impl Cast {
         Ok(ran)
     }
 
-    /// All stand-ins by the name of the program they play.
+    /// All stand-ins, by the paper's name of the program.
     pub fn stand_ins(&self) -> impl Iterator<Item = (&String, &StandIn)> {
         self.programs.iter()
     }
@@ -176,7 +176,7 @@ impl Cast {
         })
     }
 
-    /// Programs by name, groups of programs replaced by their members; only those that were traced where traces are simulated.
+    /// Resolves programs and groups of programs to program names. If traces are simulated, keeps only programs that have one.
     pub fn expand(&self, names: &[String]) -> Vec<String> {
         let all = self.members(names);
         let Some(traced) = &self.traced else {
@@ -212,12 +212,12 @@ impl Cast {
         }
     }
 
-    /// Seeds of a case: one where traces are simulated.
+    /// Number of seeds of a case; one if traces are simulated.
     pub fn seeds(&self, asked: u64) -> u64 {
         self.traced.as_ref().map_or(asked, |_| 1)
     }
 
-    /// What plays a program, as a workload names it, and how often its timeline is run.
+    /// Profile or trace of a program as a workload names it, and the number of runs of its timeline.
     fn source(&self, by: &StandIn, threads: u32) -> anyhow::Result<(String, f64)> {
         let work = INSTRUCTIONS_PER_THREAD * f64::from(threads);
         if let Some(traced) = &self.traced {
@@ -242,20 +242,20 @@ impl Cast {
         ))
     }
 
-    /// Draws of a case: one where nothing differs from draw to draw.
+    /// Number of draws of a case; one if all draws are equal.
     pub fn draws<'a>(&self, programs: impl IntoIterator<Item = &'a String>) -> u64 {
         let differs = |program: &String| self.published(program).is_some();
         let any = programs.into_iter().any(differs);
         self.seeds(if any { DRAWS } else { 1 })
     }
 
-    /// Whether a program is played by counters that were measured of it.
+    /// True if counters of the program itself represent it.
     pub fn is_itself(&self, program: &str) -> bool {
         let by = self.programs.get(program);
         by.is_some_and(|by| ITSELF.iter().any(|folder| by.profile.starts_with(folder)))
     }
 
-    /// Whether all programs of a finding's rows, of `rows` if it names none, are played by counters that were measured of them.
+    /// True if all programs of a finding's rows are represented by their own counters. Uses `rows` if the finding names none.
     pub fn genuine(&self, finding: &Finding, rows: &[String]) -> bool {
         let named = if finding.rows.is_empty() {
             rows
@@ -275,7 +275,7 @@ impl Cast {
         named.iter().chain(&finding.then).all(itself)
     }
 
-    /// The published counters that play a program.
+    /// Published counters that represent a program; `None` if there are none or traces are simulated.
     fn published(&self, program: &str) -> Option<Published> {
         let by = self
             .programs
@@ -285,8 +285,8 @@ impl Cast {
         Published::parse(&text.path, &text.text).ok()
     }
 
-    /// The workload of some members; programs are named without their suite. The figures of published profiles are drawn within
-    /// their errors.
+    /// Workload of the given members; program names omit the suite. The figures of published profiles are drawn within their
+    /// errors.
     pub fn workload(
         &self,
         name: &str,
@@ -335,7 +335,7 @@ pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>
     cast.workload(program, &[member], draw)
 }
 
-/// A policy that keeps everything on the first CPU of a core group or list.
+/// Specification of a policy that keeps all threads on the first CPU of a core group or list.
 pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
     let first = first_cpu(topology, place)?;
     Ok(format!("static:*={first}"))

@@ -1,7 +1,7 @@
-//! What CPUs did slice by slice.
+//! Activity of CPUs in time slices.
 //!
-//! Input: run intervals, and the samples of each slice. Output: how evenly CPUs were used and what they counted, as measures of
-//! a case. What a thread counted in a slice is put down to the CPU where it was at the slice's end.
+//! Input: run intervals, and the samples of each slice. Output: measures of a case: balance of CPU use, and counts. A thread's
+//! counts in a slice belong to the CPU on which it ran at the slice's end.
 
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::Observation;
@@ -13,22 +13,22 @@ use countersteer_model::units::Nanos;
 
 use super::found::rank_correlation;
 
-/// Slices that the meta-scheduler's figure 3 calls the first.
+/// Number of early slices in the meta-scheduler's figure 3.
 const EARLY: usize = 400;
-/// A slice is balanced where mean over largest utilisation is at least this.
+/// Minimum ratio of mean to maximum utilisation of a balanced slice.
 const BALANCED: f64 = 0.9;
 
 /// One CPU in one slice.
 #[derive(Clone, Copy, Default)]
 struct Cell {
-    /// Share of the slice in use.
+    /// Utilisation of the CPU in the slice, 0 to 1.
     used: f64,
-    /// Floating-point instructions, misses of the last-level cache.
+    /// Floating-point instructions, and misses of the last-level cache.
     fp: f64,
     misses: f64,
 }
 
-/// Looks on and keeps a line per slice.
+/// Recorder that keeps a line of cells for each slice.
 pub struct Slices {
     cpus: usize,
     slice_s: f64,
@@ -44,7 +44,7 @@ impl Slices {
         }
     }
 
-    /// A CPU in the slice at some time, in slices.
+    /// Cell of a CPU in a slice; adds missing slices.
     fn cell(&mut self, slice: usize, cpu: usize) -> &mut Cell {
         while self.lines.len() <= slice {
             self.lines.push(vec![Cell::default(); self.cpus]);
@@ -52,7 +52,7 @@ impl Slices {
         &mut self.lines[slice][cpu]
     }
 
-    /// Adds a run interval to the slices that it lies in.
+    /// Adds a run interval to its slices.
     fn ran(&mut self, cpu: usize, start_s: f64, end_s: f64) {
         let (mut from, to) = (start_s / self.slice_s, end_s / self.slice_s);
         while from < to {
@@ -63,7 +63,7 @@ impl Slices {
         }
     }
 
-    /// All measures that are known.
+    /// All known measures.
     pub fn values(&self) -> Vec<(&'static str, f64)> {
         let lines = self.lines.as_slice();
         let early = &lines[..lines.len().min(EARLY)];
@@ -132,7 +132,7 @@ fn mean(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     line.iter().map(of).sum::<f64>() / line.len().max(1) as f64
 }
 
-/// Mean over largest; 1 where nothing happens.
+/// Ratio of mean to maximum; 1 if all values are 0.
 fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     let most = line.iter().map(&of).fold(0.0, f64::max);
     if most > 0.0 {
@@ -142,7 +142,7 @@ fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     }
 }
 
-/// Use of the less used half of the CPUs over that of the others.
+/// Ratio of the use of the less used half of the CPUs to that of the other half.
 fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     let mut used: Vec<f64> = (0..cpus)
         .map(|cpu| lines.iter().map(|line| line[cpu].used).sum())
@@ -152,7 +152,7 @@ fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     less.iter().sum::<f64>() / more.iter().sum::<f64>()
 }
 
-/// How often CPU 0 begins to do more than twice its mean of floating-point work.
+/// Number of slices in which floating-point work on CPU 0 rises above twice its mean.
 fn spikes(lines: &[Vec<Cell>]) -> usize {
     let work: Vec<f64> = lines
         .iter()
@@ -163,7 +163,7 @@ fn spikes(lines: &[Vec<Cell>]) -> usize {
     work.windows(2).filter(rises).count()
 }
 
-/// Standard deviation over mean of misses, mean over CPUs that have any.
+/// Ratio of standard deviation to mean of misses, averaged over CPUs with misses.
 fn swing(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     let n = lines.len().max(1) as f64;
     let of = |cpu: usize| {
@@ -204,7 +204,7 @@ mod tests {
     fn use_and_balance_are_those_of_the_cpus() {
         let two = slices(&[[1.0, 1.0], [1.0, 0.5], [0.2, 0.0], [1.0, 0.9]]);
         assert!((value(&two, "utilisation") - 70.0).abs() < 1e-9);
-        // Evenness 1, .75, .5, .95.
+        // Evenness of the slices: 1, .75, .5, .95.
         assert_eq!(value(&two, "balanced_slices"), 50.0);
         assert!((value(&two, "early_gap") - 2.4 / 3.2).abs() < 1e-9);
         assert!((value(&two, "balance_r") - 1.0).abs() < 1e-9);

@@ -1,6 +1,6 @@
-//! How many instructions are simulated per second of the host.
+//! Simulated instructions per second of the host.
 //!
-//! Source: CMPSched$im, section 3. The figure depends on the host, so documents have only whether it reaches what the paper states.
+//! Source: CMPSched$im, section 3. The speed depends on the host, so documents only state if it reaches the paper's.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use super::programs::{Cast, Member};
 use super::values::Values;
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
-/// Rows: one program alone, all of a mix together.
+/// Rows: the first program alone, and the whole mix.
 pub const ROWS: [&str; 2] = ["one", "mix"];
-/// The arm.
+/// Name of the only arm.
 pub const ARM: &str = "host";
 
-/// Times one thread of the simulator with the first program of a mix, then with the whole mix.
+/// Measures the speed of one simulator thread with the first program of a mix, then with the whole mix.
 pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::Result<Values> {
     let members = cast.single_copies(mix)?;
     let mut values = Values::default();
@@ -26,7 +26,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::
     Ok(values)
 }
 
-/// Million instructions per second, profiles and traces read before.
+/// Speed in million instructions per second, without the time to read profiles and traces.
 fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> anyhow::Result<f64> {
     let experiment = Experiment {
         machine: Arc::clone(machine),
@@ -46,7 +46,7 @@ fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> an
     Ok(instructions * 1e-6 / seconds)
 }
 
-/// The figures of a case in words; none of other cases.
+/// Measured speeds in words; empty for other cases.
 pub fn words(case: &Case, values: &Values) -> Vec<String> {
     let Method::Speed { mix } = &case.method else {
         return Vec::new();

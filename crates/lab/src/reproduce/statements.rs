@@ -1,6 +1,6 @@
-//! What the papers state: every number and every ordering, and the findings that judge it or the reason why none does.
+//! Statements of the papers: every number and every ordering, with its findings or the reason for omitting it.
 //!
-//! Input: `reproduce/statements.tsv`. Output: counts of verdicts by paper, and the list of what is left out.
+//! Input: `reproduce/statements.tsv`. Output: counts of verdicts by paper, and the list of omitted statements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::error::{Kind, failure};
 /// A statement of a paper.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// As the names of cases begin.
+    /// Paper, as the prefix of its cases' names.
     pub paper: String,
     /// Figure, table or section.
     pub item: String,
@@ -24,10 +24,10 @@ pub struct Statement {
     pub by: By,
 }
 
-/// What becomes of a statement.
+/// Treatment of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Cases and their findings, from 1.
+    /// Cases with the number of their finding; numbers start at 1.
     Findings(Vec<(String, usize)>),
     LeftOut(String),
 }
@@ -35,7 +35,7 @@ pub enum By {
 /// Parses the table of statements.
 ///
 /// # Errors
-/// A line without seven cells, or with a finding that is no number.
+/// A line without seven cells, or a finding that is not a number.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Statement>> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -80,7 +80,7 @@ impl By {
 }
 
 impl Statement {
-    /// Where it stands, what it is about and what it says.
+    /// Item, subject and text of the statement.
     fn words(&self) -> String {
         let Self {
             paper, item, says, ..
@@ -91,7 +91,7 @@ impl Statement {
         format!("{paper}, {item}: {says} ({about}): {}", self.value)
     }
 
-    /// The worst verdict of the findings that judge it; none where their case was not run.
+    /// Worst verdict of the statement's findings; `None` if their case was not run.
     fn verdict(&self, cases: &[Reproduced]) -> Option<Verdict> {
         let By::Findings(findings) = &self.by else {
             return Some(Verdict::LeftOut);
@@ -105,7 +105,7 @@ impl Statement {
     }
 }
 
-/// Papers with how many of their statements have each verdict, in the order of [`Verdict::ALL`].
+/// Number of statements by paper and verdict, in the order of [`Verdict::ALL`].
 fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [usize; 5]> {
     let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for statement in statements {
@@ -119,7 +119,7 @@ fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [u
     counts
 }
 
-/// A table with a row for each paper.
+/// Writes a table with a row for each paper.
 pub fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
     let heads = Verdict::ALL.map(Verdict::words).join(" | ");
     let _ = writeln!(
@@ -143,7 +143,7 @@ fn row(text: &mut String, paper: &str, of: [usize; 5]) {
     let _ = writeln!(text, "| {paper} | {sum} | {cells} |");
 }
 
-/// The statements that no finding judges, by reason.
+/// Writes the statements without findings, by reason.
 pub fn left_out(text: &mut String, statements: &[Statement]) {
     let mut by_reason: BTreeMap<&str, Vec<&Statement>> = BTreeMap::new();
     for statement in statements {
@@ -183,7 +183,7 @@ mod tests {
                 assert!(name.starts_with(&statement.paper), "{name}");
             }
         }
-        // What is left out is counted, so that none gets lost unseen.
+        // Omitted statements are counted, so that no statement disappears unnoticed.
         assert_eq!(statements.len() - judged, LEFT_OUT);
     }
 

@@ -1,7 +1,7 @@
-//! What readings of counters add up to, and what reading them costs.
+//! Accuracy and overhead of counter readers.
 //!
-//! Source: PMCTrack, figure 4: two tools read the IPC and the miss rate of the same programs. Here the readers are counts of the whole
-//! run, samples of one event set, and samples of multiplexed event sets, each of which sees a part of the run.
+//! Source: PMCTrack, figure 4. Two tools read the IPC and the miss rate of the same programs. Here the readers are counts of the
+//! whole run, samples of one event set, and samples of multiplexed event sets. Each multiplexed set sees a part of the run.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// A reader: its arm, how often it reads (ms), and what.
+/// A reader: its arm, sampling interval in ms, and events.
 pub struct Reader {
     pub arm: &'static str,
     period_ms: f64,
     events: &'static [Event],
 }
 
-/// Longer than any program runs: nothing is read before its end.
+/// Interval longer than any program's run: counters are only read at its end.
 const NEVER_MS: f64 = 1e7;
 
 pub const READERS: [Reader; 4] = [
@@ -59,15 +59,15 @@ pub const READERS: [Reader; 4] = [
     },
 ];
 
-/// Sums over samples. A ratio is taken over the samples that have both of its sides.
+/// Sums over samples. A ratio only uses samples that contain both of its terms.
 #[derive(Default)]
 struct Sums {
     instructions: f64,
     cycles: f64,
     misses: f64,
-    /// Instructions while misses were counted.
+    /// Instructions in samples that contain misses.
     beside_misses: f64,
-    /// Event sets that were multiplexed.
+    /// Number of multiplexed event sets.
     sets: u32,
 }
 
@@ -110,7 +110,7 @@ pub fn measure(
                 program,
                 place: cpus,
                 period_ms: reader.period_ms,
-                // A count of a whole run has no noise of sampling.
+                // Counts of a whole run have no sampling noise.
                 noise: (reader.period_ms >= NEVER_MS).then_some(0.0),
                 events: reader.events,
             };

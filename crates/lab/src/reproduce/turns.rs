@@ -1,8 +1,8 @@
-//! How far predictions are off while event sets are multiplexed, with and without the check for phases.
+//! Errors of predictions while event sets are multiplexed, with and without the phase check.
 //!
-//! Source: PMCTrack, section 4.1.2 and figure 7. Each program runs on either core type; whatever the metric says after a sample is in
-//! force until the next. Output: mean of its distance from the true factor of that moment, and from what the same model says on a machine
-//! that counts everything at once.
+//! Source: PMCTrack, section 4.1.2 and figure 7. Each program runs on both core types. The metric's value after a sample applies
+//! until the next one. Output: mean distances from the true factor at that time, and from the same model on a machine that counts
+//! all events at once.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// The trained model alone: what the paper's scheduler reads.
+/// The trained model alone, which the paper's scheduler reads.
 const METRIC: &str = "sf_steps";
-/// With the check and without.
+/// Arms with and without the check.
 pub const ARMS: [&str; 2] = ["check", "none"];
 
-/// Counters of a core type that can count everything at once.
+/// Number of counters with which a core type counts all events at once.
 const ENOUGH: u32 = 16;
 
-/// What the metric said after each sample, with and without the check, and the truth.
+/// The metric's values after each sample, with and without the check, and the true ones.
 struct Said {
     banks: [MetricBank; 2],
     samples: Vec<([Option<f64>; 2], Option<f64>)>,
@@ -45,7 +45,7 @@ impl Said {
         }
     }
 
-    /// Mean distance of what an arm said from a reference, in per cent of that, over the samples after which both are known.
+    /// Mean distance of an arm's values from a reference, in per cent, over the samples that have both.
     fn off(&self, arm: usize, reference: impl Iterator<Item = Option<f64>>) -> f64 {
         let known = self.samples.iter().zip(reference);
         let off: Vec<f64> = known
@@ -107,7 +107,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// What the metric says of a program on a core group.
+/// Values of the metric for a program on a core group.
 fn said(
     machine: &Arc<LoadedMachine>,
     program: &str,

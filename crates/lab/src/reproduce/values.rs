@@ -1,31 +1,31 @@
-//! What was measured: one value per row, arm and measure.
+//! Measured values: one per row, arm and measure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Row, arm and measure.
 type Key = (String, String, &'static str);
-/// By draw, a sum and the number of its values.
+/// Sum and number of the values, by draw.
 type Draws = BTreeMap<u64, (f64, u32)>;
 
-/// Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
+/// Measured values of a case. Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
 ///
-/// A draw is one repetition: a seed, and figures of published profiles drawn within their errors.
+/// A draw is one repetition: a seed, with figures of published profiles drawn within their errors.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
     sums: BTreeMap<Key, Draws>,
     /// Rows in the order of the case.
     rows: Vec<String>,
-    /// The draw that values are added to.
+    /// Draw of the values that are added next.
     draw: u64,
 }
 
 impl Values {
-    /// Values that are added from now on belong to this draw.
+    /// Begins a draw; values added later belong to it.
     pub const fn begin(&mut self, draw: u64) {
         self.draw = draw;
     }
 
-    /// Adds a value; several of one draw, row, arm and measure are averaged.
+    /// Adds a value. Values with the same draw, row, arm and measure are averaged.
     pub fn add(&mut self, row: &str, arm: &str, measure: &'static str, value: f64) {
         let key = (row.to_owned(), arm.to_owned(), measure);
         let draws = self.sums.entry(key).or_default();
@@ -34,7 +34,7 @@ impl Values {
         *count += 1;
     }
 
-    /// Names a row that findings about all rows are judged by.
+    /// Adds a row, which findings about all rows use.
     pub fn add_row(&mut self, row: &str) {
         self.rows.push(row.to_owned());
     }
@@ -43,7 +43,7 @@ impl Values {
         &self.rows
     }
 
-    /// The mean over draws, when it was measured and is a number.
+    /// Mean over draws; `None` if it was not measured or is not a number.
     pub fn get(&self, row: &str, arm: &str, measure: &str) -> Option<f64> {
         let measure = MEASURES.iter().find(|m| m.name == measure)?.name;
         let key = (row.to_owned(), arm.to_owned(), measure);
@@ -52,7 +52,7 @@ impl Values {
         Some(sum / draws.len() as f64).filter(|v| v.is_finite())
     }
 
-    /// The values of each draw on its own, where there are several.
+    /// Values of each draw separately; empty if there is only one draw.
     pub fn draws(&self) -> Vec<Self> {
         let all = self.sums.values().flat_map(BTreeMap::keys);
         let all: BTreeSet<u64> = all.copied().collect();
@@ -81,7 +81,7 @@ pub struct Measure {
     pub prose: &'static str,
 }
 
-/// Everything that findings can be about.
+/// All measures that findings can use.
 pub const MEASURES: &[Measure] = &[
     measure(
         "asp",

@@ -1,4 +1,4 @@
-//! One program alone on one CPU, with a look at its samples.
+//! Runs one program alone on one CPU and records its samples.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::programs::{Cast, lone, pinned};
 use crate::experiment::{Experiment, Finished, LoadedMachine, Onlooker};
 use countersteer_model::driver::Recorder;
 
-/// How a program is watched.
+/// Set-up of a recorded run.
 pub struct Watch<'a> {
     pub machine: &'a Arc<LoadedMachine>,
     pub cast: &'a Cast,
     pub program: &'a str,
-    /// Core group or CPU list; the first CPU of it is used.
+    /// Core group or CPU list; the program runs on its first CPU.
     pub place: &'a str,
     pub period_ms: f64,
-    /// Relative noise of readings, if not the usual.
+    /// Relative noise of counters; `None` for the default.
     pub noise: Option<f64>,
-    /// Counted besides instructions and cycles.
+    /// Events to count in addition to instructions and cycles.
     pub events: &'a [Event],
 }
 
@@ -26,7 +26,7 @@ impl Watch<'_> {
     /// Runs the program once.
     ///
     /// # Errors
-    /// Those of the simulator, and of names that are unknown.
+    /// Those of the simulator, and unknown names.
     pub fn run(&self, recorder: &mut dyn Recorder) -> anyhow::Result<Finished> {
         let mut options = self.cast.options(1, self.period_ms);
         options.counter_noise = self.noise.unwrap_or(options.counter_noise);

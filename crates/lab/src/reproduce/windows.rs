@@ -1,7 +1,7 @@
-//! Efficiency factors over time: both core types, window by window of the same instructions.
+//! Efficiency factors over time: both core types, in windows of equal instructions.
 //!
-//! Source: PMCTrack, section 4.2.2 and figure 14: counters and energy are read every so many instructions retired, on either type,
-//! and windows of the same number are paired. Input: samples of every period. Output: how many phases there are.
+//! Source: PMCTrack, section 4.2.2 and figure 14. Counters and energy are read after every N retired instructions on both core
+//! types, and windows with the same number are paired. Input: samples of every period. Output: the number of phases.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// Factors this close to their mean are of one phase.
+/// Relative distance from the mean up to which factors belong to one phase.
 const SAME_PHASE: f64 = 0.10;
-/// Time between readings; windows are interpolated between them.
+/// Sampling interval; windows are interpolated between samples.
 const PERIOD_MS: f64 = 20.0;
 
-/// Instructions, seconds and joules of a thread since its start, at each reading.
+/// Instructions, seconds and joules of a thread since its start, at each sample.
 #[derive(Default)]
 struct Readings(Vec<[f64; 3]>);
 
@@ -44,7 +44,7 @@ impl Recorder for Readings {
 }
 
 impl Readings {
-    /// Seconds and joules up to so many instructions.
+    /// Seconds and joules up to the given number of instructions.
     fn at(&self, instructions: f64) -> [f64; 2] {
         let row = self.0.partition_point(|r| r[0] < instructions);
         let after = self
@@ -105,7 +105,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// Runs of contiguous windows whose factors stay close to their mean.
+/// Number of phases: contiguous windows whose factors stay close to their mean.
 fn phases(factors: &[f64]) -> usize {
     let mut count = 0;
     let (mut sum, mut windows) = (0.0, 0.0);

@@ -1,9 +1,9 @@
-//! The header of a perf.data file, looked at before a library reads the file.
+//! Checks the header of a perf.data file before the library reads the file.
 //!
-//! The library reserves what counts in the optional sections ask for, however large. So only the names of events are read from
-//! there, here, and the header then says that there are no such sections.
+//! The library reserves as much memory as counts in the optional sections request. So this module reads only the event names from
+//! there. Then it clears the header's bits of these sections.
 
-/// Where the header says how long it is, and where its parts lie; each is an offset and a size of 64 bits.
+/// Offsets in the header of its own size and of its parts. Each part is an offset and a size of 64 bits.
 const HEADER_SIZE_AT: usize = 8;
 const ATTR_SIZE_AT: usize = 16;
 const ATTRS_AT: usize = 24;
@@ -11,13 +11,13 @@ const DATA_AT: usize = 40;
 const EVENT_TYPES_AT: usize = 56;
 const FEATURES_AT: usize = 72;
 const END: usize = 104;
-/// Bits of sections.
+/// Bits of optional sections.
 const EVENT_DESC: usize = 12;
 const COMPRESSED: usize = 27;
-/// Type of a record that another size of data follows than its header says.
+/// Type of a record that is followed by data outside its header's size.
 const AUXTRACE: usize = 71;
 
-/// Names of the events in the order of their attributes; the header's optional sections are blanked.
+/// Names of the events in the order of their attributes. Blanks the header's optional sections.
 pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     let little_endian = bytes.starts_with(b"PERFILE2");
     let file = View {
@@ -32,7 +32,7 @@ pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
         );
     }
     let (_, attrs_size) = file.section(ATTRS_AT).ok_or_else(damaged)?;
-    // An attribute of the first kernels has 64 bytes, and a section follows it.
+    // Attributes of the first kernels have 64 bytes; a section follows them.
     let attr_size = file
         .word(ATTR_SIZE_AT)
         .filter(|size| (80..=attrs_size as u64).contains(size));
@@ -81,14 +81,14 @@ impl View<'_> {
         usize::try_from(half).ok()
     }
 
-    /// Offset and size of a section that lies within the file.
+    /// Offset and size of a section within the file.
     fn section(&self, at: usize) -> Option<(usize, usize)> {
         let offset = usize::try_from(self.word(at)?).ok()?;
         let size = usize::try_from(self.word(at + 8)?).ok()?;
         (offset.checked_add(size)? <= self.bytes.len()).then_some((offset, size))
     }
 
-    /// Follows the records by their sizes: type, flags and size, 8 bytes, begin each.
+    /// Follows the records by their sizes. Each record begins with 8 bytes: type, flags and size.
     fn check_records(&self, mut at: usize, end: usize) -> Result<(), String> {
         while at < end {
             let size = self.half(at + 4).map(|half| {
@@ -112,7 +112,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Number of events and size of an attribute; for each event its attribute, number of ids, name with its length, ids.
+    /// Parses the number of events and the size of an attribute. Each event has an attribute, number of ids, length of its name,
+    /// name, ids.
     fn names(&self, mut at: usize, end: usize) -> Option<Vec<String>> {
         let events = self.half(at)?;
         let attr_size = self.half(at + 4)?;

@@ -1,8 +1,8 @@
 //! Dialect of rt-app's task files beyond JSON: a byte-order mark, and keys without a value, which its workgen completes.
 //!
-//! Input: a file's text. Output: the text with `true` as the value of such keys, line by line as it was.
+//! Input: the text of a file. Output: the text with `true` as the value of such keys; lines stay the same.
 
-/// Kind of the innermost bracket, and of what comes next in it.
+/// Kind of the innermost bracket, and of the next token in it.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     ObjectAtKey,
@@ -10,13 +10,13 @@ enum Within {
     Array,
 }
 
-/// The text with values for keys that lack one.
+/// Adds values to keys that lack one.
 pub(super) fn completed(text: &str) -> String {
     let text = text.trim_start_matches('\u{feff}');
     let mut completed = String::with_capacity(text.len());
     let mut within = Vec::new();
     let mut rest = text;
-    // A key whose colon is still to come.
+    // True if a key's colon has not come yet.
     let mut key_is_bare = false;
     while let Some(first) = rest.chars().next() {
         let length = token(rest);
@@ -44,14 +44,14 @@ pub(super) fn completed(text: &str) -> String {
             _ if !is_space => key_is_bare = within.last() == Some(&Within::ObjectAtKey),
             _ => {}
         }
-        // A key without a value at the end of a line is completed where the comma is, so that comments stay comments.
+        // Inserts the value of a key at the end of a line before the comma, so that comments stay intact.
         completed.push_str(&rest[..length]);
         rest = &rest[length..];
     }
     completed
 }
 
-/// Bytes of the token that a text begins with: a string, a comment, a word, or one character.
+/// Length in bytes of a text's first token: a string, a comment, a word, or one character.
 fn token(text: &str) -> usize {
     let end = |found: Option<usize>| found.unwrap_or(text.len());
     let first = text.chars().next().unwrap_or(' ');

@@ -1,10 +1,10 @@
-//! Rates of tasks through their phases, where some wait to be resumed by others.
+//! Rates of tasks through their phases, with waits for resumption by other tasks.
 //!
-//! Input: for each task the length of a pass and what it waits for and resumes in it. Output: passes a second.
+//! Input: for each task the length of a pass, its waits and its resumes. Output: passes per second.
 
 use std::collections::BTreeMap;
 
-/// CPU time, sleeps, and what is waited for and resumed, by name, in one pass.
+/// Contents of one pass: CPU time, sleeps, and waits and resumes by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pass {
     pub(super) run_s: f64,
@@ -14,7 +14,7 @@ pub(super) struct Pass {
     pub(super) resumes: BTreeMap<String, f64>,
 }
 
-/// Shorter passes than this take no time that rt-app could measure.
+/// Minimum length of a pass: rt-app cannot measure shorter ones.
 const SHORTEST_S: f64 = 1e-6;
 
 impl Pass {
@@ -32,12 +32,12 @@ impl Pass {
         }
     }
 
-    /// Its length where it waits for nothing.
+    /// Length of the pass without waits.
     pub(super) fn length_s(&self) -> f64 {
         (self.run_s + self.slept_s).max(SHORTEST_S)
     }
 
-    /// The pass with its waits as sleeps, where so many passes a second leave time for them.
+    /// The pass with its waits as sleeps, if this rate leaves time for them.
     pub(super) fn paced(&self, passes_per_s: f64) -> Self {
         let waits: f64 = self.waits.values().sum();
         let slack_s = 1.0 / passes_per_s - self.length_s();
@@ -50,10 +50,10 @@ impl Pass {
     }
 }
 
-/// Passes a second of each task; 0 for one that is resumed by no other.
+/// Passes per second of each task; 0 for a task that no other task resumes.
 ///
-/// Each pass needs as many resumes as it has waits of a name, and all that wait are resumed at once. Rates begin with what tasks could do
-/// alone and fall until all of them agree.
+/// Each pass needs one resume for each of its waits with the same name; a resume wakes all waiting tasks at once. Rates begin
+/// with the speed of each task alone and fall until all agree.
 pub(super) fn rates(passes: &[Pass]) -> Vec<f64> {
     let mut rates: Vec<f64> = passes.iter().map(|pass| 1.0 / pass.length_s()).collect();
     for _ in 0..=passes.len() {
