@@ -21,58 +21,59 @@ pub enum FairClass {
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
     pub scheduler: FairClass,
-    /// Slice of EEVDF, as `base_slice_ns` shows it (already scaled by the number of CPUs). None: 0.70 ms x (1 +
-    /// ilog2(min(cpus, 8))).
+    /// Time slice of EEVDF in nanoseconds, as `base_slice_ns` in debugfs shows it (already scaled by the number of CPUs). `None`
+    /// stands for 0.70 ms x (1 + ilog2(min(cpus, 8))).
     pub base_slice_ns: Option<u64>,
-    /// A picked thread runs out its slice unless somebody with a shorter one wakes (`RUN_TO_PARITY`).
+    /// A picked thread runs to the end of its slice unless a thread with a shorter slice wakes (`RUN_TO_PARITY`).
     pub run_to_parity: bool,
-    /// Sleepers stay queued until they have paid for what they overran (`DELAY_DEQUEUE`).
+    /// Threads that go to sleep stay queued until their excess running time is paid back (`DELAY_DEQUEUE`).
     pub delay_dequeue: bool,
-    /// What a delayed sleeper is owed when it leaves is forgotten (`DELAY_ZERO`).
+    /// Positive lag of a delayed thread is set to zero when it leaves the queue (`DELAY_ZERO`).
     pub delay_zero: bool,
-    /// Slices end when they end, not at the next tick (`HRTICK`).
+    /// Slices end on time and not at the next tick (`HRTICK`).
     pub hrtick: bool,
-    /// A thread woken from another CPU preempts at the next tick instead of at once (`PREEMPT_LAZY`: no interrupt is sent, and
-    /// a thread that computes does not look).
+    /// A thread woken from another CPU preempts at the next tick and not at once (`PREEMPT_LAZY`). No interrupt is sent, and a
+    /// thread that computes in user mode does not check.
     pub lazy_preemption: bool,
     /// Ticks of the CPUs are spread over the period (`skew_tick=1`) instead of coinciding.
     pub skew_tick: bool,
-    /// A thread that ran within this time is cache-hot (`sched_migration_cost_ns`).
+    /// Time in nanoseconds since it last ran during which a thread counts as cache-hot (`sched_migration_cost_ns`).
     pub migration_cost_ns: u64,
-    /// Threads moved at most per balance (`sched_nr_migrate`).
+    /// Maximum number of threads moved per balance (`sched_nr_migrate`).
     pub balance_threads: u32,
-    /// Time a newly idle CPU needs to look for work, per CPU looked at; it does not look when it expects to idle for less.
+    /// Time in nanoseconds that a newly idle CPU needs to search for work, per CPU searched. It does not search if its expected
+    /// idle time is shorter.
     pub newidle_cost_per_cpu_ns: u64,
-    /// A newly idle CPU looks at a domain with the probability that it found something there before (`NI_RANDOM`); counted by
-    /// time, too, so that rare searches are always made (`NI_RATE`).
+    /// A newly idle CPU searches a domain with the probability of its earlier successes there (`NI_RANDOM`). Searches also count
+    /// by time, so that rare searches are always made (`NI_RATE`).
     pub newidle_by_success: bool,
     pub newidle_by_rate: bool,
-    /// Of 1,024 searches so many are made at first: half of them after boot.
+    /// Number of searches out of 1,024 that are made at first; 512 after boot.
     pub newidle_ratio: u32,
-    /// Threads that had more than their share stay where they are at the first try of a balance
+    /// Threads that received more than their share stay in place at the first attempt of a balance
     /// (`task_is_ineligible_on_dst_cpu`).
     pub eligible_first: bool,
-    /// A new thread may take the CPU from the running one at once.
+    /// A new thread may preempt the running one at once.
     pub fork_preempts: bool,
     /// The threads of a process are gathered under one last-level cache (`SCHED_CACHE`, `llc_balancing/enabled`).
     pub llc_balancing: bool,
-    /// Mean time between wake-ups of kernel threads and daemons that take a CPU for a moment, after which its queue is looked at
-    /// anew; none on a quiet machine. See [`DISTURBED_EVERY_NS`].
+    /// Mean time in nanoseconds between wake-ups of kernel threads and daemons on a CPU. After each, the CPU picks its next
+    /// thread again. `None` on a quiet machine. See [`DISTURBED_EVERY_NS`].
     pub disturbed_every_ns: Option<u64>,
-    /// What the kernel leaves to timing comes from here: tick phase, balance phase, which idle CPU idled last, disturbances.
+    /// Seed of everything the kernel leaves to timing: tick phase, balance phase, which CPU idled last, disturbances.
     pub seed: u64,
 }
 
-/// Wake-ups per CPU that no workload asks for, on an installed system: 20 a second, an estimate (an idle desktop shows 50 to some
-/// hundred a second in all).
+/// Mean time in nanoseconds between wake-ups on a CPU that no workload asks for, on an installed system. The value, 20 wake-ups
+/// per second, is an estimate: an idle desktop shows 50 to several hundred per second in total.
 ///
-/// Without any, slices of CPUs with two threads each end at the same ticks for ever, so that the same threads meet in the shared
-/// cache in all of a run, and which ones is decided at launch. The rate matters little as long as it is high beside the length
-/// of runs.
+/// Without disturbances, the slices of CPUs with two threads each would always end at the same ticks. The same threads would then
+/// share a cache during the whole run, and the launch would decide which ones. The exact rate matters little as long as there are
+/// many disturbances per run.
 pub const DISTURBED_EVERY_NS: u64 = 50_000_000;
 
 impl LinuxConfig {
-    /// The kernel of the default on an installed system, which is never quite quiet.
+    /// Default kernel on an installed system, where kernel threads and daemons run now and then.
     #[must_use]
     pub fn installed() -> Self {
         Self {
@@ -83,7 +84,7 @@ impl LinuxConfig {
 }
 
 impl Default for LinuxConfig {
-    /// On a quiet machine.
+    /// Returns the configuration of a quiet machine.
     fn default() -> Self {
         Self {
             scheduler: FairClass::Eevdf,
@@ -116,10 +117,10 @@ pub struct KernelDef {
     pub config: fn() -> LinuxConfig,
 }
 
-/// The release that is simulated unless another is named.
+/// Release that is simulated by default.
 pub const DEFAULT_KERNEL: &str = "7.2";
 
-// Each as its last update in the stable series has it.
+// Each configuration describes the last update of its stable series.
 fn v6_12() -> LinuxConfig {
     LinuxConfig {
         newidle_by_success: true,
@@ -138,7 +139,7 @@ fn v7_2() -> LinuxConfig {
     LinuxConfig {
         hrtick: true,
         newidle_by_rate: true,
-        // A system that has been up for a while had seldom reason to search, so that it always does.
+        // A system that has been up for a while rarely searched without success, so that it always searches.
         newidle_ratio: 1024,
         fork_preempts: false,
         llc_balancing: true,
@@ -172,13 +173,13 @@ pub static KERNELS: &[KernelDef] = &[
     },
 ];
 
-/// The kernel of a release.
+/// Returns the definition of a kernel release; `None` if it is unknown.
 #[must_use]
 pub fn kernel(name: &str) -> Option<&'static KernelDef> {
     KERNELS.iter().find(|k| k.name == name)
 }
 
-/// Something that can be switched on and off in a running kernel.
+/// A feature that can be switched on and off in a running kernel.
 pub struct SwitchDef {
     pub name: &'static str,
     pub prose: &'static str,
@@ -203,10 +204,10 @@ pub static SWITCHES: &[SwitchDef] = &[
     },
 ];
 
-/// The configuration of a release with switches, as in `7.2` or `7.2:llc_balancing=off`.
+/// Parses a release with optional switches, as in `7.2` or `7.2:llc_balancing=off`.
 ///
 /// # Errors
-/// A release or a switch that does not exist, in words.
+/// Fails if the release or a switch does not exist, or if a value is neither `on` nor `off`.
 pub fn kernel_config(spec: &str) -> Result<LinuxConfig, String> {
     let (name, switches) = spec.split_once(':').unwrap_or((spec, ""));
     let names = |all: Vec<&str>| all.join(", ");
@@ -231,12 +232,12 @@ pub fn kernel_config(spec: &str) -> Result<LinuxConfig, String> {
     Ok(config)
 }
 
-/// A CPU went from one thread to another; `None` is the idle thread.
+/// A context switch of a CPU from one thread to another; `None` is the idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     pub cpu: CpuId,
     pub prev: Option<ThreadId>,
-    /// The thread that runs from now on.
+    /// Thread that runs from now on.
     pub next: Option<ThreadId>,
     pub at: Nanos,
 }

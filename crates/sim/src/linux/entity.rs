@@ -1,7 +1,7 @@
-//! A thread as the fair class sees it.
+//! A thread in the fair class.
 //!
-//! Input: events of its life. Output: the numbers that decide when and where it runs. Models `struct sched_entity` and the
-//! placement history kept in `struct task_struct`.
+//! Input: the thread's events. Output: the values that decide when and where it runs. Models `struct sched_entity` and the
+//! placement history in `struct task_struct`.
 
 use super::mask::Mask;
 use super::pelt::{Avg, FULL, Rate};
@@ -15,7 +15,7 @@ pub(super) enum State {
     Dead,
     /// Blocked and off its queue.
     Sleeping,
-    /// Blocked, but still queued until it has paid for what it overran (delayed dequeue).
+    /// Blocked, but still queued until its excess running time is paid back (delayed dequeue).
     Delayed,
     Queued,
     Running,
@@ -24,48 +24,48 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub state: State,
-    /// The CPU it runs on, waits for, or last ran on.
+    /// CPU on which it runs, waits, or last ran.
     pub cpu: u32,
     pub weight: u32,
-    /// Virtual time received, on its queue's scale.
+    /// Virtual time received, on the scale of its queue.
     pub vruntime: i64,
-    /// Virtual deadline; relative to `vruntime` while `rel_deadline`.
+    /// Virtual deadline; relative to `vruntime` while `rel_deadline` is set.
     pub deadline: i64,
     /// Virtual time up to which run-to-parity protects it.
     pub protected_until: i64,
-    /// Lag when last dequeued: positive when it is owed time.
+    /// Lag when last dequeued; positive if the thread is owed time.
     pub vlag: i64,
     pub slice: i64,
-    /// The slice was set by the user.
+    /// True if the user set the slice.
     pub custom_slice: bool,
-    /// The deadline travels with a migration.
+    /// True if the deadline migrates with the thread.
     pub rel_deadline: bool,
-    /// Last time its running time was accounted; tells whether it is cache-hot.
+    /// Time at which its running time was last accounted; decides if it is cache-hot.
     pub exec_start: u64,
     pub ran: u64,
-    /// Running time when it was last picked.
+    /// Value of `ran` when it was last picked.
     pub ran_at_pick: u64,
-    /// Since when it waits for a CPU.
+    /// Time since which it waits for a CPU.
     pub waiting_since: u64,
-    /// Time spent runnable but waiting.
+    /// Time spent runnable but not running.
     pub waited: u64,
     pub migrations: u64,
     pub avg: Avg,
-    /// Estimated utilisation of an activation.
+    /// Estimated utilisation during an activation (`util_est`).
     pub util_est: f64,
     pub allowed: Mask,
     pub allowed_count: u32,
-    /// The largest capacity among the allowed CPUs.
+    /// Largest capacity among the allowed CPUs.
     pub best_capacity: u32,
-    /// Where it ran before the CPU it runs on.
+    /// CPU before the present one (`recent_used_cpu`).
     pub recent_cpu: u32,
     pub last_wakee: u32,
     pub wakee_flips: u32,
     pub flips_decayed_at: u64,
-    /// Its process, and the last-level cache that this prefers; `NONE` where nothing is gathered.
+    /// Process of the thread, and the last-level cache that this process prefers; `NONE` if nothing is gathered.
     pub process: u32,
     pub preferred_llc: u32,
-    /// Neighbours in the run queue's list of threads, least recently run last.
+    /// Neighbours in the run queue's list of threads; the least recently run thread is last.
     pub newer: u32,
     pub older: u32,
 }
@@ -107,7 +107,7 @@ impl Default for Thread {
 }
 
 impl Thread {
-    /// Queued or running: what the kernel calls `on_rq`, delayed threads included.
+    /// True for queued and running threads, delayed ones included (`on_rq` in the kernel).
     pub(super) fn on_queue(&self) -> bool {
         matches!(self.state, State::Delayed | State::Queued | State::Running)
     }
@@ -116,7 +116,7 @@ impl Thread {
         matches!(self.state, State::Queued | State::Running)
     }
 
-    /// What it contributes to its own averages in its present state.
+    /// Contribution to its own averages in its present state.
     pub(super) fn rate(&self) -> Rate {
         let weight = f64::from(self.weight);
         match self.state {
@@ -139,12 +139,12 @@ impl Thread {
         }
     }
 
-    /// Utilisation to plan with (`task_util_est`).
+    /// Utilisation for planning (`task_util_est`).
     pub(super) fn planned_util(&self) -> f64 {
         self.avg.util.max(self.util_est)
     }
 
-    /// Its slice in virtual time.
+    /// Time slice in virtual time.
     pub(super) fn virtual_slice(&self) -> i64 {
         virtual_time(self.slice, self.weight)
     }

@@ -1,6 +1,6 @@
-//! CPU sets as the inner loops want them: fixed width, word access, wrapping scans.
+//! CPU sets for the inner loops: fixed width, access by word, wrapping scans.
 //!
-//! Input: a [`CpuSet`]. Output: membership, intersections and the next member in wrapping order, without allocating.
+//! Input: a [`CpuSet`]. Output: membership, intersections and the next member in wrapping order, without allocation.
 
 use countersteer_model::cpuset::CpuSet;
 
@@ -11,14 +11,14 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    /// The empty set among `cpus` CPUs.
+    /// Returns the empty set of a machine with `cpus` CPUs.
     pub(super) fn none(cpus: usize) -> Self {
         Self {
             words: vec![0; cpus.div_ceil(64)],
         }
     }
 
-    /// Becomes `set`, restricted to the CPUs below `cpus`.
+    /// Replaces the members by those of `set` below `cpus`.
     pub(super) fn assign(&mut self, set: &CpuSet, cpus: usize) {
         self.words.clear();
         self.words.resize(cpus.div_ceil(64), 0);
@@ -47,7 +47,7 @@ impl Mask {
         self.words.iter().all(|w| *w == 0)
     }
 
-    /// Whether every member of `self` is in `other`.
+    /// True if `other` contains every member of `self`.
     pub(super) fn within(&self, other: &Self) -> bool {
         self.words
             .iter()
@@ -72,12 +72,12 @@ impl Mask {
         })
     }
 
-    /// The common members of `self` and `other`, ascending.
+    /// Iterates over the common members of `self` and `other` in ascending order.
     pub(super) fn common<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
         self.common_from(other, 0)
     }
 
-    /// The common members at or after `from`, ascending.
+    /// Iterates over the common members at or after `from` in ascending order.
     pub(super) fn common_from<'a>(
         &'a self,
         other: &'a Self,
@@ -91,7 +91,7 @@ impl Mask {
         })
     }
 
-    /// The lowest common member of `self` and `other` at or after `from`.
+    /// Returns the lowest common member of `self` and `other` at or after `from`.
     pub(super) fn next_common(&self, other: &Self, from: usize) -> Option<usize> {
         let first = from / 64;
         for i in first..self.words.len() {
@@ -106,7 +106,7 @@ impl Mask {
         None
     }
 
-    /// The first common member at or after `from`, wrapping around to those before it.
+    /// Returns the first common member at or after `from`, and continues at 0 if there is none.
     pub(super) fn next_common_wrapping(&self, other: &Self, from: usize) -> Option<usize> {
         let from = if from >= self.words.len() * 64 {
             0
@@ -117,7 +117,7 @@ impl Mask {
             .or_else(|| self.next_common(other, 0))
     }
 
-    /// The first member at or after `from`, wrapping around.
+    /// Returns the first member at or after `from`, and continues at 0 if there is none.
     pub(super) fn next_wrapping(&self, from: usize) -> Option<usize> {
         self.next_common_wrapping(self, from)
     }

@@ -1,22 +1,22 @@
-//! Linux's fair scheduling class as an event-driven model: which thread runs where, and when.
+//! Linux's fair scheduling class as an event-driven model: when each thread runs, and on which CPU.
 //!
-//! Stage: between the engine, which says when threads fork, wake, block and exit, and the progress model, which gets the
-//! threads that run and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es. How fast threads progress is no business of
-//! this module.
+//! Stage: between the engine and the progress model. The engine reports when threads fork, wake, block and exit. The progress
+//! model receives the running threads and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es. This module
+//! does not model the speed at which threads progress.
 //!
-//! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), the queue takes the
-//! thread in (`schedule`, `runqueue`), the class decides which thread runs next (`eevdf` or `cfs`), and balancing moves
-//! waiting threads between the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`); where processes have several
-//! last-level caches to choose from, `gather` and `crossing` have them brought together. `pelt` keeps load and utilisation in closed form.
+//! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), and the thread joins its run queue
+//! (`schedule`, `runqueue`). The class decides which thread runs next (`eevdf` or `cfs`). Balancing moves waiting threads between
+//! the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`). On machines with several last-level caches, `gather`
+//! and `crossing` bring the threads of a process together. `pelt` keeps load and utilisation in closed form.
 //!
-//! Nothing happens while nothing can happen: a CPU with one thread has no tick, balancing sleeps until some CPU is
-//! overloaded or some count changed, and a slice that ends between two ticks costs one event, not two.
+//! The model handles no event that changes nothing. A CPU with one thread has no tick. Balancing sleeps until some CPU is
+//! overloaded or some count changed. A time slice that ends between two ticks costs one event, not two.
 //!
-//! Kernel threads and daemons exist as the moments at which they make a CPU look at its queue anew
-//! ([`DISTURBED_EVERY_NS`]). Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
-//! autogroups, hotplug and NUMA balancing do not exist; a wake-up, a context switch and a migration take no time of their own
-//! (the engine charges for them); CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each
-//! module says what else it leaves out.
+//! Kernel threads and daemons exist only as moments at which a CPU picks its next thread again ([`DISTURBED_EVERY_NS`]).
+//! Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling, autogroups,
+//! hotplug and NUMA balancing do not exist. A wake-up, a context switch and a migration take no time here; the engine charges for
+//! them. CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each module lists what else it leaves
+//! out.
 
 mod balance;
 mod cfs;
@@ -66,15 +66,14 @@ use timers::Timers;
 use wakeup::Waker;
 
 /// The scheduler of one machine.
-///
-/// Every call carries the time; time never goes back. Call [`Linux::advance`] for every moment [`Linux::next_event`] names,
-/// and read [`Linux::take_switches`] after every call that takes the time.
+/// Every call carries the time; time never goes back. Callers call [`Linux::advance`] for every moment that [`Linux::next_event`]
+/// returns. They read [`Linux::take_switches`] after every call that takes the time.
 pub struct Linux {
     config: LinuxConfig,
     domains: Domains,
     threads: Vec<Thread>,
     rqs: Vec<RunQueue>,
-    /// One slot per CPU and one, the last, for idle balancing.
+    /// One slot per CPU, and a last one for idle balancing.
     timers: Timers,
     nohz: Nohz,
     energy: Option<EnergyModel>,
@@ -82,40 +81,40 @@ pub struct Linux {
     tick_ns: u64,
     /// Time of the first tick.
     phase: u64,
-    /// `base_slice_ns` scaled by the number of CPUs, and unscaled.
+    /// `base_slice_ns` scaled by the number of CPUs, and unscaled; in nanoseconds.
     base_slice: i64,
     unscaled_slice: i64,
     /// 1 + ilog2(min(cpus, 8)).
     cpu_scale: i64,
     idle: Mask,
-    /// CPUs whose running thread does not fit.
+    /// Number of CPUs whose running thread does not fit.
     misfits: u32,
-    /// Changes with everything a balance by counts depends on.
+    /// Counts changes of affinity, on which the outcome of balancing by counts depends.
     affinity_generation: u64,
     /// CPUs to reschedule, and CPUs whose timers are stale.
     pending: Vec<u32>,
     stale: Vec<u32>,
-    /// CPUs a balance in progress has ruled out.
+    /// CPUs that the balance in progress has ruled out.
     excluded: Vec<u32>,
-    /// Until when a last-level cache's scan depth holds, and the depth; by its first CPU.
+    /// Scan depth of each last-level cache and the time until which it is valid, indexed by the cache's first CPU.
     scan_depths: Vec<(u64, usize)>,
     llcs: Vec<u32>,
-    /// The node of each CPU.
+    /// Memory node of each CPU, as a row of the domain tree.
     node_of: Vec<u32>,
-    /// Preferred cores are filled first.
+    /// True if preferred cores are filled first.
     packing: bool,
     switches: Vec<Switch>,
     switch_count: u64,
-    /// Where the last forced migration went: the next goes to the CPU after it.
+    /// Target of the last forced migration; the next one goes to the next allowed CPU.
     last_forced: usize,
     now: u64,
     rng: Pcg64,
-    /// Of disturbances, which draw nothing from the other.
+    /// Random numbers of disturbances only, so that these do not change other draws.
     disturbances: Pcg64,
 }
 
 impl Linux {
-    /// A machine at time zero without threads.
+    /// Creates a machine at time zero without threads.
     #[must_use]
     pub fn new(topology: &Topology, config: LinuxConfig) -> Self {
         let n = topology.cpus.len();
@@ -168,7 +167,7 @@ impl Linux {
         }
     }
 
-    /// A new process of one thread; see [`Linux::fork_in`].
+    /// Creates a process of one thread; see [`Linux::fork_in`].
     pub fn fork(
         &mut self,
         thread: ThreadId,
@@ -180,9 +179,10 @@ impl Linux {
         self.fork_in(None, thread, nice, allowed, parent, now)
     }
 
-    /// A new thread of a process: placed by the least loaded path down the domains, queued at once. `parent` is the CPU that
-    /// forks; without one, a random allowed CPU does. Ids are dense from 0 and free again after [`Linux::exit`]. An empty mask
-    /// allows all.
+    /// Creates a thread of a process, places it by the least loaded path down the domains, and queues it at once.
+    ///
+    /// `parent` is the CPU that forks; `None` stands for a random allowed CPU. Ids are dense from 0, and free again after
+    /// [`Linux::exit`]. An empty mask allows all CPUs. Returns the CPU chosen.
     pub fn fork_in(
         &mut self,
         process: Option<u32>,
@@ -234,14 +234,16 @@ impl Linux {
         CpuId(self.threads[thread.index()].cpu)
     }
 
-    /// A blocked thread becomes runnable. `waker` is the CPU whose running thread wakes it; without one, a timer or device
-    /// interrupt on the CPU where it last ran does.
+    /// Wakes a blocked thread and returns its CPU.
+    ///
+    /// `waker` is the CPU whose running thread wakes it. `None` stands for a timer or device interrupt on the CPU where it last
+    /// ran.
     pub fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
         let waker = waker.map(CpuId::index).filter(|c| *c < self.rqs.len());
         self.wake_by(thread, waker.map_or(Waker::Interrupt, Waker::Thread), now)
     }
 
-    /// The same by a thread that is about to sleep (`WF_SYNC`), as a writer to a pipe promises.
+    /// Wakes a blocked thread on behalf of a thread that is about to sleep (`WF_SYNC`), as a writer to a pipe promises.
     pub fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId {
         self.wake_by(thread, Waker::Sync(waker.index()), now)
     }
@@ -253,6 +255,8 @@ impl Linux {
         match self.threads[thread.index()].state {
             State::Delayed => {
                 self.requeue_delayed(t, now);
+                // `ttwu_runnable` (kernel/sched/core.c): a thread that is still queued is woken in place, without a search for a
+                // CPU.
                 self.wakeup_preempt(last, t, waker.cpu().is_some_and(|w| w != last));
             }
             State::Sleeping => {
@@ -268,7 +272,7 @@ impl Linux {
         CpuId(self.threads[thread.index()].cpu)
     }
 
-    /// The running thread sleeps. A thread that was preempted before it could block sleeps as well.
+    /// Blocks a thread. A thread that was preempted before it could block sleeps as well.
     pub fn block(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let t = thread.0;
@@ -276,6 +280,7 @@ impl Linux {
         let state = self.threads[thread.index()].state;
         if matches!(state, State::Running | State::Queued) {
             self.update_curr(cpu, now);
+            // `dequeue_entity` (kernel/sched/fair.c): an ineligible entity that goes to sleep stays queued (`DELAY_DEQUEUE`).
             if state == State::Running
                 && self.config.scheduler == FairClass::Eevdf
                 && self.eevdf_delays(cpu, t)
@@ -292,7 +297,7 @@ impl Linux {
         self.end(now);
     }
 
-    /// A thread ends, whatever it was doing.
+    /// Ends a thread in any state.
     pub fn exit(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let t = thread.0;
@@ -315,10 +320,11 @@ impl Linux {
         self.end(now);
     }
 
-    /// The running thread offers its CPU (`sched_yield`).
+    /// Yields the CPU of the running thread (`sched_yield`).
     pub fn yield_now(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let cpu = self.threads[thread.index()].cpu as usize;
+        // `yield_task_fair` (kernel/sched/fair.c) returns at once if no other thread is queued.
         if self.threads[thread.index()].state == State::Running && !self.rqs[cpu].waiting.is_empty()
         {
             self.update_curr(cpu, now);
@@ -331,7 +337,7 @@ impl Linux {
         self.end(now);
     }
 
-    /// Changes where a thread may run; it leaves a forbidden CPU at once. An empty mask allows all.
+    /// Changes the affinity mask of a thread, which leaves a forbidden CPU at once. An empty mask allows all CPUs.
     pub fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
         let now = self.begin(now);
         self.assign_mask(thread.0, allowed);
@@ -365,7 +371,8 @@ impl Linux {
         self.end(now);
     }
 
-    /// Changes the slice a thread asks for, 0.1 to 100 ms (`sched_attr.sched_runtime`); `None` is the default. EEVDF only.
+    /// Changes the time slice that a thread asks for, 0.1 to 100 ms (`sched_attr.sched_runtime`); `None` is the default. EEVDF
+    /// only.
     pub fn set_slice(&mut self, thread: ThreadId, slice: Option<Nanos>, now: Nanos) {
         let now = self.begin(now);
         let t = thread.index();
@@ -384,24 +391,24 @@ impl Linux {
         self.end(now);
     }
 
-    /// The earliest moment at which something happens by itself; [`Nanos::NEVER`] when nothing does.
+    /// Earliest moment at which the model does something by itself; [`Nanos::NEVER`] if there is none.
     #[must_use]
     pub fn next_event(&self) -> Nanos {
         Nanos(self.timers.earliest())
     }
 
-    /// Lets everything happen that is due at or before `now`.
+    /// Handles every event that is due at or before `now`.
     pub fn advance(&mut self, now: Nanos) {
         let now = self.begin(now);
         self.end(now);
     }
 
-    /// The switches since the last call, in order.
+    /// Drains the context switches since the last call, in order.
     pub fn take_switches(&mut self) -> std::vec::Drain<'_, Switch> {
         self.switches.drain(..)
     }
 
-    /// A CPU runs at the part `clock` of its type's `freq_ghz` from now on.
+    /// Sets a CPU's frequency from now on, as the fraction `clock` of its type's `freq_ghz`.
     pub fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {
         self.rqs[cpu.index()].set_clock(clock, now.0);
     }
@@ -432,7 +439,7 @@ impl Linux {
         allowed.next_wrapping(start).unwrap_or(0)
     }
 
-    /// Learns from an activation that ended (`util_est_update`); the thread has just left the CPU.
+    /// Updates the utilisation estimate after an activation (`util_est_update`); the thread has just left the CPU.
     fn estimate_util(&mut self, t: u32) {
         let thread = &mut self.threads[t as usize];
         let capacity = f64::from(self.rqs[thread.cpu as usize].capacity);
@@ -454,7 +461,7 @@ fn node_of(domains: &Domains, cpu: usize) -> u32 {
         .unwrap_or(cpu as u32)
 }
 
-/// A queue with everything the kernel's history would have left random: tick and balance phase, and when it last idled.
+/// Creates a run queue with a random history: tick phase, balance phase, and the time when it last idled.
 fn new_queue(
     domains: &Domains,
     config: &LinuxConfig,
@@ -463,7 +470,7 @@ fn new_queue(
     rng: &mut Pcg64,
 ) -> RunQueue {
     let mut rq = RunQueue::new(domains.node(cpu as u32).min_capacity);
-    // Ticks coincide but for the time the interrupt takes to arrive, unless they are skewed on purpose.
+    // Ticks of all CPUs coincide except for the time the interrupt takes to arrive, unless `skew_tick` spreads them.
     let skew_ns = if config.skew_tick { u64::MAX } else { 10_000 };
     rq.tick_offset = rng.random_range(0..skew_ns.min(tick_ns));
     rq.idle_stamp = rng.random_range(0..1_000_000);

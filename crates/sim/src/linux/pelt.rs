@@ -1,19 +1,19 @@
 //! Per-entity load tracking: load, runnable and utilisation averages with geometric decay.
 //!
-//! Input: intervals during which an entity (or a run queue) was running, waiting or asleep. Output: its averages.
-//! Models the kernel's `___update_load_sum`, `post_init_entity_util_avg`, `util_est_update` and, through the slower clock of
-//! small CPUs, `update_rq_clock_pelt`. Between two changes the averages follow a closed form, so nothing happens per
-//! period; the kernel's rounding to whole periods of 1,024 x 1,024 ns is what is left out.
+//! Input: intervals during which an entity (or a run queue) was running, waiting or asleep. Output: its averages. Models
+//! `___update_load_sum` (kernel/sched/pelt.c), and `post_init_entity_util_avg` and `util_est_update` (kernel/sched/fair.c). The
+//! slower clock of small CPUs models `update_rq_clock_pelt` (kernel/sched/pelt.h). Between two changes the averages follow a
+//! closed form, so that no event is needed per period. Left out: the kernel's rounding to whole periods of 1,024 x 1,024 ns.
 
-/// Time after which a contribution has halved: 32 periods of 2^20 ns.
+/// Logarithm of the half-life in nanoseconds: 32 periods of 2^20 ns.
 const HALF_LIFE_SHIFT: u32 = 25;
 
-/// A fully used CPU of the largest capacity, as a float.
+/// Utilisation of a fully used CPU of the largest capacity.
 pub(super) const FULL: f64 = 1024.0;
 
-/// What remains of a contribution after `delta` ns: `2^-(delta / 2^25)`.
+/// Fraction that remains of a contribution after `delta` ns: `2^-(delta / 2^25)`.
 ///
-/// A fixed polynomial, not the platform's `exp2`: results must not depend on the C library.
+/// Computed by a fixed polynomial and not by the platform's `exp2`, because results must not depend on the C library.
 pub(super) fn decay(delta: u64) -> f64 {
     let halvings = delta >> HALF_LIFE_SHIFT;
     if halvings > 63 {
@@ -29,7 +29,7 @@ pub(super) fn decay(delta: u64) -> f64 {
     (low + x4 * (high + x4 * (1.0 / 40320.0))) / (1_u64 << halvings) as f64
 }
 
-/// Time until an average that grows from `from` towards `FULL` reaches `to`; zero when it is there.
+/// Time in nanoseconds until an average that grows from `from` towards `FULL` reaches `to`; zero if it is already there.
 pub(super) fn time_to_reach(from: f64, to: f64) -> u64 {
     if from >= to {
         return 0;
@@ -41,30 +41,30 @@ pub(super) fn time_to_reach(from: f64, to: f64) -> u64 {
     (halvings * f64::from(1 << HALF_LIFE_SHIFT)).ceil() as u64
 }
 
-/// What an entity or a run queue contributes at present.
+/// Present contribution of an entity or a run queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
-    /// Weight that wants to run.
+    /// Weight of the queued entities.
     pub load: f64,
     /// 1,024 per runnable entity.
     pub runnable: f64,
-    /// 1,024 while something runs.
+    /// 1,024 while a thread runs.
     pub util: f64,
 }
 
-/// The averages, valid at `last` on the PELT clock of the CPU they belong to.
+/// Averages, valid at `last` on the PELT clock of their CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Avg {
     pub load: f64,
     pub runnable: f64,
-    /// Time running, in units of the largest CPU.
+    /// Running time, in units of the largest CPU.
     pub util: f64,
     /// PELT time of the last update.
     pub last: u64,
 }
 
 impl Avg {
-    /// Brings the averages up to `clock`, given what was contributed since the last update.
+    /// Brings the averages up to `clock`, given the contribution since the last update.
     pub(super) fn update(&mut self, clock: u64, rate: Rate) {
         let delta = clock.saturating_sub(self.last);
         if delta == 0 {
@@ -77,21 +77,21 @@ impl Avg {
         self.last = clock;
     }
 
-    /// The averages as they would be at `clock`.
+    /// Returns the averages as they would be at `clock`.
     pub(super) fn at(&self, clock: u64, rate: Rate) -> Self {
         let mut later = *self;
         later.update(clock, rate);
         later
     }
 
-    /// Takes another's averages in (attach).
+    /// Adds the averages of an entity that joins (attach).
     pub(super) fn add(&mut self, other: &Self) {
         self.load += other.load;
         self.runnable += other.runnable;
         self.util += other.util;
     }
 
-    /// Takes another's averages out (detach); rounding never leaves a negative rest.
+    /// Subtracts the averages of an entity that leaves (detach); results are at least zero in spite of rounding.
     pub(super) fn sub(&mut self, other: &Self) {
         self.load = (self.load - other.load).max(0.0);
         self.runnable = (self.runnable - other.runnable).max(0.0);
@@ -99,8 +99,9 @@ impl Avg {
     }
 }
 
-/// Utilisation a new thread starts with: its share by weight, at most half of what the CPU has left.
+/// Initial utilisation of a new thread: its share by weight, at most half of what the CPU has left.
 pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
+    // `post_init_entity_util_avg` (kernel/sched/fair.c).
     let cap = (capacity - rq.util) / 2.0;
     if cap <= 0.0 {
         0.0
@@ -111,13 +112,14 @@ pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
     }
 }
 
-/// The estimate of a thread's utilisation after one more activation: rises at once, falls by a quarter of the way.
+/// Updates the estimate of a thread's utilisation after an activation: it rises at once, and falls by a quarter of the
+/// difference.
 pub(super) fn estimate(previous: f64, util: f64, runnable: f64, capacity: f64) -> f64 {
     const MARGIN: f64 = FULL / 100.0;
     if previous <= util {
         return util;
     }
-    // A thread that waited more than it ran would be underestimated; one larger than its CPU was throttled by it.
+    // A thread that waited more than it ran would be underestimated; its CPU throttled a thread larger than its capacity.
     let keep = previous - util < MARGIN || util > capacity || util + MARGIN < runnable;
     if keep {
         previous

@@ -1,18 +1,18 @@
 //! One CPU's run queue of fair threads.
 //!
-//! Input: entities that join and leave. Output: the weighted average virtual time V, eligibility, and the order of the
-//! waiting entities. Models `struct cfs_rq`: the timeline (here a sorted deque: queues are short, and a deque of plain
-//! numbers is scanned faster than a tree is walked), `avg_vruntime`, `entity_eligible`, and the clock PELT runs on.
+//! Input: entities that join and leave. Output: the weighted average virtual time V, eligibility, and the order of the waiting
+//! entities. Models `struct cfs_rq`: the timeline, `avg_vruntime`, `entity_eligible`, and the clock of PELT. The timeline is a
+//! sorted deque here: queues are short, and scanning plain numbers is faster than walking a tree.
 
 use std::collections::VecDeque;
 
 use super::entity::{NONE, Thread};
 use super::pelt::{Avg, FULL, Rate};
 
-/// A waiting entity; the thread's own numbers do not change while it waits.
+/// A waiting entity; the thread's own values do not change while it waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// What the queue is sorted by: the virtual deadline (EEVDF) or the virtual time (CFS).
+    /// Sort key: the virtual deadline (EEVDF) or the virtual time (CFS).
     pub key: i64,
     pub vruntime: i64,
     pub thread: u32,
@@ -24,28 +24,28 @@ pub(super) struct Waiting {
 pub(super) struct DomainState {
     /// Row of the domain tree.
     pub node: u32,
-    /// When it last balanced; negative before the start.
+    /// Time of the last balance; negative before the start.
     pub last: i64,
-    /// Milliseconds between balances of an idle CPU.
+    /// Milliseconds between balances while the CPU idles.
     pub interval_ms: u32,
     pub failed: u32,
-    /// The domain's generation when a balance last found nothing to do for counts alone.
+    /// Generation of the domain when a balance by counts last found nothing to do.
     pub quiet_generation: u64,
     pub newidle: NewIdle,
 }
 
-/// How a newly idle CPU fared in a domain (`update_newidle_stats`).
+/// Success of a newly idle CPU's searches in a domain (`update_newidle_stats`, kernel/sched/fair.c).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewIdle {
     calls: u32,
     successes: u32,
-    /// Of 1,024 searches so many are made.
+    /// Number of searches out of 1,024 that are made.
     pub ratio: u32,
     since: u64,
 }
 
 impl NewIdle {
-    /// Half of the searches have succeeded; of 1,024, `ratio` are made at first.
+    /// Starts as if half of the searches had succeeded; `ratio` of 1,024 searches are made at first.
     pub(super) fn new(ratio: u32) -> Self {
         Self {
             calls: 512,
@@ -55,7 +55,7 @@ impl NewIdle {
         }
     }
 
-    /// Counts a search, or one that was not made; `by_rate` lets rare searches through.
+    /// Counts a search, or one that was skipped; `by_rate` lets rare searches through.
     pub(super) fn count(&mut self, successes: u32, by_rate: bool, now: u64) {
         self.calls += 1;
         self.successes += successes;
@@ -72,10 +72,10 @@ impl NewIdle {
 #[derive(Clone, Debug)]
 pub(super) struct RunQueue {
     pub curr: u32,
-    /// The running thread, as last reported to the engine.
+    /// Running thread as last reported to the engine.
     pub shown: u32,
     pub waiting: VecDeque<Waiting>,
-    /// Threads that want to run: waiting and running, delayed ones not.
+    /// Number of runnable threads: waiting and running, but not delayed.
     pub runnable: u32,
     /// Sum of weights of the waiting entities.
     pub weight: i64,
@@ -83,43 +83,43 @@ pub(super) struct RunQueue {
     pub weighted_vruntime: i64,
     /// Origin that keeps the products small; follows V (EEVDF) or is the monotonic minimum (CFS).
     pub zero: i64,
-    /// Waiting or running entities with a slice of their own.
+    /// Number of waiting or running entities with a slice of their own.
     pub custom_slices: u32,
     pub avg: Avg,
     /// Sum of the estimated utilisation of the queued threads.
     pub util_est: f64,
-    /// Total weight on the queue, the running thread's included.
+    /// Total weight of the queue, the running thread's included.
     pub total_weight: f64,
     pub capacity: u32,
-    /// Capacity at the frequency in force.
+    /// Capacity at the present frequency.
     speed: u32,
     /// Wall and PELT time when the CPU last stopped being idle.
     busy_since: (u64, u64),
-    /// Nothing runs and nothing is queued, and the search for work to pull is over.
+    /// True if nothing runs, nothing is queued, and the search for work to pull is over.
     pub idle: bool,
     pub need_resched: bool,
-    /// A wake-up wants to preempt at the next tick (lazy preemption).
+    /// True if a woken thread is to preempt at the next tick (lazy preemption).
     pub lazy_resched: bool,
-    /// When something else takes the CPU for a moment, and that it just did.
+    /// Time of the next disturbance, and true if one just happened.
     pub disturbed_at: u64,
     pub disturbed: bool,
-    /// When it last became idle, until the next wake-up.
+    /// Time at which it last became idle; `None` after the next wake-up.
     pub idle_since: Option<u64>,
-    /// When it last ran dry, for the choice among idle CPUs.
+    /// Time at which it last became idle, for the choice among idle CPUs.
     pub idle_stamp: u64,
     pub average_idle: u64,
-    /// Load of the thread that does not fit this CPU; zero when all fit.
+    /// Load of the running thread if it does not fit this CPU; zero otherwise.
     pub misfit_load: f64,
-    /// Most and least recently run threads, the running one first.
+    /// Most and least recently run threads; the running one is the most recent.
     pub newest: u32,
     pub oldest: u32,
     pub domains: Vec<DomainState>,
-    /// Its tick, relative to the machine's.
+    /// Offset of its tick from the machine's.
     pub tick_offset: u64,
-    /// Its timer must be computed anew.
+    /// True if its timer is stale.
     pub touched: bool,
     pub balancing: bool,
-    /// When it next balances as a busy CPU, while `balancing`.
+    /// Time of its next balance as a busy CPU, while `balancing`.
     pub balance_at: u64,
 }
 
@@ -159,7 +159,7 @@ impl RunQueue {
         }
     }
 
-    /// V and the weight it is the average of, the running entity included; `None` when nobody is queued.
+    /// Sum of weight x (virtual time - `zero`) and sum of weights, the running entity included.
     fn sums(&self, curr: Option<&Thread>) -> (i64, i64) {
         match curr {
             Some(c) => {
@@ -173,7 +173,7 @@ impl RunQueue {
         }
     }
 
-    /// The weighted average virtual time V, rounded down.
+    /// Weighted average virtual time V, rounded down; `zero` if no entity is queued.
     pub(super) fn average_vruntime(&self, curr: Option<&Thread>) -> i64 {
         let (sum, weight) = self.sums(curr);
         if weight == 0 {
@@ -183,7 +183,7 @@ impl RunQueue {
         }
     }
 
-    /// Whether an entity at `vruntime` has received no more than its share.
+    /// True if an entity at `vruntime` has received no more than its share (`entity_eligible`).
     pub(super) fn eligible(&self, curr: Option<&Thread>, vruntime: i64) -> bool {
         let (sum, weight) = self.sums(curr);
         sum >= (vruntime - self.zero) * weight
@@ -202,7 +202,7 @@ impl RunQueue {
         self.weighted_vruntime += i64::from(entry.weight) * (entry.vruntime - self.zero);
     }
 
-    /// Takes a waiting thread out; `key` is what it was inserted with.
+    /// Removes a waiting thread; `key` is its key at insertion.
     pub(super) fn remove(&mut self, thread: u32, key: i64) {
         let first = self.waiting.partition_point(|w| w.key < key);
         let found = (first..self.waiting.len()).find(|i| self.waiting[*i].thread == thread);
@@ -213,8 +213,8 @@ impl RunQueue {
         }
     }
 
-    /// The clock PELT sees: slowed down by a small CPU while it is busy, in step again when it idles, so that a thread's
-    /// utilisation means the same everywhere.
+    /// PELT's clock: a small CPU slows it down while it is busy, and it catches up when the CPU idles. A thread's utilisation
+    /// thus means the same on every CPU.
     pub(super) fn pelt_clock(&self, now: u64) -> u64 {
         if self.idle {
             return now;
@@ -223,7 +223,7 @@ impl RunQueue {
         pelt + ((now.saturating_sub(wall) * u64::from(self.speed)) >> 10)
     }
 
-    /// The CPU runs at the part `clock` of its type's `freq_ghz` from now on.
+    /// Sets the CPU's frequency from now on, as the fraction `clock` of its type's `freq_ghz`.
     pub(super) fn set_clock(&mut self, clock: f64, now: u64) {
         let pelt = self.pelt_clock(now);
         if !self.idle {
@@ -232,7 +232,7 @@ impl RunQueue {
         self.speed = (f64::from(self.capacity) * clock.min(1.0)).round() as u32;
     }
 
-    /// The CPU stops being idle.
+    /// Starts PELT's clock when the CPU stops being idle.
     pub(super) fn wake_clock(&mut self, now: u64) {
         self.busy_since = (now, now);
     }
@@ -245,14 +245,14 @@ impl RunQueue {
         }
     }
 
-    /// Brings the queue's averages up to date; call before anything about the queue changes.
+    /// Brings the queue's averages up to date; must be called before the queue changes.
     pub(super) fn update_avg(&mut self, now: u64) {
         let clock = self.pelt_clock(now);
         let rate = self.rate();
         self.avg.update(clock, rate);
     }
 
-    /// The queue's averages at `now`.
+    /// Averages of the queue at `now`.
     pub(super) fn avg_at(&self, now: u64) -> Avg {
         self.avg.at(self.pelt_clock(now), self.rate())
     }

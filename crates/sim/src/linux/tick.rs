@@ -1,8 +1,9 @@
-//! Time: what happens by itself, and when the next such thing is due.
+//! Ticks and timers: the events that the model produces by itself, and the times at which they are due.
 //!
-//! Input: the state of the queues after each event. Output: one timer per CPU and one for the machine. Models
-//! `task_tick_fair`, `sched_tick` and `sched_balance_trigger`. A tick that would change nothing is never scheduled: a CPU's
-//! timer jumps to the first tick at which its slice is over, its balance is due, or its thread has outgrown it.
+//! Input: the state of the run queues after each event. Output: one timer per CPU and one for the machine. Models
+//! `task_tick_fair` and `sched_balance_trigger` (kernel/sched/fair.c), and `sched_tick` (kernel/sched/core.c). A tick that would
+//! change nothing is never scheduled. A CPU's timer jumps to the first tick at which its slice is over, its balance is due, or
+//! its thread has outgrown it.
 
 use super::Linux;
 use super::config::FairClass;
@@ -13,11 +14,11 @@ use super::weights::real_time;
 use countersteer_model::units::Nanos;
 use rand::RngExt;
 
-/// High-resolution ticks come no closer together.
+/// Minimum delay of a high-resolution tick (`hrtick_start`, kernel/sched/core.c).
 const HRTICK_MIN_NS: u64 = 10_000;
 
 impl Linux {
-    /// Starts an event at `now`, after everything that was due before.
+    /// Starts an event at `now`, after all events that were due before.
     pub(super) fn begin(&mut self, now: Nanos) -> u64 {
         let now = now.0.max(self.now);
         while self.timers.earliest() <= now {
@@ -36,7 +37,7 @@ impl Linux {
         now
     }
 
-    /// Ends an event: reschedules who must and sets the timers of whoever changed.
+    /// Ends an event: reschedules the pending CPUs and sets the timers of all CPUs that changed.
     pub(super) fn end(&mut self, now: u64) {
         let mut next = 0;
         while next < self.pending.len() {
@@ -54,7 +55,7 @@ impl Linux {
         self.arm_machine(now);
     }
 
-    /// Notes that a CPU's timer must be computed anew.
+    /// Marks a CPU's timer as stale.
     pub(super) fn touch(&mut self, cpu: usize) {
         if !self.rqs[cpu].touched {
             self.rqs[cpu].touched = true;
@@ -62,12 +63,12 @@ impl Linux {
         }
     }
 
-    /// The first tick of a CPU at or after `at`.
+    /// First tick of a CPU at or after `at`.
     fn next_tick(&self, cpu: usize, at: u64) -> u64 {
         self.next_beat(self.phase + self.rqs[cpu].tick_offset, at)
     }
 
-    /// The first multiple of the tick after `origin` that is not before `at`.
+    /// First multiple of the tick after `origin` that is not before `at`.
     pub(super) fn next_beat(&self, origin: u64, at: u64) -> u64 {
         origin.saturating_add(
             at.saturating_sub(origin)
@@ -95,7 +96,7 @@ impl Linux {
         }
     }
 
-    /// Has the queue looked at anew if something took the CPU for a moment.
+    /// Lets the CPU pick its next thread again if a disturbance is due now.
     fn disturb(&mut self, cpu: usize, now: u64) {
         let rq = &mut self.rqs[cpu];
         if self.config.disturbed_every_ns.is_some() && rq.disturbed_at == now {
@@ -104,7 +105,7 @@ impl Linux {
         }
     }
 
-    /// When something takes the CPU next; drawn anew once it is past, which is all the same as nothing is remembered.
+    /// Time of the next disturbance. It is drawn again once it has passed; intervals are exponential, so no history is needed.
     fn next_disturbance(&mut self, cpu: usize, now: u64) -> u64 {
         let Some(mean) = self.config.disturbed_every_ns else {
             return NEVER;
@@ -125,7 +126,7 @@ impl Linux {
         }
     }
 
-    /// Balances at a tick, or stops doing so when nobody on the machine waits.
+    /// Balances at a tick, or stops periodic balancing if no CPU of the machine is overloaded.
     fn tick_balance(&mut self, cpu: usize, now: u64) {
         if self.domains.node(self.domains.root).overloaded == 0 {
             self.rqs[cpu].balancing = false;
@@ -165,13 +166,13 @@ impl Linux {
         self.timers.set(cpu, at);
     }
 
-    /// When the running thread has used up what it may use undisturbed.
+    /// Time at which the running thread has used up the time during which no other thread may preempt it.
     fn slice_end(&self, cpu: usize) -> u64 {
         let thread = &self.threads[self.rqs[cpu].curr as usize];
         match self.config.scheduler {
             FairClass::Eevdf => {
                 let protected = thread.protected_until > thread.vruntime || !self.config.hrtick;
-                // Once its protection is over and it still won, the next change is its deadline.
+                // Once the protection is over and the thread was picked again, the next change is its deadline.
                 let until = if protected {
                     thread.protected_until.min(thread.deadline)
                 } else {
@@ -180,12 +181,13 @@ impl Linux {
                 let left = until - thread.vruntime;
                 thread.exec_start + real_time(left.max(0), thread.weight) as u64
             }
-            // Two conditions, one of them on the neighbours: looked at every tick, as the kernel does.
+            // Two conditions, one of them on the waiting threads: checked at every tick (`check_preempt_tick`,
+            // kernel/sched/fair.c).
             FairClass::Cfs => 0,
         }
     }
 
-    /// When the running thread becomes too large for its CPU, on machines that care.
+    /// Time at which the running thread becomes too large for its CPU; `None` if that changes nothing.
     fn outgrows_at(&self, cpu: usize, now: u64) -> Option<u64> {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[rq.curr as usize];
@@ -195,6 +197,7 @@ impl Linux {
         }
         let clock = rq.pelt_clock(now);
         let util = thread.avg.at(clock, thread.rate()).util;
+        // 0.8 is the limit of `fits_capacity` (kernel/sched/fair.c); PELT time passes more slowly on a small CPU.
         let left = time_to_reach(util, f64::from(rq.capacity) * 0.8);
         (left < NEVER / 2048).then(|| now + left * 1024 / u64::from(rq.capacity))
     }

@@ -1,11 +1,11 @@
 //! The earliest of many deadlines, one per CPU.
 //!
-//! Input: deadlines that are overwritten in place. Output: the earliest and whose it is. A tournament tree: reading costs
-//! nothing, writing one path to the root; unlike a heap it needs no stale entries and no search.
+//! Input: deadlines that are overwritten in place. Output: the earliest deadline and its slot. A tournament tree: reading takes
+//! constant time, writing follows one path to the root. Unlike a heap it needs no stale entries and no search.
 
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// One deadline per slot; ties go to the lower slot, which keeps runs reproducible.
+/// One deadline per slot. Ties go to the lower slot, which keeps runs reproducible.
 pub(super) struct Timers {
     /// Leaves start at `width`; an inner node holds the minimum of its two children.
     tree: Vec<u64>,
@@ -41,7 +41,7 @@ impl Timers {
         self.tree[1]
     }
 
-    /// The slot that holds the earliest deadline.
+    /// Slot of the earliest deadline.
     pub(super) fn earliest_slot(&self) -> usize {
         let mut node = 1;
         while node < self.width {

@@ -1,4 +1,4 @@
-//! What can be seen of the scheduler between two calls that change it.
+//! State of the scheduler that callers may read between two calls that change it.
 
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
@@ -6,26 +6,26 @@ use super::Linux;
 use super::entity::{NONE, State, Thread};
 
 impl Linux {
-    /// The thread that runs on a CPU.
+    /// Thread that runs on a CPU; `None` if it idles.
     #[must_use]
     pub fn running(&self, cpu: CpuId) -> Option<ThreadId> {
         let t = self.rqs[cpu.index()].curr;
         (t != NONE).then_some(ThreadId(t))
     }
 
-    /// The CPU a thread runs on, waits for, or last ran on.
+    /// CPU on which a thread runs, waits, or last ran.
     #[must_use]
     pub fn cpu_of(&self, thread: ThreadId) -> CpuId {
         CpuId(self.threads[thread.index()].cpu)
     }
 
-    /// Runnable threads of a CPU, the running one included.
+    /// Number of runnable threads of a CPU, the running one included.
     #[must_use]
     pub fn nr_running(&self, cpu: CpuId) -> usize {
         self.rqs[cpu.index()].runnable as usize
     }
 
-    /// Whether a thread wants to run.
+    /// True if a thread is running or waits for a CPU.
     #[must_use]
     pub fn is_runnable(&self, thread: ThreadId) -> bool {
         self.threads
@@ -33,19 +33,19 @@ impl Linux {
             .is_some_and(Thread::runnable)
     }
 
-    /// How often a thread changed CPU.
+    /// Number of migrations of a thread.
     #[must_use]
     pub fn migrations(&self, thread: ThreadId) -> u64 {
         self.threads[thread.index()].migrations
     }
 
-    /// Switches so far, on all CPUs, to and from idle included.
+    /// Number of context switches on all CPUs, to and from idle included.
     #[must_use]
     pub fn switches(&self) -> u64 {
         self.switch_count
     }
 
-    /// Time a thread was runnable without running, up to the last call that took the time.
+    /// Run-queue latency of a thread in total, up to the last call that took the time.
     #[must_use]
     pub fn run_delay(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
@@ -57,7 +57,7 @@ impl Linux {
         Nanos(t.waited + waiting)
     }
 
-    /// Time a thread ran, up to the last call that took the time.
+    /// Running time of a thread, up to the last call that took the time.
     #[must_use]
     pub fn run_time(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
@@ -69,13 +69,13 @@ impl Linux {
         Nanos(t.ran + running)
     }
 
-    /// Utilisation of a CPU as a governor sees it: the larger of PELT's and the estimate, at most its capacity.
+    /// Utilisation of a CPU for a frequency governor: the larger of PELT's average and the estimate, at most its capacity.
     #[must_use]
     pub fn cpu_utilisation(&self, cpu: CpuId) -> f64 {
         self.rqs[cpu.index()].util(self.now)
     }
 
-    /// PELT's utilisation of a thread, 1,024 for one that always runs on the largest type.
+    /// PELT's utilisation of a thread; 1,024 if it always runs on the largest core type.
     #[must_use]
     pub fn utilisation(&self, thread: ThreadId) -> f64 {
         let t = &self.threads[thread.index()];

@@ -1,24 +1,24 @@
-//! Nice levels to load weights, and time scaled by weight.
+//! Load weights of nice levels, and time scaled by weight.
 //!
-//! Input: a nice level or a weight. Output: weights, and virtual time from real time. Models the kernel's
-//! `sched_prio_to_weight` and `calc_delta_fair`.
+//! Input: a nice level or a weight. Output: weights, and virtual time from real time. Models `sched_prio_to_weight`
+//! (kernel/sched/core.c) and `calc_delta_fair` (kernel/sched/fair.c).
 
-/// The weight of nice 0; also what PELT calls a full unit of capacity.
+/// Weight of nice 0; PELT uses it as the full unit of capacity as well.
 pub(super) const NICE_0_WEIGHT: u32 = 1024;
 
-/// Each step of nice is worth about 25 % of weight, so that one level moves a tenth of a CPU between two equals.
+/// Each nice level is worth about 25 % of weight, so that one level moves about a tenth of a CPU between two equal threads.
 const WEIGHTS: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
     70, 56, 45, 36, 29, 23, 18, 15,
 ];
 
-/// The weight of a nice level; levels beyond -20 ..= 19 are clamped.
+/// Returns the weight of a nice level, which is clamped to -20 ..= 19.
 pub(super) fn of_nice(nice: i8) -> u32 {
     WEIGHTS[(i32::from(nice.clamp(-20, 19)) + 20) as usize]
 }
 
-/// Virtual time that `delta` of running adds for an entity of weight `weight`.
+/// Virtual time that an entity of weight `weight` receives for `delta` nanoseconds of running.
 pub(super) fn virtual_time(delta: i64, weight: u32) -> i64 {
     if weight == NICE_0_WEIGHT {
         delta
@@ -27,7 +27,7 @@ pub(super) fn virtual_time(delta: i64, weight: u32) -> i64 {
     }
 }
 
-/// Running time after which at least `delta` of virtual time has passed.
+/// Shortest running time in which an entity of weight `weight` receives at least `delta` of virtual time.
 pub(super) fn real_time(delta: i64, weight: u32) -> i64 {
     if weight == NICE_0_WEIGHT {
         delta
