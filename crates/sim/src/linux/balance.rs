@@ -1,8 +1,8 @@
-//! Balancing: a CPU looks up its domains for a busier group and pulls threads over.
+//! Balancing: a CPU searches its domains, from the innermost outwards, for a busier group, and pulls threads from it.
 //!
-//! Input: a CPU, whether it is idle, and the time. Output: threads moved by [`super::migrate`]. Models
-//! `sched_balance_domains`, `sched_balance_rq`, `should_we_balance`, `sched_balance_newidle` and `need_active_balance`. The
-//! measured cost of looking for work is replaced by a fixed cost per CPU looked at.
+//! Input: a CPU, its idle state, and the time. Output: threads moved by [`super::migrate`]. Models `sched_balance_domains`,
+//! `sched_balance_rq`, `should_we_balance`, `sched_balance_newidle` and `need_active_balance` (kernel/sched/fair.c). The kernel
+//! measures the cost of a search; the model uses a fixed cost per CPU searched.
 
 use super::Linux;
 use super::domains::{Level, Node};
@@ -10,29 +10,29 @@ use super::entity::NONE;
 use super::imbalance::{Env, Idleness, Migration, capacity_greater};
 use rand::RngExt;
 
-/// Busy CPUs balance this much less often.
+/// Factor by which busy CPUs balance less often.
 const BUSY_FACTOR: u64 = 16;
-/// Longest interval when everything is pinned.
+/// Longest interval in milliseconds while all threads are pinned.
 const MAX_PINNED_MS: u32 = 512;
 
 struct Outcome {
     moved: u32,
-    /// Outer domains may be looked at.
+    /// True if outer domains may be searched as well.
     go_on: bool,
 }
 
 impl Linux {
-    /// Time between balances of a domain.
+    /// Time in nanoseconds between balances of a domain (`get_sd_balance_interval`).
     fn interval(&self, cpu: usize, level: usize, idle: bool) -> u64 {
         let ms = u64::from(self.rqs[cpu].domains[level].interval_ms);
         let ns = ms * 1_000_000 * if idle { 1 } else { BUSY_FACTOR };
-        // Whole ticks, one less when busy, so that levels do not fall into step.
+        // Whole ticks, one less when busy, so that the intervals of the levels are not multiples of each other.
         let ticks = ns.div_ceil(self.tick_ns) - u64::from(!idle);
         let longest = self.rqs.len() as u64 * 100_000_000 / self.tick_ns;
         ticks.clamp(1, longest.max(1)) * self.tick_ns
     }
 
-    /// The last balance; those that were skipped because nothing could come of them count.
+    /// Time of the last balance; balances that were skipped because they could not move anything count as well.
     fn last_balance(&self, cpu: usize, level: usize, idle: bool, interval: u64) -> i64 {
         let last = self.rqs[cpu].domains[level].last;
         let idled_through = |since: u64| self.rqs[cpu].idle_stamp <= since;
@@ -51,7 +51,7 @@ impl Linux {
         }
     }
 
-    /// When a CPU next balances one of its domains.
+    /// Time at which a CPU next balances one of its domains.
     pub(super) fn next_balance(&self, cpu: usize, idle: bool) -> u64 {
         let due = |level| {
             let interval = self.interval(cpu, level, idle);
@@ -63,7 +63,7 @@ impl Linux {
             .unwrap_or(super::timers::NEVER)
     }
 
-    /// Nothing a balance of this domain goes by has changed since it found nothing to do.
+    /// True if nothing that decides a balance of this domain has changed since the last one found nothing to do.
     fn is_quiet(&self, cpu: usize, level: usize) -> bool {
         let state = &self.rqs[cpu].domains[level];
         let node = self.domains.node(state.node);
@@ -73,7 +73,7 @@ impl Linux {
             && state.quiet_generation == self.generation(node)
     }
 
-    /// A thread does not fit its CPU, and a larger one idles or is about to.
+    /// True if a thread does not fit its CPU, and a larger CPU idles or is about to.
     pub(super) fn misfit_helpable(&self) -> bool {
         if self.misfits == 0 {
             return false;
@@ -131,8 +131,9 @@ impl Linux {
         }
     }
 
-    /// A CPU ran dry: it pulls one thread if some CPU has too many, unless it expects to be busy again before it is done
-    /// looking. Returns whether there is something to run.
+    /// Pulls one thread to a CPU that became idle, if some CPU is overloaded; returns true if the CPU has a runnable thread.
+    ///
+    /// The CPU does not search if its expected idle time is shorter than the search (`sched_balance_newidle`).
     pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
         self.rqs[cpu].idle_since = Some(now);
         let root = self.domains.node(self.domains.root);
@@ -166,7 +167,7 @@ impl Linux {
         found
     }
 
-    /// Throws the dice for a search (`NI_RANDOM`); returns how many successes one of it stands for.
+    /// Decides at random if a search is made (`NI_RANDOM`); returns the number of successes for which one success counts.
     fn dares_newidle(&mut self, cpu: usize, level: usize, now: u64) -> Option<u32> {
         let ratio = self.rqs[cpu].domains[level].newidle.ratio;
         if !self.config.newidle_by_success || ratio >= 1024 {
@@ -186,7 +187,8 @@ impl Linux {
         state.count(successes, by_rate, now);
     }
 
-    /// Of a group only one CPU balances: the first idle one, on an idle core if possible, else the first.
+    /// True if `cpu` is the one CPU of its group that balances (`should_we_balance`). It is the first idle one, on an idle core
+    /// if possible, or else the first.
     fn should_balance(&self, cpu: usize, node: &Node, kind: Idleness) -> bool {
         if kind == Idleness::Newly {
             return self.rqs[cpu].runnable == 0;
@@ -211,7 +213,7 @@ impl Linux {
         }
     }
 
-    /// The row of a domain.
+    /// Row of a domain in the tree.
     fn group_parent(&self, node: &Node) -> u32 {
         node.children
             .first()
@@ -248,6 +250,8 @@ impl Linux {
                 moved = self.move_threads(&mut env, now);
                 self.domains.nodes[id as usize].imbalanced |=
                     env.some_pinned && env.imbalance > 0.0;
+                // `sched_balance_rq` (kernel/sched/fair.c): a source with only pinned threads is ruled out, and the search
+                // repeats.
                 if env.all_pinned && moved == 0 {
                     self.excluded.push(source as u32);
                     if self.others_remain(&env) {
@@ -265,7 +269,7 @@ impl Linux {
         }
     }
 
-    /// Some CPU outside the local group has not been ruled out.
+    /// True if some CPU outside the local group has not been ruled out.
     fn others_remain(&self, env: &Env) -> bool {
         let (node, local) = (self.domains.node(env.node), self.domains.node(env.local));
         node.cpus
@@ -279,7 +283,7 @@ impl Linux {
         self.back_off(level, env);
     }
 
-    /// Balanced or pinned: look less often.
+    /// Doubles the interval of a domain that is balanced or has only pinned threads (`sched_balance_rq`).
     fn back_off(&mut self, level: usize, env: &Env) {
         let longest = 2 * self.domains.node(env.node).weight();
         let state = &mut self.rqs[env.cpu].domains[level];
@@ -319,21 +323,21 @@ impl Linux {
                 return;
             }
             if self.active_balance(env, now) {
-                // The thread was pushed by the source CPU: the attempts before it count no more.
+                // The source CPU pushed the thread: earlier failures do not count any more.
                 self.rqs[env.cpu].domains[level].failed = 0;
             }
         }
         self.rqs[env.cpu].domains[level].interval_ms = shortest;
     }
 
-    /// A single pinned thread stays where it is until affinities or counts change: no need to look again.
+    /// Marks the domain as quiet if a single pinned thread is the reason. It stays until affinities or counts change.
     fn quieten_pinned(&mut self, level: usize, env: &Env) {
         if self.rqs[env.source].runnable <= 1 {
             self.set_quiet(env.cpu, level);
         }
     }
 
-    /// Whether the running thread itself should be pushed over.
+    /// True if the source should push its running thread to this CPU (`need_active_balance`).
     fn needs_active_balance(&self, env: &Env, failed: u32, now: u64) -> bool {
         let node = self.domains.node(env.node);
         if self.keeps_threads(env, now) {

@@ -1,23 +1,24 @@
 //! The completely fair scheduler: Linux up to 6.5.
 //!
-//! Input: a run queue and its threads. Output: the thread that runs next, for how long, and preemptions. Models `sched_slice`,
+//! Input: a run queue and its threads. Output: the thread that runs next, its time slice, and preemptions. Models `sched_slice`,
 //! `check_preempt_tick`, `place_entity` with gentle fair sleepers and start debit, `update_min_vruntime` and
-//! `wakeup_preempt_entity`. Left out: buddies (next, last, skip) and group scheduling.
+//! `wakeup_preempt_entity` (kernel/sched/fair.c). Left out: buddies (next, last, skip) and group scheduling.
 
 use super::Linux;
 use super::eevdf::current;
 use super::entity::NONE;
 use super::weights::virtual_time;
 
-/// Unscaled tunables, multiplied by 1 + ilog2(min(cpus, 8)).
+/// Tunables in nanoseconds before they are multiplied by 1 + ilog2(min(cpus, 8)).
 pub(super) const LATENCY_NS: i64 = 6_000_000;
 pub(super) const MIN_GRANULARITY_NS: i64 = 750_000;
 pub(super) const WAKEUP_GRANULARITY_NS: i64 = 1_000_000;
-/// Beyond this many threads the period stretches so that each still gets the minimum granularity.
+/// Number of threads beyond which the period grows, so that each thread still receives the minimum granularity.
 const LATENCY_THREADS: i64 = 8;
 
 impl Linux {
-    /// The queue's virtual clock never goes back: sleepers are placed against it.
+    /// Advances the queue's virtual clock, which never goes back, because sleepers are placed relative to it
+    /// (`update_min_vruntime`).
     pub(super) fn cfs_update_min(&mut self, cpu: usize) {
         let rq = &mut self.rqs[cpu];
         let curr = current(rq, &self.threads).map(|c| c.vruntime);
@@ -32,12 +33,13 @@ impl Linux {
         }
     }
 
-    /// The running time a thread is due per round.
+    /// Time slice of a thread: its share of the scheduling period, in nanoseconds (`sched_slice`).
     pub(super) fn cfs_slice(&self, cpu: usize, t: u32) -> i64 {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[t as usize];
         let queued = i64::from(rq.runnable.max(1));
         let scale = self.cpu_scale;
+        // `__sched_period`: latency for few threads, minimum granularity for each of many.
         let period = if queued > LATENCY_THREADS {
             queued * MIN_GRANULARITY_NS * scale
         } else {
@@ -51,7 +53,7 @@ impl Linux {
         (period * i64::from(thread.weight) / total.max(1)).max(MIN_GRANULARITY_NS * scale)
     }
 
-    /// New threads start one slice behind; sleepers get half a latency of credit, no more.
+    /// Places a thread that joins: new ones start one slice behind, sleepers receive at most half a latency of credit.
     pub(super) fn cfs_place(&mut self, cpu: usize, t: u32, new: bool) {
         let min = self.rqs[cpu].zero;
         let slice = if new { self.cfs_slice(cpu, t) } else { 0 };
@@ -66,7 +68,7 @@ impl Linux {
         }
     }
 
-    /// Whether the running thread must make room at this tick.
+    /// True if the running thread must be preempted at this tick (`check_preempt_tick`).
     pub(super) fn cfs_tick_preempts(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[t as usize];
@@ -93,18 +95,18 @@ impl Linux {
         }
     }
 
-    /// A woken thread preempts when it is behind by more than the wake-up granularity.
+    /// True if a woken thread preempts: it must be behind by more than the wakeup granularity.
     pub(super) fn cfs_wakeup_preempts(&self, cpu: usize, t: u32) -> bool {
         let thread = &self.threads[t as usize];
         let Some(curr) = current(&self.rqs[cpu], &self.threads) else {
             return false;
         };
         let behind = curr.vruntime - thread.vruntime;
-        // Scaled by the woken thread's weight: light ones must be further behind.
+        // The granularity is scaled by the woken thread's weight: light threads must be further behind (`wakeup_gran`).
         behind > virtual_time(WAKEUP_GRANULARITY_NS * self.cpu_scale, thread.weight)
     }
 
-    /// `sched_yield`: everybody else on the queue goes first once.
+    /// Yields (`sched_yield`): the next waiting thread goes first.
     pub(super) fn cfs_yield(&mut self, cpu: usize, t: u32) {
         if let Some(last) = self.rqs[cpu].waiting.front().map(|w| w.vruntime) {
             let thread = &mut self.threads[t as usize];

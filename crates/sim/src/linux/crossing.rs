@@ -1,9 +1,9 @@
-//! Balancing between last-level caches under cache-aware scheduling: which moves bring a process together, and which part it.
+//! Balancing between last-level caches under cache-aware scheduling: moves that gather a process, and moves that split it.
 //!
 //! Input: a balance's [`Env`], a thread, and the caches that processes prefer ([`super::gather`]). Output: verdicts for
 //! [`super::balance`] and [`super::migrate`]. Models `can_migrate_llc`, `can_migrate_llc_task`, `llc_balance`,
-//! `migrate_degrades_llc` and `alb_break_llc`. The kernel remembers the utilisation of a cache's CPUs from the last periodic balance
-//! (`record_sg_llc_stats`); here it is the present one.
+//! `migrate_degrades_llc` and `alb_break_llc`. The kernel uses a cache's utilisation as of the last periodic balance
+//! (`record_sg_llc_stats`). The model uses the present utilisation.
 
 use super::Linux;
 use super::domains::Node;
@@ -11,7 +11,7 @@ use super::entity::NONE;
 use super::imbalance::{Env, Migration};
 use super::schedule::fits;
 
-/// Per cent of a cache's capacity up to which processes are gathered there (`llc_overaggr_pct`); half as much again without SMT.
+/// Per cent of a cache's capacity up to which processes are gathered there (`llc_overaggr_pct`); without SMT, 1.5 times as much.
 const FULL_PCT: f64 = 50.0;
 /// Per cent by which one cache must be busier than another (`llc_imb_pct`).
 const BUSIER_PCT: f64 = 20.0;
@@ -26,7 +26,7 @@ pub(super) enum Crossing {
 }
 
 impl Linux {
-    /// Queued threads of a group outside the target's cache that prefer it (`nr_pref_dst_llc`).
+    /// Number of queued threads of a group outside the target's cache that prefer this cache (`nr_pref_dst_llc`).
     pub(super) fn homesick(&self, group: &Node, target: usize) -> u32 {
         if self.gather.misplaced == 0 {
             return 0;
@@ -35,7 +35,7 @@ impl Linux {
         self.gather.homesick(target, inside)
     }
 
-    /// Threads on a CPU's queue that prefer the target's cache.
+    /// Number of threads on a CPU's queue that prefer the target's cache.
     pub(super) fn homesick_on(&self, cpu: usize, target: usize) -> u32 {
         let llc = self.gather.llc_of[target];
         self.queue_of(cpu)
@@ -43,12 +43,12 @@ impl Linux {
             .count() as u32
     }
 
-    /// Some thread is away from its preferred cache, and this domain has several caches.
+    /// True if some thread is away from its preferred cache, and this domain has several caches.
     pub(super) fn gatherable(&self, node: &Node) -> bool {
         self.gather.misplaced > 0 && !node.shares_llc()
     }
 
-    /// Moves for the sake of caches come first here (`llc_balance`).
+    /// True if this balance first moves threads for the sake of caches (`llc_balance`).
     pub(super) fn is_llc_balance(&self, env: &Env, group: &Node, misfit: bool, now: u64) -> bool {
         let node = self.domains.node(env.node);
         if !self.gatherable(node)
@@ -62,7 +62,7 @@ impl Linux {
             && self.crossing(source, env.target, 0.0, true, now) == Crossing::Wanted
     }
 
-    /// Judges a move of so much utilisation from a CPU's cache to another's (`can_migrate_llc`).
+    /// Judges a move of utilisation `util` from a CPU's cache to another's (`can_migrate_llc`).
     pub(super) fn crossing(
         &self,
         from: usize,
@@ -73,7 +73,7 @@ impl Linux {
     ) -> Crossing {
         let at = |cpu: usize| self.domains.node(self.domains.llc[cpu]);
         let (source, target) = (at(from), at(to));
-        // `get_llc_stats`: a cache of one CPU has none.
+        // `get_llc_stats` keeps no statistics for a cache of one CPU.
         if source.weight() < 2 || target.weight() < 2 {
             return Crossing::Free;
         }
@@ -131,14 +131,14 @@ impl Linux {
         )
     }
 
-    /// A thread's present utilisation (`task_util`).
+    /// Present utilisation of a thread (`task_util`).
     fn util_of(&self, t: u32, now: u64) -> f64 {
         let thread = &self.threads[t as usize];
         let clock = self.rqs[thread.cpu as usize].pelt_clock(now);
         thread.avg.at(clock, thread.rate()).util
     }
 
-    /// A larger CPU must not lose a thread that the target cannot hold (`task_misfits_asym_cpu`).
+    /// True if a thread would move from a CPU that it fits to a smaller one that it does not fit (`task_misfits_asym_cpu`).
     fn would_misfit(&self, env: &Env, util: f64) -> bool {
         let capacity = |cpu: usize| f64::from(self.rqs[cpu].capacity);
         self.domains.node(env.node).asym_capacity
@@ -146,13 +146,15 @@ impl Linux {
             && fits(util, capacity(env.source))
     }
 
-    /// The thread is not one of those that such a balance is for (`migrate_llc_task_wrong_dst`).
+    /// True if this balance moves threads to their preferred cache, and the thread prefers another
+    /// (`migrate_llc_task_wrong_dst`).
     pub(super) fn prefers_elsewhere(&self, env: &Env, t: u32) -> bool {
         env.migration == Migration::Llc
             && self.threads[t as usize].preferred_llc != self.gather.llc_of[env.target]
     }
 
-    /// The move would part a thread from its process (`migrate_degrades_llc`); after enough failures that counts no more.
+    /// True if the move would take a thread away from its process (`migrate_degrades_llc`). After enough failures this does not
+    /// matter any more.
     pub(super) fn parts(&self, env: &Env, t: u32, now: u64) -> bool {
         if !self.gather.active || env.failed > self.domains.node(env.node).cache_nice_tries {
             return false;
@@ -163,7 +165,7 @@ impl Linux {
             || self.crossing_of(env, t, now) == Crossing::Forbidden
     }
 
-    /// All threads of the source are where they want to be, and pushing the running one away is not worth it
+    /// True if all threads of the source are in their preferred cache, and pushing the running one away does not pay
     /// (`alb_break_llc`).
     pub(super) fn keeps_threads(&self, env: &Env, now: u64) -> bool {
         if !self.gather.active || self.domains.shares_cache(env.source, env.target) {

@@ -1,10 +1,11 @@
-//! Scheduling domains: which CPUs balance with which, level by level.
+//! Scheduling domains: the sets of CPUs that balance with each other, level by level.
 //!
-//! Input: a [`Topology`]. Output: a tree whose leaves are CPUs and whose inner nodes are domains (SMT core, cluster around a
-//! shared level-two cache, last-level cache, node, machine); the children of a domain are its groups. Models `sd_init`,
-//! `build_sched_domains`, the removal of degenerate levels, and the counters of `sched_domain_shared`, which are kept exactly
-//! here, so that "is there anything to balance?" costs nothing. Simplified: all NUMA nodes are equally far from each other,
-//! and asymmetric-capacity flags do not tell partial from full asymmetry except for the wake-up search.
+//! Input: a [`Topology`]. Output: a tree whose leaves are CPUs and whose inner nodes are domains. Domains are SMT cores, clusters
+//! around a shared level-two cache, last-level caches, nodes, and the machine. The children of a domain are its groups. Models
+//! `sd_init`, `build_sched_domains` and the removal of degenerate levels (kernel/sched/topology.c), and the counters of
+//! `sched_domain_shared`. The counters are exact here, so that a check for work to balance takes constant time. Simplified: all
+//! NUMA nodes have equal distances. Asymmetric-capacity flags do not separate partial from full asymmetry except in the search of
+//! wake-ups.
 
 use countersteer_model::machine::LinuxKind;
 use countersteer_model::topology::Topology;
@@ -12,16 +13,16 @@ use countersteer_model::topology::Topology;
 use super::entity::NONE;
 use super::mask::Mask;
 
-/// What the CPUs of a domain share.
+/// Resource that the CPUs of a domain share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     /// A single CPU: a group, never a domain.
     Cpu,
     Core,
-    /// A level-two cache shared by several cores.
+    /// Several cores that share a level-two cache.
     Cluster,
     Llc,
-    /// A node of several last-level caches.
+    /// A node with several last-level caches.
     Package,
     Numa,
 }
@@ -31,37 +32,37 @@ pub(super) enum Level {
 pub(super) struct Node {
     pub level: Level,
     pub parent: u32,
-    /// Its groups; empty for a CPU.
+    /// Groups of the domain; empty for a CPU.
     pub children: Vec<u32>,
     pub cpus: Vec<u32>,
     pub mask: Mask,
     pub cores: u32,
-    /// Sum, minimum and maximum of the capacities.
+    /// Sum, minimum and maximum of the CPUs' capacities.
     pub capacity: f64,
     pub min_capacity: u32,
     pub max_capacity: u32,
     pub asym_capacity: bool,
-    /// Higher-priority cores are filled first.
+    /// True if cores of higher priority are filled first (`SD_ASYM_PACKING`).
     pub asym_packing: bool,
-    /// Spread threads over the groups of the parent before doubling up here.
+    /// True if threads are spread over the parent's groups before they share one (`SD_PREFER_SIBLING`).
     pub prefer_sibling: bool,
-    /// The CPU of highest priority.
+    /// CPU of highest priority.
     pub preferred: u32,
-    /// Per cent by which groups may differ.
+    /// Tolerated difference between groups in per cent, as 100 + difference.
     pub imbalance_pct: u64,
-    /// Failed balances after which cache-hot threads move too.
+    /// Number of failed balances after which cache-hot threads move too.
     pub cache_nice_tries: u32,
-    /// Threads up to which a NUMA node may be left unbalanced.
+    /// Number of threads up to which a NUMA node may stay unbalanced (`imb_numa_nr`).
     pub numa_slack: u32,
     pub runnable: u32,
     pub idle_cpus: u32,
-    /// CPUs with more than one runnable thread.
+    /// Number of CPUs with more than one runnable thread.
     pub overloaded: u32,
-    /// SMT cores all of whose CPUs are idle.
+    /// Number of SMT cores whose CPUs are all idle.
     pub idle_cores: u32,
-    /// Pinned threads kept a balance inside from succeeding: the parent must look at numbers it would otherwise trust.
+    /// True if pinned threads made a balance inside fail: the parent must not trust the counts then.
     pub imbalanced: bool,
-    /// Changes with every count above.
+    /// Counter that changes with every count above.
     pub generation: u64,
 }
 
@@ -70,7 +71,7 @@ impl Node {
         self.cpus.len() as u32
     }
 
-    /// SMT siblings share the core's capacity.
+    /// True if the CPUs share a core's capacity, as SMT siblings do.
     pub(super) fn shares_capacity(&self) -> bool {
         self.level == Level::Core
     }
@@ -79,40 +80,40 @@ impl Node {
         self.level <= Level::Llc
     }
 
-    /// The CPU that stands for the group when nobody in it is idle.
+    /// CPU that balances for the group if no CPU of it idles.
     pub(super) fn balance_cpu(&self) -> u32 {
         self.cpus[0]
     }
 }
 
-/// What the CPUs of one domain have in common.
+/// Function that returns the common property of the CPUs of one domain.
 type Key = fn(&Topology, usize) -> u32;
 
 /// All domains of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Domains {
-    /// CPUs first, then domains, inner ones before those around them.
+    /// CPUs first, then domains; inner domains come before outer ones.
     pub nodes: Vec<Node>,
-    /// The node of the last-level cache of each CPU: its LLC domain, or the largest domain below it, or the CPU.
+    /// Node of the last-level cache of each CPU: its LLC domain, or the largest domain below it, or the CPU.
     pub llc: Vec<u32>,
-    /// The cluster of each CPU, likewise.
+    /// Cluster of each CPU, with the same fallback.
     pub cluster: Vec<u32>,
-    /// The core of each CPU, likewise.
+    /// Core of each CPU, with the same fallback.
     pub core: Vec<u32>,
-    /// The smallest domain that sees all capacities; `NONE` when capacities are equal.
+    /// Smallest domain that contains all capacities; `NONE` if capacities are equal.
     pub full_capacity: Vec<u32>,
-    /// Preference among the CPUs of an SMT hybrid: larger is better.
+    /// Priority of each CPU of an SMT hybrid: larger is better.
     pub priority: Vec<u32>,
     pub root: u32,
-    /// Some core has several CPUs.
+    /// True if some core has several CPUs.
     pub smt: bool,
-    /// Some cluster is smaller than its LLC.
+    /// True if some cluster is smaller than its LLC.
     pub clusters: bool,
-    /// Capacities differ and Linux knows it.
+    /// True if capacities differ and Linux knows it.
     pub asymmetric: bool,
 }
 
-/// What Linux takes for the capacity of a CPU: equal on machines that tell it nothing.
+/// Capacity of a CPU in Linux: equal on machines that do not report capacities.
 pub(super) fn capacity(topology: &Topology, cpu: usize) -> u32 {
     match topology.linux {
         LinuxKind::Symmetric | LinuxKind::SmtHybrid => 1024,
@@ -162,7 +163,8 @@ impl Domains {
         domains
     }
 
-    /// Joins the topmost nodes that have a key in common; a level that would join nothing is left out.
+    /// Joins the topmost nodes with equal keys. A level that would join nothing is left out, like degenerate domains in the
+    /// kernel.
     fn add_level(&mut self, topology: &Topology, level: Level, key: Key, tops: &[u32]) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> = tops
             .iter()
@@ -235,7 +237,7 @@ impl Domains {
         }
     }
 
-    /// Sets what depends on the whole tree.
+    /// Sets the properties that depend on the whole tree.
     fn finish(&mut self, topology: &Topology) {
         let n = topology.cpus.len();
         self.smt = self.nodes.iter().any(|d| d.level == Level::Core);
@@ -247,6 +249,8 @@ impl Domains {
         let packing = topology.linux == LinuxKind::SmtHybrid;
         for id in n..self.nodes.len() {
             let parent = self.nodes[id].parent;
+            // `sd_init` (kernel/sched/topology.c) clears `SD_PREFER_SIBLING` below a domain of asymmetric capacity and on NUMA
+            // levels.
             let spread = parent == NONE || !self.nodes[parent as usize].asym_capacity;
             let slack = self.numa_slack(id);
             let node = &mut self.nodes[id];
@@ -267,7 +271,7 @@ impl Domains {
         }
     }
 
-    /// A NUMA node may keep a few communicating threads to itself: an eighth of the CPUs, or one per LLC.
+    /// Number of threads that a NUMA node may keep to itself: an eighth of the CPUs, or one per LLC (`build_sched_domains`).
     fn numa_slack(&self, id: usize) -> u32 {
         let node = &self.nodes[id];
         let llcs = node
@@ -283,7 +287,7 @@ impl Domains {
         }
     }
 
-    /// The domains of a CPU, inner ones first.
+    /// Iterates over the domains of a CPU, inner ones first.
     pub(super) fn path(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.nodes[cpu].parent;
         std::iter::from_fn(move || {
@@ -295,7 +299,7 @@ impl Domains {
         })
     }
 
-    /// The group of domain `node` that `cpu` is in.
+    /// Group of domain `node` that contains `cpu`.
     pub(super) fn local_group(&self, node: u32, cpu: usize) -> u32 {
         let mut at = cpu as u32;
         while self.nodes[at as usize].parent != node {
@@ -319,19 +323,19 @@ impl Domains {
         self.cluster[a] == self.cluster[b]
     }
 
-    /// All CPUs of the core are idle.
+    /// True if all CPUs of the core are idle.
     pub(super) fn core_is_idle(&self, cpu: usize) -> bool {
         let core = self.node(self.core[cpu]);
         core.idle_cpus == core.weight()
     }
 
-    /// All CPUs of the core but this one are idle, whatever it does itself.
+    /// True if all CPUs of the core except `cpu` are idle; `idle` is the state of `cpu`.
     pub(super) fn others_of_core_idle(&self, cpu: usize, idle: bool) -> bool {
         let core = self.node(self.core[cpu]);
         core.idle_cpus + u32::from(!idle) == core.weight()
     }
 
-    /// Accounts a change of a CPU's runnable threads.
+    /// Updates the counts after a change of a CPU's runnable threads.
     pub(super) fn count_runnable(&mut self, cpu: usize, before: u32, after: u32) {
         let was = before > 1;
         let is = after > 1;
@@ -345,7 +349,7 @@ impl Domains {
         }
     }
 
-    /// Accounts a CPU becoming idle or busy.
+    /// Updates the counts after a CPU becomes idle or busy.
     pub(super) fn count_idle(&mut self, cpu: usize, idle: bool) {
         let core = self.core[cpu];
         let mut at = cpu as u32;
@@ -404,7 +408,7 @@ fn leaf(topology: &Topology, cpu: usize) -> Node {
     }
 }
 
-/// Cores of faster types come first; SMT siblings are equal.
+/// Priorities of all CPUs: cores of faster types come first, SMT siblings are equal.
 fn priorities(topology: &Topology) -> Vec<u32> {
     let types = topology.core_types.len() as u32;
     let hybrid = topology.linux == LinuxKind::SmtHybrid;
@@ -415,7 +419,7 @@ fn priorities(topology: &Topology) -> Vec<u32> {
         .collect()
 }
 
-/// The cache Linux takes for the last level: system-level caches are not described to it.
+/// Last-level cache in the view of Linux, which does not know system-level caches.
 fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
     let known = caches
@@ -425,7 +429,7 @@ fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     known.or(caches.last()).map_or(u32::MAX, |c| c.0)
 }
 
-/// The level-two cache, when it is not the last level; CPUs with a private one keep apart by core.
+/// Level-two cache if it is not the last level; CPUs with a private one are separated by core.
 fn cluster_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
     let llc = llc_key(topology, cpu);

@@ -1,33 +1,35 @@
 //! Earliest eligible virtual deadline first: Linux 6.6 and later, with the rules of 6.12 to 7.x.
 //!
-//! Input: a run queue and its threads. Output: the thread that runs next, until when, and preemptions. Models `place_entity`,
-//! `update_entity_lag`, `update_deadline`, `pick_eevdf`, the slice protection of run-to-parity, and the wake-up preemption of
-//! `check_preempt_wakeup_fair`. Left out: buddies (`NEXT_BUDDY` is off by default), `SCHED_IDLE` and `SCHED_BATCH`, group
-//! scheduling (one flat queue per CPU).
+//! Input: a run queue and its threads. Output: the thread that runs next, the time until which it runs, and preemptions. Models
+//! `place_entity`, `update_entity_lag`, `update_deadline`, `pick_eevdf`, the slice protection of run-to-parity, and the wakeup
+//! preemption of `check_preempt_wakeup_fair` (kernel/sched/fair.c). Left out: buddies (`NEXT_BUDDY` is off by default),
+//! `SCHED_IDLE`, `SCHED_BATCH`, and group scheduling: each CPU has one flat queue.
 
 use super::Linux;
 use super::entity::{NONE, State, Thread};
 use super::runqueue::RunQueue;
 use super::weights::virtual_time;
 
-/// The running entity of a queue, when there is one.
+/// Running entity of a queue; `None` if nothing runs.
 pub(super) fn current<'a>(rq: &RunQueue, threads: &'a [Thread]) -> Option<&'a Thread> {
     threads.get(rq.curr as usize)
 }
 
 impl Linux {
-    /// Records how far a thread leaving its queue is ahead of or behind V, within limits.
+    /// Sets the lag of a thread that leaves its queue: its distance from V, within limits (`update_entity_lag`).
     pub(super) fn eevdf_update_lag(&mut self, cpu: usize, t: u32) {
         let rq = &self.rqs[cpu];
         let v = rq.average_vruntime(current(rq, &self.threads));
         let tick = self.tick_ns as i64;
         let thread = &mut self.threads[t as usize];
+        // Two slices or one tick, whichever is longer, bound the lag in both directions.
         let limit = virtual_time((2 * thread.slice).max(tick), thread.weight);
         thread.vlag = (v - thread.vruntime).clamp(-limit, limit);
     }
 
-    /// Gives an entity joining the queue its virtual time and deadline so that its lag survives: adding it moves V, so the
-    /// lag is stretched by (W + w) / W first.
+    /// Sets virtual time and deadline of an entity that joins the queue, so that its lag survives (`place_entity`).
+    ///
+    /// Adding the entity moves V, so the lag is first scaled by (W + w) / W.
     pub(super) fn eevdf_place(&mut self, cpu: usize, t: u32, new: bool) {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -44,17 +46,19 @@ impl Linux {
             0
         };
         thread.vruntime = v - lag;
+        // `PLACE_REL_DEADLINE`: a thread that migrates keeps the distance to its deadline.
         if thread.rel_deadline {
             thread.deadline += thread.vruntime;
             thread.rel_deadline = false;
             return;
         }
-        // The others are halfway through their slices on average: a newcomer starts with half a slice.
+        // `PLACE_DEADLINE_INITIAL`: the others are halfway through their slices on average, so a new thread starts with half a
+        // slice.
         let slice = thread.virtual_slice();
         thread.deadline = thread.vruntime + if new { slice / 2 } else { slice };
     }
 
-    /// Renews the running thread's deadline once it has received its slice.
+    /// Renews the running thread's deadline once it has received its slice; returns true if it did so.
     pub(super) fn eevdf_update_deadline(&mut self, t: u32) -> bool {
         let base = self.base_slice;
         let thread = &mut self.threads[t as usize];
@@ -68,7 +72,7 @@ impl Linux {
         true
     }
 
-    /// The shortest slice anyone on the queue asks for.
+    /// Shortest slice that any entity of the queue asks for, in nanoseconds.
     fn shortest_slice(&self, cpu: usize) -> i64 {
         let rq = &self.rqs[cpu];
         if rq.custom_slices == 0 {
@@ -86,7 +90,7 @@ impl Linux {
             .unwrap_or(self.base_slice)
     }
 
-    /// A thread that was just picked may run for the shortest slice queued before others are considered.
+    /// Protects a thread that was just picked for the shortest slice of the queue (`set_protect_slice`).
     pub(super) fn eevdf_protect(&mut self, cpu: usize, t: u32) {
         let shortest = if self.config.run_to_parity {
             self.shortest_slice(cpu)
@@ -103,7 +107,7 @@ impl Linux {
         }
     }
 
-    /// A thread with a shorter slice arrived: the running thread's protection shrinks.
+    /// Shrinks the running thread's protection after a thread with a shorter slice arrived (`update_protect_slice`).
     fn shrink_protection(&mut self, cpu: usize, t: u32) {
         let slice = self.shortest_slice(cpu);
         let thread = &mut self.threads[t as usize];
@@ -112,7 +116,7 @@ impl Linux {
             .min(thread.vruntime + virtual_time(slice, thread.weight));
     }
 
-    /// The earliest deadline among the eligible; `None` when the queue is empty.
+    /// Returns the eligible thread with the earliest deadline; `NONE` if the queue is empty (`pick_eevdf`).
     pub(super) fn eevdf_pick(&self, cpu: usize, protect: bool) -> u32 {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -120,6 +124,7 @@ impl Linux {
             return rq.curr;
         }
         let contender = curr.filter(|c| rq.eligible(curr, c.vruntime));
+        // `RUN_TO_PARITY`: an eligible running thread stays until its protection ends.
         if protect && contender.is_some_and(|c| c.protected_until > c.vruntime) {
             return rq.curr;
         }
@@ -128,7 +133,7 @@ impl Linux {
             (Some(c), Some(w)) if w.key <= c.deadline => w.thread,
             (Some(_), _) => rq.curr,
             (None, Some(w)) => w.thread,
-            // Rounding can leave nobody eligible: the least served runs.
+            // Rounding can leave no entity eligible: the one with the least virtual time runs.
             (None, None) => rq
                 .waiting
                 .iter()
@@ -137,7 +142,7 @@ impl Linux {
         }
     }
 
-    /// Whether a woken thread with a shorter slice may break the running one's protection.
+    /// True if a woken thread with a shorter slice may end the running one's protection (`do_preempt_short`).
     fn preempts_by_short_slice(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -149,7 +154,7 @@ impl Linux {
             && (p.deadline < c.deadline || !rq.eligible(curr, c.vruntime))
     }
 
-    /// Whether thread `t`, just queued, takes the CPU from the running one.
+    /// True if thread `t`, just queued, preempts the running one (`check_preempt_wakeup_fair`).
     pub(super) fn eevdf_wakeup_preempts(&mut self, cpu: usize, t: u32) -> bool {
         let curr = self.rqs[cpu].curr;
         if self.preempts_by_short_slice(cpu, t) {
@@ -165,7 +170,7 @@ impl Linux {
         false
     }
 
-    /// Whether a thread about to sleep must stay queued: it got more than its share and would otherwise escape the debt.
+    /// True if a thread about to sleep must stay queued: it received more than its share, and would escape the debt by sleeping.
     pub(super) fn eevdf_delays(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         self.config.delay_dequeue
@@ -175,7 +180,7 @@ impl Linux {
             )
     }
 
-    /// `sched_yield`: an eligible thread gives up the rest of its slice.
+    /// Yields (`yield_task_fair`): an eligible thread gives up the rest of its slice.
     pub(super) fn eevdf_yield(&mut self, cpu: usize, t: u32) {
         let rq = &self.rqs[cpu];
         let eligible = rq.eligible(

@@ -1,11 +1,10 @@
 //! Energy-aware placement of woken threads.
 //!
 //! Input: utilisation of all CPUs and an energy model. Output: the CPU on which a woken thread costs least energy, if it fits
-//! somewhere. Models `find_energy_efficient_cpu`, `compute_energy`, `em_cpu_energy` and `cpu_overutilized`. One performance
-//! domain per core type. Machine files give power at the sustained frequency only, so the other operating points are made
-//! up: five frequencies from 40 % up, power falling with the cube of frequency, as with proportional voltage. The
-//! overutilised flag is computed anew at most once per tick, where the kernel sets it at ticks and wake-ups and clears it
-//! when it balances.
+//! somewhere. Models `find_energy_efficient_cpu`, `compute_energy`, `em_cpu_energy` and `cpu_overutilized`. Each core type is one
+//! performance domain. Machine files give power at the sustained frequency only, so the other operating points are assumed. They
+//! are five frequencies from 40 % upwards, and power falls with the cube of frequency, as with proportional voltage. The kernel
+//! sets the overutilised flag at ticks and wake-ups, and clears it when it balances. The model computes it at most once per tick.
 
 use countersteer_model::machine::{CoreType, LinuxKind};
 use countersteer_model::topology::Topology;
@@ -20,11 +19,11 @@ const POINTS: [f64; 5] = [0.4, 0.55, 0.7, 0.85, 1.0];
 #[derive(Clone, Debug)]
 struct PerformanceDomain {
     cpus: Vec<u32>,
-    /// Per operating point: capacity reached, and power per unit of capacity used.
+    /// Capacity of each operating point, and its power per unit of used capacity.
     points: [(f64, f64); POINTS.len()],
 }
 
-/// The machine's energy model, and the cached overutilised flag.
+/// Energy model of the machine, and the cached overutilised flag.
 #[derive(Clone, Debug)]
 pub(super) struct EnergyModel {
     domains: Vec<PerformanceDomain>,
@@ -32,14 +31,14 @@ pub(super) struct EnergyModel {
     checked_until: u64,
 }
 
-/// A candidate within a performance domain.
+/// A candidate CPU within a performance domain.
 struct Candidate {
     cpu: usize,
     spare: f64,
 }
 
 impl EnergyModel {
-    /// The model of a machine that Linux has one for.
+    /// Creates the energy model; `None` if Linux has none for this machine.
     pub(super) fn new(topology: &Topology) -> Option<Self> {
         if topology.linux != LinuxKind::EnergyAware {
             return None;
@@ -48,7 +47,7 @@ impl EnergyModel {
             let of_type = topology.cpus.iter().filter(|c| c.core_type.index() == row);
             let cpus: Vec<u32> = of_type.map(|c| c.id.0).collect();
             let full = f64::from(kind.capacity);
-            // A core at work dispatches about half of what it could.
+            // A busy core is assumed to dispatch half of its maximum on average.
             let busy = kind.power.active_w
                 + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
             PerformanceDomain {
@@ -72,7 +71,7 @@ impl EnergyModel {
 }
 
 impl PerformanceDomain {
-    /// Power of the domain: the busiest CPU sets the frequency, with a quarter of headroom, for all.
+    /// Power of the domain: the busiest CPU plus a quarter of headroom sets the frequency of all CPUs.
     fn power(&self, largest: f64, total: f64) -> f64 {
         let wanted = largest * 1.25;
         let point = self
@@ -85,7 +84,7 @@ impl PerformanceDomain {
 }
 
 impl Linux {
-    /// Whether some CPU has no headroom left: then performance comes before energy.
+    /// True if some CPU has no headroom left; performance then comes before energy.
     pub(super) fn overutilised(&self, now: u64) -> bool {
         match &self.energy {
             Some(model) if model.checked_until > now => model.overutilised,
@@ -105,7 +104,7 @@ impl Linux {
         }
     }
 
-    /// The CPU where the thread costs least; `None` leaves the choice to others.
+    /// Returns the CPU where the thread costs least energy; `None` leaves the choice to the usual wakeup path.
     pub(super) fn place_by_energy(
         &mut self,
         t: u32,
@@ -122,6 +121,7 @@ impl Linux {
             return None;
         }
         let thread = &self.threads[t as usize];
+        // `find_energy_efficient_cpu` (kernel/sched/fair.c): a thread without utilisation stays on its previous CPU.
         if thread.planned_util() <= 0.0 {
             return Some(prev);
         }
@@ -147,11 +147,11 @@ impl Linux {
                 }
             }
         }
-        // Where it fits nowhere it stays.
+        // A thread that fits nowhere stays on its previous CPU.
         Some(best.filter(|b| b.1 < cost_of_prev).map_or(prev, |b| b.0))
     }
 
-    /// In a domain, the previous CPU and the other with most room, if the thread fits there.
+    /// Candidates of a domain: the previous CPU, and the other CPU with most spare capacity, if the thread fits them.
     fn candidates(
         &self,
         domain: &PerformanceDomain,
@@ -182,7 +182,7 @@ impl Linux {
         (at_prev, widest)
     }
 
-    /// A CPU's utilisation if the thread went to `to`: its blocked share leaves where it last ran.
+    /// Utilisation of a CPU if the thread ran on `to`; the CPU where it last ran loses its blocked utilisation.
     fn util_with(&self, cpu: usize, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
         let thread = &self.threads[t as usize];
         let rq = &self.rqs[cpu];

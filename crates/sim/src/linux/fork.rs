@@ -1,9 +1,9 @@
-//! Which CPU a new thread goes to: down the domains, each time into the idlest group.
+//! Choice of the CPU for a new thread: down the domains, at each level into the idlest group.
 //!
-//! Input: the forking CPU and the thread's mask. Output: a CPU. Models `sched_balance_find_dst_cpu`,
-//! `sched_balance_find_dst_group` and `sched_balance_find_dst_group_cpu`. Groups the thread may fully use are judged by the
-//! counters of the domain tree; averages are added up only where counts do not decide. Left out: exit latencies of idle
-//! states (all idle CPUs are taken to be in the same one), so that the one that idled last wins.
+//! Input: the forking CPU and the thread's affinity mask. Output: a CPU. Models `sched_balance_find_dst_cpu`,
+//! `sched_balance_find_dst_group` and `sched_balance_find_dst_group_cpu` (kernel/sched/fair.c). If the thread may use all CPUs of
+//! a group, the counters of the domain tree describe the group. Averages are summed only if counts do not decide. Left out: exit
+//! latencies of idle states. All idle CPUs are in the same state here, so that the one that idled last wins.
 
 use super::Linux;
 use super::domains::Level;
@@ -11,7 +11,7 @@ use super::entity::Thread;
 use super::imbalance::{Kind, Stats, has_capacity, overloaded};
 
 impl Linux {
-    /// The idlest CPU a new thread may run on, as seen from `cpu`.
+    /// Returns the idlest CPU that a new thread may use, as seen from `cpu`.
     pub(super) fn place_fork(&mut self, t: u32, cpu: usize, now: u64) -> usize {
         let thread = std::mem::take(&mut self.threads[t as usize]);
         let mut at = cpu;
@@ -30,7 +30,7 @@ impl Linux {
         self.fallback(t, cpu, at)
     }
 
-    /// The group to leave the local one for.
+    /// Returns the group to leave the local one for; `None` if the local one is best.
     fn idlest_group(&self, domain: u32, local: u32, thread: &Thread, now: u64) -> Option<u32> {
         let node = self.domains.node(domain);
         let pct = node.imbalance_pct as f64;
@@ -60,9 +60,11 @@ impl Linux {
         leave.then_some(idlest.group)
     }
 
-    /// Whether to leave a group for one of the same kind.
+    /// True if a group of the same kind is better than the local one.
     fn leaves(&self, domain: u32, here: &Stats, there: &Stats, thread: &Thread) -> bool {
         let node = self.domains.node(domain);
+        // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a few threads although another node has more idle
+        // CPUs.
         let numa = node.level == Level::Numa;
         if here.kind == Kind::HasSpare {
             let allowed = self
@@ -88,6 +90,7 @@ impl Linux {
             && 100.0 * here.avg_load > pct * there.avg_load
     }
 
+    // `update_pick_idlest` (kernel/sched/fair.c).
     fn idler(&self, best: &Stats, new: &Stats, now: u64) -> bool {
         if new.kind != best.kind {
             return new.kind < best.kind;
@@ -110,7 +113,7 @@ impl Linux {
             .sum()
     }
 
-    /// What a group offers; `None` when the thread may not run there.
+    /// Counts and averages of a group; `None` if the thread may not run there.
     fn room(&self, group: u32, thread: &Thread, pct: f64, now: u64) -> Option<Stats> {
         let node = self.domains.node(group);
         if !node.mask.intersects(&thread.allowed) {
@@ -150,7 +153,7 @@ impl Linux {
         Some(stats)
     }
 
-    /// Adds up the averages of a group without a CPU to spare, and judges it by them.
+    /// Adds the averages of a group without spare CPUs, and classifies it by them.
     fn add_room(&self, stats: &mut Stats, cpus: impl Iterator<Item = usize>, pct: f64, now: u64) {
         for cpu in cpus {
             let avg = self.rqs[cpu].avg_at(now);
@@ -171,7 +174,7 @@ impl Linux {
         };
     }
 
-    /// In a group: the CPU that idled last, else the least loaded one.
+    /// Returns the CPU of a group that idled last, or the least loaded one if none idles.
     fn idlest_cpu(&self, group: u32, thread: &Thread, now: u64) -> Option<usize> {
         let node = self.domains.node(group);
         let usable = || {

@@ -1,9 +1,9 @@
 //! Cache-aware scheduling (`SCHED_CACHE`, 7.2): the threads of a process are gathered under one last-level cache.
 //!
-//! Input: the time that threads ran, by CPU, and the time. Output: the cache that each process prefers, for [`super::crossing`].
-//! Models `account_mm_sched`, `task_tick_cache`, `task_cache_work`, `account_llc_enqueue` and `invalid_llc_nr`. Wake-ups and forks
-//! know nothing of it, as in the kernel: threads that were woken elsewhere are brought back by balancing. Left out: footprints
-//! (`exceed_llc_capacity`), which the kernel knows only where NUMA balancing is on, and NUMA's preferred nodes.
+//! Input: running times of threads by CPU, and the time. Output: the cache that each process prefers, for [`super::crossing`].
+//! Models `account_mm_sched`, `task_tick_cache`, `task_cache_work`, `account_llc_enqueue` and `invalid_llc_nr`. As in the kernel,
+//! wake-ups and forks ignore the preference: balancing brings back threads that were woken elsewhere. Left out: footprints
+//! (`exceed_llc_capacity`), which the kernel knows only if NUMA balancing is on, and NUMA's preferred nodes.
 
 use super::Linux;
 use super::domains::Domains;
@@ -11,7 +11,7 @@ use super::entity::NONE;
 use super::schedule::fits;
 use countersteer_model::units::{Nanos, ThreadId};
 
-/// Epochs without a scan after which a process prefers nothing (`llc_epoch_affinity_timeout`).
+/// Number of epochs without a scan after which a process prefers no cache (`llc_epoch_affinity_timeout`).
 const STALE_EPOCHS: u64 = 5;
 /// Time that halves with every epoch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +21,7 @@ struct Decayed {
 }
 
 impl Decayed {
-    /// The value in an epoch (`__update_mm_sched`).
+    /// Returns the value in an epoch (`__update_mm_sched`).
     fn at(self, epoch: u64) -> u64 {
         let halvings = epoch.saturating_sub(self.epoch);
         self.ns
@@ -35,40 +35,41 @@ impl Decayed {
     }
 }
 
-/// A process as this module sees it (`struct sched_cache_group`).
+/// State of a process (`struct sched_cache_group`).
 #[derive(Clone, Debug)]
 struct Process {
     threads: u32,
     /// A CPU under the preferred cache, or `NONE`.
     preferred: u32,
-    /// When a tick last asked for a scan, and before which time none is made.
+    /// Epoch in which a tick last asked for a scan, and the earliest time of the next scan.
     epoch: u64,
     next_scan: u64,
-    /// Its threads that run at a time, smoothed in whole numbers (`nr_running_avg`).
+    /// Average number of its threads that run at a time, as an integer (`nr_running_avg`).
     running: i64,
-    /// Time that its threads ran on each CPU.
+    /// Running time of its threads on each CPU.
     time: Vec<Decayed>,
 }
 
-/// What is kept for all processes.
+/// State of all processes.
 #[derive(Clone, Debug)]
 pub(super) struct Gather {
-    /// The machine has several last-level caches with several CPUs, and gathering is on (`sched_cache_enabled`).
+    /// True if gathering is on and the machine has several last-level caches, one of them with several CPUs
+    /// (`sched_cache_enabled`).
     pub active: bool,
     epoch_ns: u64,
-    /// The cache of each CPU, and the tree's row of each cache.
+    /// Cache of each CPU, and the tree's row of each cache.
     pub llc_of: Vec<u32>,
     llcs: Vec<u32>,
-    /// Time that each CPU ran threads (`rq->cpu_runtime`).
+    /// Running time of threads on each CPU (`rq->cpu_runtime`).
     cpu_time: Vec<Decayed>,
     processes: Vec<Process>,
-    /// Processes of several threads.
+    /// Number of processes with several threads.
     threaded: u32,
-    /// Queued threads by the cache they are under and the one they prefer (`llc_counts`).
+    /// Number of queued threads, by the cache where they are and the cache that they prefer (`llc_counts`).
     counts: Vec<u32>,
-    /// Those for whom the two differ.
+    /// Number of queued threads for which the two differ.
     pub misplaced: u32,
-    /// When running processes are looked at next.
+    /// Time at which running processes are checked next.
     pub at: u64,
 }
 
@@ -78,7 +79,7 @@ impl Gather {
         llcs.sort_unstable();
         llcs.dedup();
         let index = |node: &u32| llcs.partition_point(|l| l < node) as u32;
-        // `sd_in_multi_llcs`: it makes no sense to gather under a cache of one CPU.
+        // `sd_in_multi_llcs`: gathering under a cache of one CPU makes no sense.
         let several = llcs.len() > 1 && llcs.iter().any(|l| domains.node(*l).weight() > 1);
         let ticks = (10_000_000 / tick_ns).max(1);
         Self {
@@ -95,7 +96,7 @@ impl Gather {
         }
     }
 
-    /// The tree's row of a cache.
+    /// Row of a cache in the tree.
     #[cfg(test)]
     pub(super) fn row_of(&self, llc: u32) -> Option<u32> {
         self.llcs.get(llc as usize).copied()
@@ -105,13 +106,13 @@ impl Gather {
         now.saturating_sub(phase) / self.epoch_ns + 1
     }
 
-    /// A CPU under the cache that a process prefers, or `NONE`.
+    /// Returns a CPU under the cache that a process prefers, or `NONE`.
     pub(super) fn preferred(&self, process: u32) -> u32 {
         let row = self.processes.get(process as usize);
         row.map_or(NONE, |p| p.preferred)
     }
 
-    /// Queued threads under those other caches that prefer the target's; `inside` takes rows of the tree.
+    /// Number of queued threads under other caches that prefer the target's; `inside` selects caches by their row in the tree.
     pub(super) fn homesick(&self, target: usize, inside: impl Fn(u32) -> bool) -> u32 {
         let to = self.llc_of[target] as usize;
         let rows = self.llcs.iter().enumerate();
@@ -120,7 +121,7 @@ impl Gather {
             .sum()
     }
 
-    /// Counts a thread that joins a queue under one cache and prefers another, or one that leaves.
+    /// Counts a thread that joins or leaves a queue under one cache and prefers a cache.
     fn count(&mut self, cpu: usize, preferred: u32, joins: bool) {
         if preferred == NONE {
             return;
@@ -137,7 +138,7 @@ impl Gather {
 }
 
 impl Linux {
-    /// A thread of a process came to life.
+    /// Adds a new thread to a process.
     pub(super) fn join_process(&mut self, t: u32, process: u32, now: u64) {
         if !self.gather.active || process == NONE {
             return;
@@ -164,7 +165,7 @@ impl Linux {
         self.threads[t as usize].process = process;
     }
 
-    /// A thread ended.
+    /// Removes a thread that exits from its process.
     pub(super) fn leave_process(&mut self, t: u32) {
         let process = std::mem::replace(&mut self.threads[t as usize].process, NONE);
         if let Some(process) = self.gather.processes.get_mut(process as usize) {
@@ -173,7 +174,7 @@ impl Linux {
         }
     }
 
-    /// A process became another program: what was known of the old one's memory says nothing of the new one's
+    /// Forgets the preference of a process that runs another program now: the old program's memory is gone
     /// (`sched_cache_exec_mmap`).
     pub fn exec(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
@@ -196,7 +197,7 @@ impl Linux {
         }
     }
 
-    /// Charges a process for time on a CPU and renews what the thread prefers (`account_mm_sched`).
+    /// Charges a process for time on a CPU, and updates the cache that the thread prefers (`account_mm_sched`).
     pub(super) fn charge_process(&mut self, cpu: usize, t: u32, ns: u64, now: u64) {
         let process = self.threads[t as usize].process;
         if !self.gather.active || process == NONE {
@@ -210,7 +211,7 @@ impl Linux {
             row.time.resize(cpus, Decayed::default());
             row.time[cpu].add(epoch, ns);
         }
-        // No thread of the process was running at a tick for a while, or too many run.
+        // No thread of the process ran at a tick for several epochs, or too many threads run.
         let stale = epoch.saturating_sub(row.epoch) > STALE_EPOCHS;
         if stale || self.too_many_threads(process, cpu) {
             self.gather.processes[process as usize].preferred = NONE;
@@ -229,7 +230,7 @@ impl Linux {
         }
     }
 
-    /// One thread has nothing to gather; more at a time than a cache has cores would crowd it (`invalid_llc_nr`).
+    /// True if the process has one thread, or runs more threads at a time than a cache has cores (`invalid_llc_nr`).
     pub(super) fn too_many_threads(&self, process: u32, cpu: usize) -> bool {
         let process = &self.gather.processes[process as usize];
         let siblings = self.domains.node(self.domains.core[0]).weight();
@@ -250,7 +251,7 @@ impl Linux {
         }
     }
 
-    /// The tick of all CPUs: running processes that were not looked at in this epoch are (`task_tick_cache`).
+    /// Handles the tick of all CPUs: checks running processes that were not checked in this epoch (`task_tick_cache`).
     pub(super) fn gather_tick(&mut self, now: u64) {
         for cpu in 0..self.rqs.len() {
             if self.update_curr(cpu, now) && !self.rqs[cpu].waiting.is_empty() {
@@ -268,7 +269,7 @@ impl Linux {
             }
         }
         let unseen = |p: &Process| p.threads > 1 && p.epoch < epoch;
-        // Asleep at this tick, some may run at the next; of the others nothing changes before the next epoch.
+        // Processes that sleep at this tick may run at the next. If there are none, nothing changes before the next epoch.
         self.gather.at = if self.gather.processes.iter().any(unseen) {
             u64::MAX
         } else {
@@ -276,8 +277,7 @@ impl Linux {
         };
     }
 
-    /// Looks where a process ran and changes its preferred cache for one in which it ran more than twice as much
-    /// (`task_cache_work`).
+    /// Changes the preferred cache of a process to one in which it ran more than twice as long (`task_cache_work`).
     fn choose_llc(&mut self, process: u32, cpu: usize, now: u64) {
         let epoch_ns = self.gather.epoch_ns;
         let row = &mut self.gather.processes[process as usize];
@@ -286,7 +286,7 @@ impl Linux {
         }
         row.next_scan = now + epoch_ns;
         if self.too_many_threads(process, cpu) {
-            // The average stays what it is: only another program changes it.
+            // The average stays unchanged; only an exec resets it.
             self.gather.processes[process as usize].preferred = NONE;
             return;
         }
@@ -296,18 +296,20 @@ impl Linux {
         if let Some(cpu) = best {
             row.preferred = cpu;
         }
-        // `update_avg_scale`: integers, which never quite reach the number they approach from below.
+        // `update_avg_scale` uses integers, which never quite reach the value that they approach from below.
         let size = self.domains.node(self.domains.llc[cpu]).weight();
         row.running += (running - row.running) / i64::from((size >> 2).clamp(2, 8));
     }
 
-    /// The CPU on which a process ran most under another cache than the preferred one, if it is to be preferred from now on;
-    /// and how many of the process's threads run.
+    /// Returns a CPU under the cache to be preferred from now on, and the number of the process's threads that run.
+    ///
+    /// The CPU is the one on which the process ran most. It is `None` if no cache has more than twice the time of the preferred
+    /// one.
     fn busiest_llc(&self, process: u32, now: u64) -> (Option<u32>, i64) {
         let gather = &self.gather;
         let row = &gather.processes[process as usize];
         let epoch = gather.epoch(self.phase, now);
-        // `fraction_mm_sched`: the process's part of what its CPU ran.
+        // `fraction_mm_sched`: the process's part of the time that the CPU ran threads.
         let part = |cpu: usize| {
             let own = row.time.get(cpu).map_or(0, |t| t.at(epoch));
             1024 * own / (gather.cpu_time[cpu].at(epoch) + 1)

@@ -1,14 +1,14 @@
-//! Which group of a domain is busiest, and how much to take from it.
+//! Choice of the busiest group of a domain, and of the amount to move from it.
 //!
-//! Input: a domain and the CPU that balances. Output: the source group, the source queue, the kind and amount to migrate.
+//! Input: a domain and the CPU that balances. Output: the source group, the source queue, and the kind and amount to migrate.
 //! Models `update_sd_lb_stats`, `group_classify`, `update_sd_pick_busiest`, `sched_balance_find_src_group`,
-//! `calculate_imbalance`, `sibling_imbalance` and `sched_balance_find_src_rq`. Left out: capacity lost to interrupts and
-//! other classes, and NUMA preferences of threads.
+//! `calculate_imbalance`, `sibling_imbalance` and `sched_balance_find_src_rq` (kernel/sched/fair.c). Left out: capacity lost to
+//! interrupts and other classes, and NUMA preferences of threads.
 
 use super::Linux;
 use super::domains::{Level, Node};
 
-/// What the balancing CPU is doing.
+/// Idle state of the balancing CPU (`enum cpu_idle_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idleness {
     Busy,
@@ -17,30 +17,30 @@ pub(super) enum Idleness {
     Newly,
 }
 
-/// What one balance of one domain works with.
+/// State of one balance of one domain (`struct lb_env`).
 #[derive(Clone, Debug)]
 pub(super) struct Env {
     /// The domain, and the balancing CPU's group in it.
     pub node: u32,
     pub local: u32,
-    /// The CPU that balances, where threads go, where they come from.
+    /// CPU that balances, CPU that receives threads, and CPU that gives them.
     pub cpu: usize,
     pub target: usize,
     pub source: usize,
     pub kind: Idleness,
     pub migration: Migration,
-    /// How much of it, in the unit of `migration`.
+    /// Amount to move, in the unit of `migration`.
     pub imbalance: f64,
     pub failed: u32,
     pub all_pinned: bool,
     pub some_pinned: bool,
-    /// Threads stayed for the sake of their caches (`LBF_LLC_PINNED`).
+    /// True if threads stayed for the sake of their caches (`LBF_LLC_PINNED`).
     pub llc_pinned: bool,
     /// Another CPU of the local group that a pinned thread may run on.
     pub other_target: Option<usize>,
 }
 
-/// What an imbalance is measured in.
+/// Unit of an imbalance (`enum migration_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Migration {
     Load,
@@ -51,7 +51,7 @@ pub(super) enum Migration {
     Llc,
 }
 
-/// How busy a group is, least first.
+/// Kinds of groups, the least busy first (`enum group_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     HasSpare,
@@ -64,7 +64,7 @@ pub(super) enum Kind {
     Overloaded,
 }
 
-/// A group's state at the moment.
+/// State of a group at present (`struct sg_lb_stats`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stats {
     pub group: u32,
@@ -76,7 +76,7 @@ pub(super) struct Stats {
     pub load: f64,
     pub util: f64,
     pub runnable: f64,
-    /// Load per capacity; only of overloaded groups, unless asked for.
+    /// Load per capacity; computed only for overloaded groups, unless requested.
     pub avg_load: f64,
     pub misfit_load: f64,
 }
@@ -105,20 +105,20 @@ impl Env {
     }
 }
 
-/// Noticeably larger: by 5 %.
+/// True if `a` is larger than `b` by more than 5 % (`capacity_greater`).
 pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
     a * 1024 > b * 1078
 }
 
 impl Linux {
-    /// Whether priorities decide in this domain, and `a` ranks before `b` (`sched_asym`).
+    /// True if priorities decide in this domain, and `a` ranks before `b` (`sched_asym`).
     pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
         node.asym_packing
             && (!self.domains.smt || self.domains.others_of_core_idle(a, self.rqs[a].idle))
             && self.domains.priority[a] > self.domains.priority[b]
     }
 
-    /// Counts of a group, with the averages only where they decide something.
+    /// Counts of a group, with averages only if they decide something.
     fn stats(&self, env: &Env, group: u32, now: u64) -> Stats {
         let node = self.domains.node(group);
         let mut stats = Stats {
@@ -177,6 +177,7 @@ impl Linux {
         let group = self.domains.node(stats.group);
         let pct = node.imbalance_pct as f64;
         let remote_idle = stats.group != env.local && env.idle() && stats.running > 0;
+        // `group_classify` (kernel/sched/fair.c): the order of the checks decides which kind a group has.
         if overloaded(stats, pct) {
             Kind::Overloaded
         } else if stats.group != env.local
@@ -198,7 +199,7 @@ impl Linux {
         }
     }
 
-    /// The target outranks the group's best CPU; cores with several busy siblings have no rank.
+    /// True if the target outranks the group's best CPU; cores with several busy siblings have no rank.
     fn group_is_lesser(&self, env: &Env, stats: &Stats) -> bool {
         let group = self.domains.node(stats.group);
         if group.shares_capacity() && stats.weight - stats.idle_cpus != 1 {
@@ -211,7 +212,7 @@ impl Linux {
         )
     }
 
-    /// Whether `new` should replace `old` as the group to take from.
+    /// True if `new` should replace `old` as the busiest group (`update_sd_pick_busiest`).
     fn busier(&self, env: &Env, local: &Stats, old: Option<&Stats>, new: &Stats) -> bool {
         if new.running == 0 {
             return false;
@@ -262,20 +263,20 @@ impl Linux {
         replaces && !self.would_shrink(node, new, capacity)
     }
 
-    /// Of two fully busy groups the one whose CPUs share a core needs help first.
+    /// Compares two fully busy groups; at equal load, SMT siblings need help first.
     fn fuller(&self, old: &Stats, new: &Stats) -> bool {
         new.avg_load > old.avg_load
             || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
     }
 
-    /// A group with a thread per CPU at most and larger CPUs than the target loses by giving.
+    /// True if threads would move to smaller CPUs although the group has at most one thread per CPU.
     fn would_shrink(&self, node: &Node, stats: &Stats, capacity: u32) -> bool {
         node.asym_capacity
             && stats.kind <= Kind::FullyBusy
             && capacity_greater(self.domains.node(stats.group).min_capacity, capacity)
     }
 
-    /// The busiest group, if taking from it makes things better; sets kind and amount.
+    /// Returns the busiest group if taking from it improves the balance; sets kind and amount of the migration.
     pub(super) fn find_source_group(&self, env: &mut Env, now: u64) -> Option<u32> {
         let node = self.domains.node(env.node);
         let mut local = self.stats(env, env.local, now);
@@ -300,6 +301,7 @@ impl Linux {
         if busiest.kind == Kind::Misfit {
             return true;
         }
+        // `sched_balance_find_src_group` (kernel/sched/fair.c): energy-aware placement decides while no CPU is overutilised.
         if self.energy.is_some() && !self.overutilised(now) {
             return false;
         }
@@ -340,7 +342,7 @@ impl Linux {
         }
     }
 
-    /// Threads are spread over sibling groups before they double up.
+    /// True if threads are spread over sibling groups before they share one (`SD_PREFER_SIBLING`).
     fn spreads(&self, busiest: &Stats) -> bool {
         self.domains.node(busiest.group).prefer_sibling
     }
@@ -356,7 +358,7 @@ impl Linux {
         load * 1024.0 / node.capacity
     }
 
-    /// Threads to move for equal numbers per core.
+    /// Number of threads to move for equal numbers per core (`sibling_imbalance`).
     fn sibling_imbalance(&self, env: &Env, local: &Stats, busiest: &Stats) -> f64 {
         if !env.idle() || busiest.running == 0 {
             return 0.0;
@@ -402,7 +404,7 @@ impl Linux {
         (env.migration, env.imbalance) = (migration, imbalance);
     }
 
-    /// The local group has room: fill it, or even out numbers.
+    /// Amount to move if the local group has spare capacity: up to its spare utilisation, or half of the difference in numbers.
     fn fill_spare(
         &self,
         env: &Env,
@@ -431,7 +433,7 @@ impl Linux {
         (Migration::Threads, (threads / 2.0).floor())
     }
 
-    /// The queue to take from.
+    /// Returns the queue of the group to take threads from (`sched_balance_find_src_rq`).
     pub(super) fn find_source_queue(&self, env: &Env, group: u32, now: u64) -> Option<usize> {
         let node = self.domains.node(env.node);
         let mut best: Option<(usize, f64)> = None;
@@ -482,14 +484,14 @@ fn more_crowded(old: &Stats, new: &Stats) -> bool {
     new.idle_cpus < old.idle_cpus || (new.idle_cpus == old.idle_cpus && new.running > old.running)
 }
 
-/// More threads than CPUs, and no room.
+/// True if a group has more threads than CPUs and no capacity left (`group_is_overloaded`).
 pub(super) fn overloaded(stats: &Stats, pct: f64) -> bool {
     stats.running > stats.weight
         && (stats.capacity * 100.0 < stats.util * pct
             || stats.capacity * pct < stats.runnable * 100.0)
 }
 
-/// Fewer threads than CPUs, or room left.
+/// True if a group has fewer threads than CPUs, or capacity left (`group_has_capacity`).
 pub(super) fn has_capacity(stats: &Stats, pct: f64) -> bool {
     stats.running < stats.weight
         || (stats.capacity * pct >= stats.runnable * 100.0

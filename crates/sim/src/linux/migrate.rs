@@ -1,8 +1,9 @@
-//! Moving threads between queues: what balancing may take, and what affinity forces.
+//! Moves of threads between queues: by balancing, and by a change of affinity.
 //!
-//! Input: a balance's [`Env`], or a thread that must leave. Output: threads on other queues. Models `detach_tasks`,
-//! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop`, `affine_move_task` and `reweight_entity`. Left out: NUMA
-//! locality and delayed sleepers, which stay where they are.
+//! Input: a balance's [`Env`], or a thread that must leave its CPU. Output: threads on other queues. Models `detach_tasks`,
+//! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop` and `reweight_entity` (kernel/sched/fair.c), and
+//! `affine_move_task` (kernel/sched/core.c). Left out: NUMA locality and the migration of delayed threads, which stay where they
+//! are.
 
 use super::Linux;
 use super::config::FairClass;
@@ -13,7 +14,8 @@ use super::imbalance::{Env, Idleness, Migration};
 use super::schedule::{Join, fits};
 
 impl Linux {
-    /// Moves up to the imbalance's worth of threads to the target, and on to its neighbours what the target may not run.
+    /// Moves threads worth up to the imbalance to the target. Threads that may not run there go to another CPU of the local
+    /// group.
     pub(super) fn move_threads(&mut self, env: &mut Env, now: u64) -> u32 {
         let mut moved = 0;
         self.update_curr(env.source, now);
@@ -29,7 +31,7 @@ impl Linux {
         moved
     }
 
-    /// One pass over the source's threads, least recently run first.
+    /// Makes one pass over the source's threads, least recently run first, and returns the number of threads moved.
     fn detach(&mut self, env: &mut Env, now: u64) -> u32 {
         let most = self
             .config
@@ -39,6 +41,7 @@ impl Linux {
         let mut seen = 0;
         let mut left = self.queued(env.source);
         while left > 0 {
+            // `detach_tasks` (kernel/sched/fair.c): an idle CPU never takes the last thread of the source.
             if env.kind != Idleness::Busy && self.rqs[env.source].runnable <= 1 {
                 break;
             }
@@ -54,6 +57,7 @@ impl Linux {
             }
             self.transfer(t, env.target, now);
             moved += 1;
+            // `detach_tasks`: newly idle balancing is a source of latency, so it stops after the first thread.
             if env.kind == Idleness::Newly || env.imbalance <= 0.0 {
                 break;
             }
@@ -61,7 +65,7 @@ impl Linux {
         moved
     }
 
-    /// Threads on a queue, sleepers that have not left it included.
+    /// Number of threads on a queue, delayed ones included.
     fn queued(&self, cpu: usize) -> usize {
         self.rqs[cpu].waiting.len() + usize::from(self.rqs[cpu].curr != NONE)
     }
@@ -89,14 +93,15 @@ impl Linux {
             env.llc_pinned |= env.migration != Migration::Llc;
             return false;
         }
+        // `task_hot` (kernel/sched/fair.c): SMT siblings share all caches, so no thread is hot there.
         let node = self.domains.node(env.node);
         let hot = node.level != Level::Core
             && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
         !hot || env.failed > node.cache_nice_tries
     }
 
-    /// A thread that had more than its share would be ineligible on the target, too: others go first
-    /// (`task_is_ineligible_on_dst_cpu`).
+    /// True if a thread received more than its share, so that it would be ineligible on the target as well. Other threads are
+    /// moved first (`task_is_ineligible_on_dst_cpu`).
     fn waits_its_turn(&self, env: &Env, t: u32) -> bool {
         let rq = &self.rqs[env.source];
         let queued = self.queued(env.target) > 0;
@@ -109,13 +114,13 @@ impl Linux {
             )
     }
 
-    /// Takes a thread's part off the imbalance; false when it is too large a part.
+    /// Subtracts a thread's part from the imbalance; false if its part is too large.
     fn take_share(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
         let avg = thread
             .avg
             .at(self.rqs[env.source].pelt_clock(now), thread.rate());
-        // Each failed balance halves what a thread seems to weigh.
+        // `shr_bound` (kernel/sched/fair.c): each failed balance halves the apparent size of a thread.
         let bound = |x: f64| x / f64::from(1_u32 << env.failed.min(20));
         match env.migration {
             Migration::Load => {
@@ -160,8 +165,7 @@ impl Linux {
         self.wakeup_preempt(to, t, true);
     }
 
-    /// Pushes the source's running thread, or one that waits there, over to the balancing CPU.
-    /// Returns whether there was one.
+    /// Pushes the first thread of the source that may run on the balancing CPU to it; returns false if there is none.
     pub(super) fn active_balance(&mut self, env: &Env, now: u64) -> bool {
         let movable = |t: &u32| {
             let thread = &self.threads[*t as usize];
@@ -174,7 +178,7 @@ impl Linux {
         true
     }
 
-    /// A thread's CPU was forbidden: it goes to some allowed one, each time to the next, whatever runs there.
+    /// Moves a thread off a forbidden CPU. Each such move goes to the next allowed CPU, whatever runs there.
     pub(super) fn force_away(&mut self, t: u32, now: u64) {
         if let Some(to) = self.threads[t as usize]
             .allowed
@@ -185,7 +189,7 @@ impl Linux {
         }
     }
 
-    /// Changes a thread's weight; its lag in real time stays what it was.
+    /// Changes a thread's weight; its lag in real time stays unchanged (`reweight_entity`).
     pub(super) fn reweight(&mut self, t: u32, weight: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         let state = self.threads[t as usize].state;
@@ -225,7 +229,7 @@ impl Linux {
         }
     }
 
-    /// Takes a thread out of its queue's sums while its weight changes.
+    /// Subtracts a thread from its queue's sums while its weight changes.
     fn leave_for_reweight(&mut self, cpu: usize, t: u32, now: u64) {
         self.sync_thread(cpu, t, now);
         let eevdf = self.config.scheduler == FairClass::Eevdf;

@@ -1,8 +1,8 @@
-//! The machine's own timer: idle balancing on behalf of sleeping CPUs, and the switch that turns periodic balancing on.
+//! The machine's own timer: idle balancing on behalf of sleeping CPUs, and the start of periodic balancing.
 //!
 //! Input: counts kept by the domain tree. Output: calls of [`super::balance`]. Models `nohz_balancer_kick`, `kick_ilb` and
-//! `_nohz_idle_balance`. In the kernel busy CPUs look at every tick whether an idle one should be woken to balance; here one
-//! timer stands for all those ticks, and it sleeps as long as no count changed since a round that found nothing.
+//! `_nohz_idle_balance` (kernel/sched/fair.c). In the kernel, each busy CPU checks at every tick if an idle one should be woken
+//! to balance. Here one timer stands for all those ticks. It sleeps until a count changes after a round that found nothing to do.
 
 use super::Linux;
 use super::domains::Node;
@@ -10,16 +10,16 @@ use super::timers::NEVER;
 
 #[derive(Clone, Debug)]
 pub(super) struct Nohz {
-    /// When busy CPUs next consider waking an idle one.
+    /// Time at which busy CPUs next consider waking an idle one.
     at: u64,
     not_before: u64,
-    /// The machine's generation when a round last found nothing to do.
+    /// Generation of the machine when a round last found nothing to do.
     quiet_generation: u64,
-    /// The last quiet spell: rounds that found nothing to do would have gone on in it. Where no tick asked for rounds, there
-    /// was none.
+    /// Start of the last quiet period, in which further rounds would have found nothing to do. `None` if no tick asked for
+    /// rounds.
     pub quiet_since: Option<u64>,
     pub resumed_at: u64,
-    /// Periodic balancing of busy CPUs is on, or when it starts.
+    /// True if periodic balancing of busy CPUs is on; below, the time at which it starts.
     pub balancing: bool,
     balancing_from: u64,
     pub balancing_since: u64,
@@ -41,7 +41,7 @@ impl Default for Nohz {
 }
 
 impl Linux {
-    /// Changes whenever the outcome of a balance that goes by counts may change.
+    /// Counter that changes whenever the outcome of a balance by counts may change.
     pub(super) fn generation(&self, node: &Node) -> u64 {
         node.generation + self.affinity_generation
     }
@@ -83,7 +83,7 @@ impl Linux {
         }
     }
 
-    /// A thread waits: all busy CPUs look for a better distribution from now on.
+    /// Starts periodic balancing on all busy CPUs, because a thread waits.
     fn start_balancing(&mut self, now: u64) {
         self.nohz.balancing_from = NEVER;
         if self.domains.node(self.domains.root).overloaded == 0 {
@@ -103,7 +103,7 @@ impl Linux {
     fn consider_idle_balance(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         let generation = self.generation(root);
-        // Without an idle CPU there is nobody to balance, and without a reason no tick asks for it (`nohz_balancer_kick`).
+        // `nohz_balancer_kick`: without an idle CPU no CPU can balance, and without a reason no tick asks for it.
         if root.idle_cpus == 0 || !self.idle_balance_wanted() {
             self.nohz.quiet_generation = generation;
             self.nohz.quiet_since = None;
@@ -120,7 +120,7 @@ impl Linux {
             self.nohz.quiet_since = Some(now);
             return;
         }
-        // `_nohz_idle_balance` leaves the next time alone where no idle CPU named one: CPUs that idle later are balanced too.
+        // `_nohz_idle_balance` keeps the next time if no idle CPU names one: CPUs that idle later are balanced too.
         let next_tick = now + self.tick_ns;
         self.nohz.not_before = match earliest {
             NEVER => next_tick,
@@ -129,11 +129,12 @@ impl Linux {
         self.nohz.at = self.next_beat(self.phase, self.nohz.not_before);
     }
 
-    /// Whether some busy CPU would wake an idle one at its tick.
+    /// True if some busy CPU would wake an idle one at its tick.
     fn idle_balance_wanted(&self) -> bool {
         if self.domains.node(self.domains.root).overloaded > 0 {
             return true;
         }
+        // `nohz_balancer_kick`: with asymmetric capacities only misfits count, and the check of the caches below is skipped.
         if self.domains.asymmetric {
             return self.misfit_helpable();
         }
@@ -144,7 +145,7 @@ impl Linux {
             })
     }
 
-    /// On SMT hybrids: a preferred core idles while a lesser one works.
+    /// True if a preferred core idles while a lesser one works; SMT hybrids only.
     fn packing_possible(&self) -> bool {
         if !self.packing {
             return false;
@@ -163,7 +164,8 @@ impl Linux {
         matches!((best_idle, worst_busy), (Some(idle), Some(busy)) if idle > busy)
     }
 
-    /// One idle CPU balances for all: those whose interval has passed, itself last. Returns when the next is due.
+    /// Balances on behalf of all idle CPUs whose interval has passed, the first idle CPU last. Returns the time of the next
+    /// balance.
     fn idle_balance(&mut self, now: u64) -> u64 {
         let n = self.rqs.len();
         let Some(first) = self.idle.next_wrapping(0) else {

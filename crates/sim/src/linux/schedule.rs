@@ -1,8 +1,8 @@
-//! The core of the fair class: accounting, joining and leaving queues, and switching threads.
+//! The core of the fair class: accounting, joining and leaving queues, and context switches.
 //!
-//! Input: decisions of the other modules (this thread joins that queue, that CPU must reschedule). Output: switches, and
-//! averages that are right at every moment. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `__schedule`,
-//! `wakeup_preempt` and `update_misfit_status`.
+//! Input: decisions of the other modules (a thread joins a queue, a CPU must reschedule). Output: switches, and averages that are
+//! correct at every moment. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `wakeup_preempt` and
+//! `update_misfit_status` (kernel/sched/fair.c), and `__schedule` (kernel/sched/core.c).
 
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
@@ -13,7 +13,7 @@ use super::pelt::{FULL, initial_util};
 use super::runqueue::Waiting;
 use super::weights::virtual_time;
 
-/// Why a thread joins a queue.
+/// Reason for which a thread joins a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     New,
@@ -26,7 +26,7 @@ impl Linux {
         self.config.scheduler == FairClass::Eevdf
     }
 
-    /// Charges the running thread for its time; says whether its slice is over.
+    /// Charges the running thread for its time; returns true if its slice is over.
     pub(super) fn update_curr(&mut self, cpu: usize, now: u64) -> bool {
         let t = self.rqs[cpu].curr;
         if t == NONE {
@@ -56,7 +56,7 @@ impl Linux {
         over
     }
 
-    /// Brings queue and thread averages up to date before the thread changes state.
+    /// Brings queue and thread averages up to date; must be called before the thread changes state.
     pub(super) fn sync_thread(&mut self, cpu: usize, t: u32, now: u64) {
         let rq = &mut self.rqs[cpu];
         rq.update_avg(now);
@@ -65,7 +65,7 @@ impl Linux {
         thread.avg.update(rq.pelt_clock(now), rate);
     }
 
-    /// Where the queue keeps a thread.
+    /// Sort key of a thread in its queue.
     fn key(&self, t: u32) -> i64 {
         let thread = &self.threads[t as usize];
         if self.eevdf() {
@@ -113,7 +113,7 @@ impl Linux {
         }
     }
 
-    /// A thread that is on no queue changes CPU: its averages go along, its virtual time is kept relative.
+    /// Moves a thread that is on no queue to another CPU: its averages move along, its virtual time is kept relative.
     pub(super) fn move_entity(&mut self, t: u32, to: usize, now: u64) {
         let from = self.threads[t as usize].cpu as usize;
         if from == to {
@@ -130,11 +130,11 @@ impl Linux {
         }
         thread.cpu = to as u32;
         thread.migrations += 1;
-        // Having moved, it is cold.
+        // `migrate_task_rq_fair` (kernel/sched/fair.c): a thread that has migrated is not cache-hot.
         thread.exec_start = 0;
     }
 
-    /// First utilisation of a thread that was just forked.
+    /// Sets the first utilisation of a forked thread and attaches it to the queue.
     fn attach_new(&mut self, cpu: usize, t: u32, now: u64) {
         self.rqs[cpu].update_avg(now);
         let rq = &mut self.rqs[cpu];
@@ -147,7 +147,7 @@ impl Linux {
         rq.avg.add(&thread.avg);
     }
 
-    /// Queues a thread on the CPU it was placed on.
+    /// Queues a thread on the CPU that was chosen for it.
     pub(super) fn activate(&mut self, t: u32, join: Join, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.set_idle(cpu, false, now);
@@ -178,7 +178,7 @@ impl Linux {
         self.link_newest(cpu, t);
     }
 
-    /// The first wake-up after an idle spell tells how long the CPU idles on average.
+    /// Updates the average idle time at the first wake-up after an idle period (`ttwu_do_activate`, kernel/sched/core.c).
     fn end_idle_spell(&mut self, cpu: usize, now: u64) {
         let max = 2 * self.config.migration_cost_ns as i64;
         let rq = &mut self.rqs[cpu];
@@ -217,6 +217,7 @@ impl Linux {
         if state == State::Queued {
             thread.waited += now.saturating_sub(thread.waiting_since);
         }
+        // `dequeue_entity` (kernel/sched/fair.c): `PLACE_REL_DEADLINE` keeps the deadline of a thread that only moves.
         if moving && self.config.scheduler == FairClass::Eevdf {
             thread.deadline -= thread.vruntime;
             thread.rel_deadline = true;
@@ -225,7 +226,7 @@ impl Linux {
         self.touch(cpu);
     }
 
-    /// The running thread blocks, but owes time: it stays queued and counts in V until it is picked or woken.
+    /// Keeps a running thread that blocks but owes time on the queue (`set_delayed`). It counts in V until it is picked or woken.
     pub(super) fn delay(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.sync_thread(cpu, t, now);
@@ -238,7 +239,7 @@ impl Linux {
         self.insert(cpu, t);
     }
 
-    /// A delayed sleeper was picked: its debt is paid, it leaves for good.
+    /// Removes a delayed thread that was picked: its debt is paid (`finish_delayed_dequeue_entity`).
     fn finish_delayed(&mut self, cpu: usize, t: u32, now: u64) {
         self.deactivate(t, false, now);
         self.threads[t as usize].vlag = if self.config.delay_zero {
@@ -249,13 +250,14 @@ impl Linux {
         self.touch(cpu);
     }
 
-    /// A delayed sleeper wakes where it is.
+    /// Wakes a delayed thread in place (`requeue_delayed_entity`).
     pub(super) fn requeue_delayed(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.set_idle(cpu, false, now);
         self.update_curr(cpu, now);
         self.sync_thread(cpu, t, now);
         self.eevdf_update_lag(cpu, t);
+        // `DELAY_ZERO`: time that the thread is owed by now is forgotten.
         if self.config.delay_zero && self.threads[t as usize].vlag > 0 {
             self.remove(cpu, t);
             self.threads[t as usize].vlag = 0;
@@ -271,7 +273,7 @@ impl Linux {
         self.count_runnable(cpu, runnable);
     }
 
-    /// A thread was queued on `cpu`; does it get the CPU?
+    /// Reschedules a CPU if thread `t`, just queued there, preempts the running one. `remote` is true if another CPU woke it.
     pub(super) fn wakeup_preempt(&mut self, cpu: usize, t: u32, remote: bool) {
         if self.rqs[cpu].curr == NONE {
             self.resched(cpu);
@@ -301,7 +303,7 @@ impl Linux {
         }
     }
 
-    /// Picks who runs on `cpu`, looking for work elsewhere when there is none.
+    /// Picks the thread that runs next on `cpu`, and searches other CPUs for work if there is none.
     pub(super) fn schedule(&mut self, cpu: usize, now: u64) {
         let rq = &mut self.rqs[cpu];
         (rq.need_resched, rq.lazy_resched) = (false, false);
@@ -324,7 +326,7 @@ impl Linux {
         self.show(cpu, next, now);
     }
 
-    /// Tells of the thread that a CPU has now, if it had another one.
+    /// Reports the thread that a CPU runs now, if it has changed.
     fn show(&mut self, cpu: usize, next: u32, now: u64) {
         let prev = std::mem::replace(&mut self.rqs[cpu].shown, next);
         if prev != next {
@@ -341,7 +343,7 @@ impl Linux {
 
     fn pick(&mut self, cpu: usize, now: u64) -> u32 {
         let was_idle = self.rqs[cpu].idle;
-        // What took the CPU put the running thread back among those that wait.
+        // After a disturbance the running thread has no protection: it competes like the waiting threads.
         let protect = !std::mem::take(&mut self.rqs[cpu].disturbed);
         self.update_curr(cpu, now);
         let mut looked = was_idle;
@@ -352,10 +354,13 @@ impl Linux {
                 self.cfs_pick(cpu)
             };
             if next == NONE {
+                // `pick_next_task_fair` (kernel/sched/fair.c): a CPU without threads tries `sched_balance_newidle` once before it
+                // idles.
                 if looked || !self.newidle_balance(cpu, now) {
                     return NONE;
                 }
                 looked = true;
+            // `pick_next_entity` (kernel/sched/fair.c): a delayed entity that is picked leaves the queue, and another is picked.
             } else if self.threads[next as usize].state == State::Delayed {
                 self.finish_delayed(cpu, next, now);
             } else {
@@ -382,6 +387,7 @@ impl Linux {
         thread.waited += now.saturating_sub(thread.waiting_since);
         thread.exec_start = now;
         thread.ran_at_pick = thread.ran;
+        // `set_next_task_fair` (kernel/sched/fair.c) keeps `cfs_tasks` in MRU order.
         self.unlink(cpu, t);
         self.link_newest(cpu, t);
         if self.eevdf() {
@@ -389,7 +395,7 @@ impl Linux {
         }
     }
 
-    /// Notes whether the running thread outgrew its CPU while a larger one is allowed.
+    /// Updates the load of a running thread that outgrew its CPU while a larger one is allowed (`update_misfit_status`).
     pub(super) fn update_misfit(&mut self, cpu: usize) {
         if !self.domains.asymmetric {
             return;
@@ -416,7 +422,7 @@ impl Linux {
         }
     }
 
-    /// Brings the running thread's averages up to date and looks at its size again.
+    /// Brings the running thread's averages up to date and checks again if it fits its CPU.
     pub(super) fn refresh_misfit(&mut self, cpu: usize, now: u64) {
         let t = self.rqs[cpu].curr;
         if t != NONE && self.domains.asymmetric {
@@ -448,7 +454,7 @@ impl Linux {
         }
     }
 
-    /// Threads of a CPU's queue, least recently run first.
+    /// Iterates over the threads of a CPU's queue, least recently run first.
     pub(super) fn queue_of(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.rqs[cpu].oldest;
         std::iter::from_fn(move || {
@@ -460,14 +466,14 @@ impl Linux {
         })
     }
 
-    /// Moves a thread to the front of the list of threads: others are considered for migration before it.
+    /// Moves a thread to the MRU end of the list, so that balancing considers other threads first (`detach_tasks`).
     pub(super) fn skip_in_list(&mut self, cpu: usize, t: u32) {
         self.unlink(cpu, t);
         self.link_newest(cpu, t);
     }
 }
 
-/// Leaves a quarter of headroom (`fits_capacity`).
+/// True if `util` leaves a fifth of the capacity free (`fits_capacity`).
 pub(super) fn fits(util: f64, capacity: f64) -> bool {
     util * 1280.0 < capacity * FULL
 }

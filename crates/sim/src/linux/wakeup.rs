@@ -1,8 +1,8 @@
-//! Which CPU a woken thread goes to.
+//! Choice of the CPU for a woken thread.
 //!
-//! Input: the thread, the waking CPU, the state of the caches around both. Output: a CPU. Models `select_task_rq_fair`,
-//! `record_wakee`, `wake_wide`, `wake_affine` and `select_idle_sibling` with the searches below it. Left out: utilisation clamps and
-//! idle-class threads.
+//! Input: the thread, the waking CPU, and the state of the caches around both. Output: a CPU. Models `select_task_rq_fair`,
+//! `record_wakee`, `wake_wide`, `wake_affine`, and `select_idle_sibling` with its searches (kernel/sched/fair.c). Left out:
+//! utilisation clamps and idle-class threads.
 
 use super::Linux;
 use super::domains::Node;
@@ -10,16 +10,16 @@ use super::entity::NONE;
 use super::mask::Mask;
 use super::schedule::fits;
 
-/// Time after which a waker's count of partners halves.
+/// Time in nanoseconds after which a waker's count of partners halves.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
-/// Who wakes a thread.
+/// Source of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
     Interrupt,
     /// The thread that runs on this CPU.
     Thread(usize),
-    /// That thread, which is about to sleep.
+    /// The thread that runs on this CPU and is about to sleep.
     Sync(usize),
 }
 
@@ -37,7 +37,7 @@ impl Linux {
     pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by: Waker, now: u64) -> usize {
         let prev = self.threads[t as usize].cpu as usize;
         let waker = by.cpu().map_or(NONE, |cpu| self.rqs[cpu].curr);
-        // The kernel does not ask the class where there is no choice.
+        // `select_task_rq` (kernel/sched/core.c) does not ask the class if the mask has one CPU.
         if self.threads[t as usize].allowed_count == 1 {
             return self.fallback(t, prev, prev);
         }
@@ -61,7 +61,7 @@ impl Linux {
         self.fallback(t, prev, cpu)
     }
 
-    /// `cpu` if allowed, else the first allowed CPU of the node, else the first allowed one.
+    /// Returns `cpu` if it is allowed, else the first allowed CPU of the node, else the first allowed one (`select_fallback_rq`).
     pub(super) fn fallback(&self, t: u32, prev: usize, cpu: usize) -> usize {
         let allowed = &self.threads[t as usize].allowed;
         if allowed.has(cpu) {
@@ -73,7 +73,7 @@ impl Linux {
             .unwrap_or(cpu)
     }
 
-    /// Counts how often a waker changes partners.
+    /// Counts how often a waker wakes another thread than before.
     fn record_wakee(&mut self, waker: u32, t: u32, now: u64) {
         let Some(thread) = self.threads.get_mut(waker as usize) else {
             return;
@@ -88,7 +88,7 @@ impl Linux {
         }
     }
 
-    /// A dispatcher with many partners should not draw them all to its cache.
+    /// True if a waker with many partners should not pull this one to its cache.
     pub(super) fn wake_wide(&self, waker: u32, t: u32) -> bool {
         let Some(waker) = self.threads.get(waker as usize) else {
             return false;
@@ -104,12 +104,13 @@ impl Linux {
         !(slave < factor || master < slave * factor)
     }
 
-    /// Whether the waking CPU is the better place to start from than the previous one.
+    /// True if the search should start at the waking CPU and not at the previous one (`wake_affine`).
     fn wake_affine(&self, t: u32, this: usize, prev: usize, sync: bool, now: u64) -> bool {
+        // `wake_affine_idle`: if both CPUs share a cache and both idle, the previous one wins.
         if self.rqs[this].idle && self.domains.shares_cache(this, prev) {
             return !self.rqs[prev].idle;
         }
-        // `wake_affine_idle`: a waker that is about to sleep, alone on its CPU, leaves that free.
+        // `wake_affine_idle`: a waker that is alone on its CPU and about to sleep leaves the CPU free.
         if sync && self.rqs[this].runnable == 1 {
             return true;
         }
@@ -141,7 +142,7 @@ impl Linux {
         here < there + f64::from(u8::from(sync))
     }
 
-    /// The smallest domain with both CPUs.
+    /// Smallest domain that contains both CPUs.
     fn common_domain(&self, a: usize, b: usize) -> Option<&Node> {
         self.domains
             .path(a)
@@ -149,12 +150,12 @@ impl Linux {
             .find(|d| d.mask.has(b))
     }
 
-    /// Large enough for a thread, on machines where that is a question.
+    /// True if a CPU is large enough for a thread, or if all CPUs have equal capacity.
     fn fits_cpu(&self, util: f64, cpu: usize) -> bool {
         !self.domains.asymmetric || fits(util, f64::from(self.rqs[cpu].capacity))
     }
 
-    /// An idle CPU near `target`, or `target`.
+    /// Returns an idle CPU near `target`, or `target` (`select_idle_sibling`).
     fn idle_sibling(&mut self, t: u32, prev: usize, target: usize, now: u64) -> usize {
         let thread = &mut self.threads[t as usize];
         let util = if self.domains.asymmetric {
@@ -197,7 +198,8 @@ impl Linux {
         self.rqs[cpu].idle && self.domains.shares_cache(cpu, target) && self.fits_cpu(util, cpu)
     }
 
-    /// The first idle CPU the thread fits on, from `target` on; failing that the largest idle one.
+    /// Returns the first idle CPU that the thread fits, starting at `target`, or else the largest idle one
+    /// (`select_idle_capacity`).
     fn idle_capacity(&self, t: u32, util: f64, target: usize) -> Option<usize> {
         let span = &self.domains.node(self.domains.full_capacity[target]).mask;
         let allowed = &self.threads[t as usize].allowed;
@@ -214,13 +216,14 @@ impl Linux {
         best
     }
 
-    /// An idle CPU under the target's last-level cache: an idle core if there is one, else what a bounded scan finds.
+    /// Returns an idle CPU under the target's last-level cache: on an idle core if there is one, else from a bounded scan.
     fn idle_in_llc(&mut self, t: u32, prev: usize, target: usize, now: u64) -> Option<usize> {
         let llc = self.domains.llc[target];
         let whole_cores = self.domains.smt && self.domains.node(llc).idle_cores > 0;
         let allowed_idle = |this: &Self, cpu: usize| {
             this.rqs[cpu].idle && this.threads[t as usize].allowed.has(cpu)
         };
+        // `select_idle_smt`: without an idle core, an idle sibling of the previous CPU is next.
         if self.domains.smt && !whole_cores && self.domains.shares_cache(prev, target) {
             let siblings = &self.domains.node(self.domains.core[prev]).cpus;
             let found = siblings
@@ -251,7 +254,7 @@ impl Linux {
         self.scan(t, llc, target, whole_cores, budget)
     }
 
-    /// Looks at up to `budget` allowed CPUs of a domain, starting behind `target`.
+    /// Searches up to `budget` allowed CPUs of a domain, starting after `target`.
     fn scan(
         &self,
         t: u32,
@@ -277,8 +280,8 @@ impl Linux {
             .find(|c| self.rqs[*c].idle)
     }
 
-    /// CPUs worth looking at: fewer, the busier the cache's CPUs are (`SIS_UTIL`). The kernel renews this when it balances;
-    /// so does this, by time.
+    /// Number of CPUs to search: the busier the cache's CPUs are, the fewer (`SIS_UTIL`, `update_idle_cpu_scan`). The kernel
+    /// renews it when it balances; the model renews it after a fixed time.
     fn scan_depth(&mut self, llc: u32, now: u64) -> usize {
         let node = self.domains.node(llc);
         let weight = node.weight();
@@ -294,7 +297,7 @@ impl Linux {
         let used = util / f64::from(weight);
         let pct = node.imbalance_pct as f64 / 100.0;
         let spare = (1024.0 - used * used * pct * pct / 1024.0).max(0.0);
-        // One more than computed is read, and reaching zero ends the scan: the number computed is what is looked at.
+        // `select_idle_cpu` adds one to this number, and stops when its counter reaches zero: it searches exactly this many CPUs.
         let depth = (spare * f64::from(weight) / 1024.0) as usize;
         let until = now + u64::from(weight.max(4)) * 1_000_000;
         self.scan_depths[node.cpus[0] as usize] = (until, depth);
@@ -302,7 +305,7 @@ impl Linux {
     }
 }
 
-/// The common members of two sets from `start` on, wrapping around.
+/// Iterates over the common members of two sets from `start` on, wrapping around.
 fn wrapping<'a>(a: &'a Mask, b: &'a Mask, start: usize) -> impl Iterator<Item = usize> + 'a {
     a.common_from(b, start)
         .chain(a.common(b).take_while(move |c| *c < start))

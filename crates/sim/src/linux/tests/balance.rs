@@ -1,4 +1,4 @@
-//! What balancing moves, and what it leaves.
+//! Tests of threads that balancing moves or leaves in place.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_hot_thread_is_not_pulled() {
 
 #[test]
 fn an_idle_cpu_is_filled_by_idle_balancing() {
-    // Both threads are pinned together, then freed: nothing wakes, so only the tick's idle balance can help.
+    // Both threads are pinned together, then freed: no thread wakes, so that only the tick's idle balance can help.
     for seed in 0..5 {
         let mut linux = Linux::new(&symmetric(2, 2, 1, 1), seeded(seed));
         for t in 0..2 {
@@ -86,7 +86,7 @@ fn idle_balancing_goes_on_after_a_tick_at_which_no_cpu_idled() {
 fn three_threads_on_two_cpus_are_unfair_for_a_moment_and_fair_in_the_long_run() {
     for seed in 0..5 {
         let mut linux = busy(&symmetric(2, 1, 1, 1), 3, seeded(seed));
-        // Between two balances a pair shares one CPU and the third has the other to itself.
+        // Between two balances two threads share one CPU, and the third has the other CPU to itself.
         let mut alone = 0;
         for window in 1..=200 {
             let got = shares(&mut linux, 3, ms(10 + window * 24));

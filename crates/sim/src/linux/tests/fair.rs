@@ -1,4 +1,4 @@
-//! Time shared on one CPU.
+//! Tests of time sharing on one CPU.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn nice_weights_divide_a_cpu_exactly() {
             let got = shares(&mut linux, nices.len() as u32, ms(200_000));
             for (nice, got) in nices.iter().zip(&got) {
                 let due = 200_000.0 * f64::from(weights::of_nice(*nice)) / total;
-                // A light thread's share is a few whole turns between ticks.
+                // A light thread receives only a few whole slices between ticks.
                 let exact = (got / due - 1.0).abs() < 0.01 || (got - due).abs() <= 4.0;
                 assert!(exact, "{:?} nice {nice}: {got} of {due}", config.scheduler);
             }
@@ -52,7 +52,7 @@ fn nice_weights_divide_a_cpu_exactly() {
     }
 }
 
-/// Part of the time that thread 0 of CPU 0 runs in which thread 2 of CPU 1 does, too; each CPU has two threads.
+/// Fraction of thread 0's running time on CPU 0 during which thread 2 runs on CPU 1; each CPU has two threads.
 fn meets(config: LinuxConfig) -> f64 {
     let mut linux = Linux::new(&symmetric(2, 1, 1, 1), config);
     for t in 0..4 {
@@ -135,7 +135,7 @@ fn slices_end_at_ticks_unless_there_is_a_high_resolution_tick() {
     );
 }
 
-/// Sleeps 10 ms, runs 0.2 ms, beside CPU-bound threads; returns its longest wait in nanoseconds.
+/// Longest run-queue latency, in nanoseconds, of a thread that sleeps 10 ms and runs 0.2 ms next to `hogs` CPU-bound threads.
 fn longest_wait_of_a_sleeper(config: LinuxConfig, hogs: u32) -> u64 {
     let mut linux = one_cpu(&vec![0; hogs as usize], config);
     let sleeper = ThreadId(hogs);
@@ -166,7 +166,7 @@ fn longest_wait_of_a_sleeper(config: LinuxConfig, hogs: u32) -> u64 {
 #[test]
 fn a_short_sleeper_waits_for_one_turn_of_each_at_most() {
     for hogs in [1, 3] {
-        // Turns end at ticks, and those that waited longer have earlier deadlines.
+        // Slices end at ticks, and threads that waited longer have earlier deadlines.
         let longest = longest_wait_of_a_sleeper(seeded(5), hogs);
         assert!(longest <= u64::from(hogs) * 4 * MS, "{hogs}: {longest}");
         let longest = longest_wait_of_a_sleeper(
@@ -235,7 +235,7 @@ fn a_thread_that_overran_stays_queued_until_it_has_paid() {
     let mut linux = one_cpu(&[0, 0], seeded(8));
     linux.advance(ms(100));
     let t = linux.running(CpuId(0)).unwrap();
-    // Towards the end of its turn it is ahead of V.
+    // Towards the end of its slice the thread is ahead of V.
     let at = Nanos(linux.next_event().0 - 1);
     linux.block(t, at);
     assert_eq!(linux.threads[t.index()].state, State::Delayed);

@@ -1,8 +1,9 @@
-//! Processes under last-level caches.
+//! Tests of gathering processes under last-level caches.
 
 use super::*;
 
-/// `processes` processes of `threads` CPU-bound threads each, started on CPUs apart: thread by thread, alternating between caches.
+/// Creates `processes` processes of `threads` CPU-bound threads each, and starts them on separate CPUs. Threads alternate between
+/// the two caches.
 fn apart(topology: &Topology, processes: u32, threads: u32, config: LinuxConfig) -> Linux {
     let mut linux = Linux::new(topology, config);
     let cpus = topology.cpus.len() as u32;
@@ -20,7 +21,7 @@ fn v7_2(llc_balancing: &str) -> LinuxConfig {
     kernel_config(&format!("7.2:llc_balancing={llc_balancing}")).unwrap()
 }
 
-/// The caches in which the threads of each process are at the end of a second.
+/// Caches in which the threads of each process run after one second.
 fn caches(topology: &Topology, processes: u32, threads: u32, config: LinuxConfig) -> Vec<Vec<u32>> {
     let mut linux = apart(topology, processes, threads, config);
     linux.advance(ms(1000));
@@ -47,7 +48,7 @@ fn a_process_is_gathered_under_one_cache() {
 
 #[test]
 fn nobody_brings_two_lonely_threads_together() {
-    // A tick wakes an idle CPU to balance where two CPUs of a cache are busy (`nohz_balancer_kick`).
+    // `nohz_balancer_kick`: a tick wakes an idle CPU to balance if two CPUs of a cache are busy.
     let topology = symmetric(4, 2, 1, 1);
     assert_eq!(caches(&topology, 1, 2, v7_2("on")), [[0, 1]]);
 }
@@ -64,7 +65,7 @@ fn more_threads_than_cores_are_left_to_ordinary_balancing() {
 
 #[test]
 fn with_siblings_a_cache_has_half_the_cores() {
-    // Two threads at a time are too many for two cores, by the kernel's margin.
+    // Two running threads are too many for two cores, by the kernel's margin.
     let topology = symmetric(2, 2, 1, 2);
     let mut linux = apart(&topology, 1, 3, v7_2("on"));
     linux.advance(ms(1000));

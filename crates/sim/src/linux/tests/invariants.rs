@@ -1,4 +1,4 @@
-//! What must hold after any sequence of events.
+//! Invariants after any sequence of events.
 
 use rand::RngExt;
 
@@ -36,7 +36,7 @@ fn random_mask(rng: &mut Pcg64, cpus: u32) -> CpuSet {
     }
 }
 
-/// One random event; returns a digest of what it did.
+/// Applies one random event.
 fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32) {
     let t = ThreadId(rng.random_range(0..threads));
     let alive = linux

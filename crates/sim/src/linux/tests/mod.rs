@@ -1,4 +1,4 @@
-//! Behaviour of the model, by what Linux is known to do.
+//! Tests of the model against known behaviour of Linux.
 
 mod balance;
 mod fair;
@@ -14,13 +14,13 @@ use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use super::entity::NONE;
 use super::*;
 
-/// A machine file from this repository.
+/// Topology of a machine file of this repository.
 pub(super) fn machine(name: &str) -> Topology {
     let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     Topology::new(&Machine::parse(&path, &std::fs::read_to_string(&path).unwrap()).unwrap())
 }
 
-/// `llcs` last-level caches of `cores` equal cores each, in `nodes` nodes.
+/// Topology of `llcs` last-level caches with `cores` equal cores each, in `nodes` nodes.
 pub(super) fn symmetric(cores: u32, llcs: u32, nodes: u32, smt: u32) -> Topology {
     let mut text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"made-up\"\ntitle = \"made up\"\nsource = \"made up\"\nlinux = \"symmetric\"\n
@@ -70,7 +70,7 @@ pub(super) fn ms(n: u64) -> Nanos {
     Nanos(n * MS)
 }
 
-/// A machine with `count` CPU-bound threads forked from CPU 0 at intervals of a millisecond.
+/// Model with `count` CPU-bound threads, which CPU 0 forks at intervals of a millisecond.
 pub(super) fn busy(topology: &Topology, count: u32, config: LinuxConfig) -> Linux {
     let mut linux = Linux::new(topology, config);
     for t in 0..count {
@@ -79,7 +79,7 @@ pub(super) fn busy(topology: &Topology, count: u32, config: LinuxConfig) -> Linu
     linux
 }
 
-/// Running times of threads `0 .. count` between now and `until`, in milliseconds.
+/// Running times of threads `0 .. count` from now to `until`, in milliseconds.
 pub(super) fn shares(linux: &mut Linux, count: u32, until: Nanos) -> Vec<f64> {
     let before: Vec<u64> = (0..count).map(|t| linux.run_time(ThreadId(t)).0).collect();
     linux.advance(until);
@@ -88,8 +88,8 @@ pub(super) fn shares(linux: &mut Linux, count: u32, until: Nanos) -> Vec<f64> {
         .collect()
 }
 
-/// Every runnable thread is on exactly one queue, on an allowed CPU, and no CPU idles beside a queue; the counters of the
-/// domain tree agree with the queues.
+/// Checks that every runnable thread is on exactly one queue and on an allowed CPU, and that no CPU with a queue idles. The
+/// counters of the domain tree must agree with the queues.
 pub(super) fn check(linux: &Linux) {
     let mut seen = vec![0; linux.threads.len()];
     for (cpu, rq) in linux.rqs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where new and woken threads go.
+//! Tests of the placement of new and woken threads.
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn wake_by_first(linux: &mut Linux, t: u32, at: Nanos) {
     linux.wake(ThreadId(t), Some(CpuId(0)), at);
 }
 
-/// Thread 0 woke threads 1 and 2, which may run on these CPUs, in turn.
+/// Model in which thread 0 woke threads 1 and 2, which may run on the given CPUs, one after the other.
 fn woken_in_turn(allowed: [&str; 2]) -> Linux {
     let mut linux = Linux::new(&symmetric(4, 2, 1, 1), seeded(2));
     linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
@@ -157,7 +157,7 @@ fn a_wakee_is_drawn_to_its_waker_when_the_previous_cpu_is_busy() {
     linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
     linux.advance(ms(100));
     linux.block(ThreadId(0), ms(100));
-    // The previous cache is full of work, the waker's is not.
+    // All CPUs of the previous cache are busy, those of the waker's are not.
     for t in 1..9 {
         linux.fork(
             ThreadId(t),
@@ -218,7 +218,7 @@ fn a_small_thread_is_placed_where_it_costs_least_energy_and_a_large_one_where_it
     let big: Vec<bool> = topology.cpus.iter().map(|c| c.capacity == 1024).collect();
     let mut linux = Linux::new(&topology, seeded(6));
     linux.fork(ThreadId(0), 0, &all(), None, Nanos::ZERO);
-    // 5 % of a big CPU: settles on a little one.
+    // 5 % of a big CPU: the thread settles on a little one.
     let mut now = 0;
     for _ in 0..100 {
         now += MS;
@@ -227,11 +227,11 @@ fn a_small_thread_is_placed_where_it_costs_least_energy_and_a_large_one_where_it
         linux.wake(ThreadId(0), None, Nanos(now));
     }
     assert!(!big[linux.cpu_of(ThreadId(0)).index()]);
-    // Running all the time it outgrows it.
+    // After running without a pause it outgrows the little CPU.
     linux.advance(Nanos(now) + ms(500));
     assert!(big[linux.cpu_of(ThreadId(0)).index()]);
     assert!(linux.utilisation(ThreadId(0)) > 900.0);
-    // And after a nap it returns to where it fits.
+    // After a short sleep it returns to a CPU that it fits.
     linux.block(ThreadId(0), Nanos(now) + ms(500));
     linux.wake(ThreadId(0), None, Nanos(now) + ms(501));
     assert!(big[linux.cpu_of(ThreadId(0)).index()]);
