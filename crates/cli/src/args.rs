@@ -1,6 +1,6 @@
-//! Arguments that several commands take: each has one spelling, and stands here once.
+//! Arguments that several commands share. Each has one spelling, defined here.
 //!
-//! A flag that was renamed keeps its former name as a hidden alias, where the command has no other use for that name.
+//! A renamed flag keeps its former name as a hidden alias, unless the command uses that name otherwise.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ pub struct DecisionArgs {
 }
 
 impl DecisionArgs {
-    /// When it ends: the time since the beginning.
+    /// Time since the start at which the run ends.
     pub fn until(&self) -> Nanos {
         self.duration.unwrap_or(Nanos::NEVER)
     }
@@ -87,7 +87,7 @@ pub struct HereArgs {
 }
 
 impl HereArgs {
-    /// This machine as it is found out, or as the file says.
+    /// The detected machine, or the machine of the file.
     pub fn look(&self) -> anyhow::Result<Here> {
         let pmus = library::pmus(Path::new("/"), None)?;
         let loaded = match &self.machine {
@@ -129,7 +129,7 @@ pub struct Whom {
 }
 
 impl Whom {
-    /// The programs of this choice on this machine.
+    /// Resolves the chosen programs on this machine.
     pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
         if let Some(name) = &self.workload {
             let Text { path, text, .. } = library::workload(name)?;
@@ -151,12 +151,12 @@ impl Whom {
         programs::of_command(&self.command)
     }
 
-    /// The program that is to be started, if that is what was asked for.
+    /// The command to start; `None` if another choice was made.
     pub fn command(&self) -> Option<&[String]> {
         (!self.command.is_empty()).then_some(&self.command)
     }
 
-    /// Processes come and go, and the end is somebody's word.
+    /// True if the run only ends on request, because processes come and go.
     pub const fn is_endless(&self) -> bool {
         self.cgroup.is_some()
     }
@@ -168,7 +168,7 @@ mod tests {
 
     use crate::command::command;
 
-    /// What a value is, and the flag that takes it in every command.
+    /// Value names and the flag that takes each in every command.
     const VALUES: &[(&str, &str)] = &[
         ("EVENTS", "event"),
         ("MACHINE", "machine"),
@@ -178,7 +178,7 @@ mod tests {
         ("WORKLOAD", "workload"),
     ];
 
-    /// Flags that are the same everywhere, with their letters.
+    /// Flags with one meaning in all commands, and their letters.
     const FLAGS: &[(&str, Option<char>)] = &[
         ("duration", None),
         ("event", Some('e')),
@@ -191,7 +191,7 @@ mod tests {
         ("workload", Some('w')),
     ];
 
-    /// What flags were called before: shown nowhere.
+    /// Former names of flags; help shows none of them.
     const FORMER: &[&str] = &[
         "attach",
         "for",
@@ -202,7 +202,7 @@ mod tests {
         "records",
     ];
 
-    /// Command lines with former names, which are still understood.
+    /// Command lines with former names, which remain valid.
     const UNDERSTOOD: &[&str] = &[
         "run -P hsf --attach 1 --period 10ms --for 1s",
         "trial -P hsf --attach 1 --period 10ms --for 1s",
@@ -217,7 +217,7 @@ mod tests {
         "daemon -r rules.toml",
     ];
 
-    /// Every flag that help shows, with its command.
+    /// Every flag in help, with its command.
     fn flags(command: &Command, path: &str) -> Vec<(String, Arg)> {
         let mut found: Vec<_> = command
             .get_arguments()
@@ -236,7 +236,7 @@ mod tests {
         found
     }
 
-    /// The word that help shows for a flag's value; lists lose what makes them lists.
+    /// Value name of a flag in help, without the suffix of lists.
     fn value(flag: &Arg) -> Option<String> {
         let name = flag.get_value_names()?.first()?;
         let takes_value = flag.get_action().takes_values();

@@ -1,4 +1,4 @@
-//! Whether threads are counted by BPF programs.
+//! Choice between BPF programs and a counter per thread.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Bpf {
 #[cfg(not(feature = "scx"))]
 const NONE_BUILT: &str = "this `steer` was built without them; build it with --features scx";
 
-/// How threads may be counted by BPF programs.
+/// Loader of the counting BPF programs; `None` if `--bpf never` excludes them.
 pub fn loader(when: Bpf) -> Option<BpfLoader> {
     (when != Bpf::Never).then_some(BpfLoader {
         load: Arc::new(load),
@@ -38,7 +38,7 @@ fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
     Err(NONE_BUILT.into())
 }
 
-/// What measures each wait for a CPU inside the kernel.
+/// Loads BPF programs that measure run-queue latency in the kernel.
 #[cfg(feature = "scx")]
 pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
     countersteer_bpf::latency::load(whose)

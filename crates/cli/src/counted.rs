@@ -1,4 +1,4 @@
-//! What `steer stat` counts: sets of events from `-e` and `-m`, planned, with the metrics that come of them.
+//! Planning of `steer stat`: event sets from `-e` and `-m`, with the metrics computed from them.
 
 use std::path::PathBuf;
 
@@ -17,24 +17,24 @@ use crate::derivable::derivable;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// What is counted when nothing is named: what every machine can count.
+/// Default events, which every machine can count.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
 
-/// The same for a user who may not count what happens in the kernel.
+/// Default events for users who may not count in the kernel.
 const USER_EVENTS: &str = "task_clock,page_faults";
 
-/// What gives rows their time where nothing else is counted.
+/// Event that gives rows their time if nothing else is counted.
 const CLOCK: &str = "task_clock";
 
 pub struct Asked<'a> {
     pub events: &'a [String],
-    /// Lists of metrics; the events of each form a set.
+    /// Lists of metrics; the events of each list form a set.
     pub metrics: &'a [String],
-    /// Files of metrics, besides those that ship.
+    /// Files with more metrics.
     pub files: &'a [PathBuf],
-    /// `100M:instructions`: a reading each so many events.
+    /// Sampling by events: `100M:instructions` takes a sample every 100 million instructions.
     pub every: Option<&'a str>,
-    /// Virtual counters that come of counts.
+    /// Virtual counters derived from counts.
     pub derived: &'a [&'static MetricDef],
 }
 
@@ -43,9 +43,9 @@ pub struct Counted {
     /// The sets as a plan.
     pub plan: Plan,
     pub metrics: Vec<BoundMetric>,
-    /// Set, place in it and number of events after which a reading is due.
+    /// Set, position in it, and number of events between samples.
     pub every: Option<(usize, usize, u64)>,
-    /// Virtual counters that formulas name: columns of providers, and metrics that come of counts.
+    /// Virtual counters in formulas: columns of providers, and metrics derived from counts.
     pub outside: Vec<&'static str>,
     pub derived: Vec<&'static MetricDef>,
 }
@@ -67,7 +67,7 @@ impl Counted {
     }
 }
 
-/// Plans what is asked for on this machine.
+/// Plans the requested events and metrics on this machine.
 pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::Result<Counted> {
     let mut sets = Vec::new();
     for text in asked.events {
@@ -131,7 +131,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     })
 }
 
-/// After how many of which event a sample is taken, where an event says it inside a set, as in PMCTrack's strings.
+/// Sampling event given inside a set, as in PMCTrack's strings: set, position, and number of events between samples.
 fn every_inside(sets: &[Vec<Resolved>]) -> Option<(usize, usize, u64)> {
     let places = |(set, events): (usize, &Vec<Resolved>)| {
         let mut places = events.iter().enumerate();
@@ -140,7 +140,7 @@ fn every_inside(sets: &[Vec<Resolved>]) -> Option<(usize, usize, u64)> {
     sets.iter().enumerate().find_map(places)
 }
 
-/// The events of derived virtual counters, as sets of their own unless one of the others has what they need.
+/// Event sets for derived virtual counters. A counter needs no new set if an existing one contains its events.
 fn of_derived(
     metrics: &[&MetricDef],
     sets: &[Vec<Resolved>],
@@ -165,7 +165,7 @@ fn of_derived(
     Ok(spread(needed.clone(), &needed, &helpful, fit_together))
 }
 
-/// What derived virtual counters come of, each event once: all that they need, and of what helps them what counts here.
+/// Events of derived virtual counters, each once: all required events, and the helpful events that this machine counts.
 fn events_behind(
     metrics: &[&MetricDef],
     counts: impl Fn(&str) -> bool,
@@ -195,7 +195,7 @@ fn events_behind(
     (needed, helpful)
 }
 
-/// A set with what helps, as far as that fits; the rest beside what is needed, in sets that are multiplexed with it.
+/// Adds helpful events to a set while they fit. The others form multiplexed sets with the needed events.
 fn spread(
     mut set: Vec<Resolved>,
     needed: &[Resolved],
@@ -232,7 +232,7 @@ fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
     Ok(resolve(text, &parse_set(text)?, pmus)?)
 }
 
-/// The event of `100M:instructions`, which joins the first set if it is in none.
+/// Parses `100M:instructions`. Its event joins the first set if no set contains it.
 fn every(
     text: &str,
     sets: &mut Vec<Vec<Resolved>>,
@@ -279,35 +279,35 @@ fn planned(set: &[Resolved]) -> PlannedSet {
     }
 }
 
-/// Finds out what metrics are made of.
+/// Resolver of the events that metrics need.
 struct OfMetrics<'a> {
     pmus: &'a Pmus,
-    /// Whether an event of a portable name counts.
+    /// Returns true if the event with a portable name counts.
     counts: fn(&str, &Pmus) -> bool,
-    /// Whether events can count together.
+    /// Returns true if events can count together.
     fits: fn(&[Resolved]) -> bool,
-    /// Virtual counters that were named.
+    /// Virtual counters named by metrics.
     outside: &'a mut Vec<&'static str>,
     derived: &'a mut Vec<&'static MetricDef>,
 }
 
-/// The events of metrics that count together.
+/// Events of metrics that count together.
 #[derive(Clone, Default)]
 struct Together {
     events: Vec<Resolved>,
-    /// What derived virtual counters need of them, and what would help those besides.
+    /// Events that derived virtual counters need, and events that improve them.
     needed: Vec<Resolved>,
     helpful: Vec<Resolved>,
 }
 
-/// Metrics with the sets of their events.
+/// Metrics with the event sets they use.
 struct Bound {
     sets: Vec<Vec<Resolved>>,
     metrics: Vec<BoundMetric>,
 }
 
 impl OfMetrics<'_> {
-    /// Metrics bound to sets of their events: to one, if that can count all of them together. The first set will be called `first`.
+    /// Binds metrics to event sets: to one set if all events can count together. Sets are numbered from `first`.
     fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<Bound, SpecError> {
         let mut bound = Bound {
             sets: Vec::new(),
@@ -332,7 +332,7 @@ impl OfMetrics<'_> {
         Ok(bound)
     }
 
-    /// Adds a set with its metrics, and those that are multiplexed with it for what derived virtual counters come of.
+    /// Adds a set with its metrics, and multiplexed sets for derived virtual counters.
     fn close(
         &self,
         together: &Together,
@@ -346,7 +346,7 @@ impl OfMetrics<'_> {
             helpful,
         } = together.clone();
         if events.is_empty() {
-            // What only virtual counters tell has rows by the time that threads ran.
+            // Metrics of virtual counters alone get rows from the clock event.
             events = self.resolve(CLOCK)?;
         }
         let columns = planned(&events);
@@ -399,7 +399,7 @@ impl OfMetrics<'_> {
         Ok(operands)
     }
 
-    /// A derived virtual counter, whose events are counted too; or why it cannot be had.
+    /// Resolves a derived virtual counter and adds its events; returns the reason if it is not available.
     fn derive(
         &mut self,
         metric: &'static MetricDef,
@@ -436,7 +436,7 @@ impl OfMetrics<'_> {
     }
 }
 
-/// Where an event stands in a list, which has each once.
+/// Position of an event in a list without duplicates; adds it if it is new.
 fn place(events: &mut Vec<Resolved>, event: Resolved) -> usize {
     let known = events
         .iter()

@@ -1,13 +1,13 @@
-//! Metrics of the core's table that come of nothing but counts.
+//! Metrics of the core's table that are derivable from hardware counts alone.
 
 use countersteer_model::metric::{self, MetricDef};
 
-/// The metric of a name, if it comes of nothing but what PMUs count.
+/// Looks up a metric by name; `None` if it needs more than PMU counts.
 pub fn derivable(name: &str) -> Option<&'static MetricDef> {
     metric::by_name(name).filter(|m| counted(m))
 }
 
-/// The names of all such metrics.
+/// Names of all such metrics.
 pub fn names() -> impl Iterator<Item = &'static str> {
     metric::all()
         .into_iter()

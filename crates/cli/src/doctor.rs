@@ -1,8 +1,8 @@
-//! What this machine can and cannot do for us, and how to fix it.
+//! Capabilities of this machine, and fixes for missing ones.
 //!
-//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing is changed but for
-//! monitoring groups of resctrl, which are made and removed again to see whether that works. Checks that ask the running kernel
-//! rather than files are left out for any other root.
+//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing changes, with one
+//! exception: a check creates and removes monitoring groups of resctrl. Checks that ask the running kernel instead of files are
+//! omitted for any other root.
 use std::path::{Path, PathBuf};
 
 use countersteer_model::events::EventDef;
@@ -39,16 +39,16 @@ impl State {
 pub struct Finding {
     pub state: State,
     pub found: String,
-    /// What would make it better; empty where nothing is to be done.
+    /// Fix or improvement; empty if there is none.
     pub remedy: String,
 }
 
 /// A row of the table of checks.
 pub struct CheckDef {
     pub name: &'static str,
-    /// What it is needed for.
+    /// Feature that needs it.
     pub needed_for: &'static str,
-    /// It asks the running kernel, not files.
+    /// True if it asks the running kernel instead of files.
     live: bool,
     check: fn(&Path) -> Finding,
 }
@@ -79,7 +79,7 @@ const fn live(
     }
 }
 
-/// Every check but those of virtual counters, which have a table of their own ([`PROVIDERS`]).
+/// All checks except those of virtual counters, which have their own table ([`PROVIDERS`]).
 pub static CHECKS: &[CheckDef] = &[
     files("machine", "core types, caches, placement", machine),
     live("counting", "`steer stat`: events of the kernel", counting),
@@ -128,7 +128,7 @@ pub static CHECKS: &[CheckDef] = &[
     ),
 ];
 
-/// Runs every check that makes sense for this root, and looks for every virtual counter: name, what for, finding.
+/// Runs the checks that apply to this root, and looks for every virtual counter. Returns name, purpose and finding.
 #[must_use]
 pub fn examine(root: &Path) -> Vec<(&'static str, &'static str, Finding)> {
     let here = root == Path::new("/");
@@ -195,7 +195,7 @@ fn machine(root: &Path) -> Finding {
     }
 }
 
-/// Whether resctrl divides the last-level cache.
+/// Checks for allocation of the last-level cache by resctrl.
 fn way_masks(root: &Path) -> Finding {
     match Resctrl::at(root).allocation() {
         Ok(found) => Finding::works(format!(
@@ -209,7 +209,7 @@ fn way_masks(root: &Path) -> Finding {
     }
 }
 
-/// The portable event of a name, asked of the kernel.
+/// Asks the kernel for the portable event with this name.
 fn probed(name: &str) -> Probe {
     let code = EventDef::by_name(name).and_then(EventDef::perf);
     code.map_or(Probe::NoCounter, |(kind, config)| {
@@ -322,10 +322,10 @@ fn recording(_: &Path) -> Finding {
     }
 }
 
-/// What to do about a recorder that does not work.
+/// Fix for a recorder that does not work.
 const RECORDER: &str = "build the recorder again (`scripts/recorder-engine.sh`), or see what `steer profile -- true` says";
 
-/// Instructions of a program that counts for about a second under the recorder, as many as were recorded.
+/// Records a program of about a second; returns the number of recorded instructions.
 fn trial_recording() -> Result<u64, String> {
     const MOST: u64 = 20_000_000;
     let script = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";

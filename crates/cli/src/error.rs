@@ -1,6 +1,6 @@
 //! Exit codes by kind of error.
 //!
-//! Input: an error with its causes. Output: the kind of the first of them that has one, and what all of them say.
+//! Input: an error with its causes. Output: the kind of the first cause that has one, and all messages in one paragraph.
 
 mod kinds;
 #[cfg(test)]
@@ -15,7 +15,7 @@ pub fn exit(error: SteeringError) -> ! {
     std::process::exit(i32::from(kind_of(&error.into()) as u8))
 }
 
-/// The error and its causes in one paragraph; a cause that an earlier message already quotes is not repeated.
+/// Joins an error and its causes in one paragraph. Skips causes that an earlier message already quotes.
 pub fn paragraph(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut text, cause| {
         let message = cause.to_string();
@@ -30,7 +30,7 @@ pub fn paragraph(error: &anyhow::Error) -> String {
     })
 }
 
-/// The kind of an error, by the outermost cause that has one; what has none is a defect.
+/// Kind of an error: that of the outermost cause with a kind. Errors without a kind are defects.
 pub fn kind_of(error: &anyhow::Error) -> Kind {
     error
         .chain()

@@ -1,9 +1,8 @@
-//! How commands end that a signal interrupts: the processes that they have started end first, what they keep for a while is
-//! deleted, and a line says so.
+//! Signal handling: ends child processes, then deletes temporary files and prints a message.
 //!
-//! Input: [`Helper`]s and [`Temporary`] folders while they are there. Output: the end of this process, with the exit code of the
-//! signal. Only where this process is `steer`: within another, signals are that one's. Commands that steer or count heed
-//! signals themselves.
+//! Input: [`Helper`]s and [`Temporary`] folders while they exist. Output: the end of this process, with the exit code of the
+//! signal. This applies only if the process is `steer`; a host process handles its own signals. Commands that steer or count
+//! handle signals themselves.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
-/// Time in which a process that was asked to end has to.
+/// Time for a process to end after a request.
 const GRACE: Duration = Duration::from_secs(5);
 
 const CANNOT_LISTEN: &str = "cannot listen for signals";
@@ -31,38 +30,38 @@ static LEFT: Mutex<Left> = Mutex::new(Left {
     folders: Vec::new(),
 });
 
-/// Prints what an interrupted command has found out by then; `false` where that is nothing.
+/// Prints the results of an interrupted command so far; returns `false` if there are none.
 type Partial = Box<dyn FnOnce() -> bool + Send>;
 
 static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
 
-/// From now on an interrupt prints this instead of that there is no result.
+/// Registers a report that an interrupt prints instead of a message that there is no result.
 pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
     *locked(&PARTIAL) = Some(Box::new(report));
 }
 
-/// The result is complete: an interrupt that comes now finds none that would be partial.
+/// Marks the result as complete: a later interrupt prints no partial result.
 pub fn complete() {
     *locked(&PARTIAL) = None;
 }
 
-/// What an interrupted command would leave behind.
+/// Resources to release when a command is interrupted.
 struct Left {
     helpers: Vec<Arc<Mutex<Child>>>,
     folders: Vec<PathBuf>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Lists and children stay whole where a thread has panicked.
+    // Lists and children remain valid after a thread's panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process is `steer`, and its signals may be listened to.
+/// Declares that this process is `steer`, so it may handle signals.
 pub fn own_process() {
     OWN_PROCESS.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and SIGTERM end this process in order; the first call counts.
+/// Installs a handler that ends this process cleanly on Ctrl-C and SIGTERM. Only the first call has an effect.
 ///
 /// # Errors
 /// The system refuses.
@@ -75,7 +74,7 @@ pub fn listen() -> anyhow::Result<()> {
     result.context(CANNOT_LISTEN)
 }
 
-/// What Ctrl-C, SIGTERM and SIGHUP set from now on, instead of ending this process.
+/// Returns a flag that Ctrl-C, SIGTERM and SIGHUP set instead of ending this process.
 ///
 /// # Errors
 /// The system refuses.
@@ -87,7 +86,7 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// A limit on the size of files is an error of writing, not the end of counting or steering.
+/// Turns SIGXFSZ into a write error, so that counting and steering continue.
 ///
 /// # Errors
 /// The system refuses.
@@ -110,16 +109,16 @@ fn start() -> io::Result<()> {
 }
 
 fn end(signal: i32) {
-    // Held to the end: nothing new is started.
+    // The lock is held to the end, so nothing new starts.
     let mut left = locked(&LEFT);
     for helper in left.helpers.drain(..) {
         finish(&mut locked(&helper));
     }
     for folder in left.folders.drain(..) {
-        // What cannot be deleted is the system's to delete.
+        // The system cleans up files that cannot be deleted here.
         let _ = std::fs::remove_dir_all(&folder);
     }
-    // A bar of progress may be there.
+    // A progress bar may be visible.
     let clear = if io::stderr().is_terminal() {
         "\r\x1b[2K"
     } else {
@@ -137,7 +136,7 @@ fn end(signal: i32) {
     std::process::exit(128 + signal);
 }
 
-/// Asks a process to end, as Ctrl-C would, and waits; one that does not is killed.
+/// Interrupts a process as Ctrl-C would, and waits; kills it if it does not end.
 fn finish(child: &mut Child) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
@@ -147,16 +146,16 @@ fn finish(child: &mut Child) {
     while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // It may have ended.
+    // It may have ended already.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// A process that ends with this one.
+/// A child process that ends with this one.
 pub struct Helper(Arc<Mutex<Child>>);
 
 impl Helper {
-    /// Starts it.
+    /// Starts a helper process.
     ///
     /// # Errors
     /// It cannot be started.
@@ -168,26 +167,26 @@ impl Helper {
         Ok(Self(child))
     }
 
-    /// How it has ended, if it has.
+    /// Exit status of the helper; `None` while it runs.
     ///
     /// # Errors
     /// The system refuses.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let ended = locked(&self.0).try_wait()?;
-        // Ctrl-C ends both: nothing is to be said of the helper, and this process is about to end.
+        // Ctrl-C ends both processes: no error about the helper is wanted, and this process is about to end.
         while ended.is_some() && INTERRUPTED.load(Ordering::Relaxed) {
             std::thread::park();
         }
         Ok(ended)
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     ///
     /// # Errors
     /// The system refuses.
     pub fn wait(&self) -> io::Result<ExitStatus> {
         loop {
-            // Not under the lock, which the end of this process needs.
+            // Does not hold the lock while sleeping, because the signal handler needs it.
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
@@ -195,16 +194,16 @@ impl Helper {
         }
     }
 
-    /// Asks it to end, as Ctrl-C would.
+    /// Interrupts it as Ctrl-C would.
     pub fn interrupt(&self) {
         let mut child = locked(&self.0);
-        // The number of one that has ended may be somebody else's.
+        // After an exit, its PID may belong to another process.
         if matches!(child.try_wait(), Ok(None)) {
             countersteer_sysfs::signals::interrupt(child.id());
         }
     }
 
-    /// Kills it, if it has not ended.
+    /// Kills it, unless it has exited.
     ///
     /// # Errors
     /// The system refuses.
@@ -223,14 +222,14 @@ impl Drop for Helper {
     }
 }
 
-/// A folder that goes with its owner, or with this process.
+/// A folder that is deleted with its owner or with this process.
 pub struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A new folder among the system's temporary ones.
+    /// Creates a folder in the system's temporary directory.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn folder(of: &str) -> anyhow::Result<Self> {
         let prefix = format!("steer-{of}-");
         let mut left = locked(&LEFT);
@@ -244,7 +243,7 @@ impl Temporary {
         Ok(Self(dir))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

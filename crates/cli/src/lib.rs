@@ -1,9 +1,9 @@
-//! `steer`: profile programs, simulate machines, compare schedulers, show why; and what authors of policies need.
+//! `steer`: profiles programs, simulates machines, compares schedulers, gives reasons, and supports policy authors.
 //!
 //! stdout is data, stderr is log. Exit codes: see `error::Kind`.
 //!
-//! A program that calls [`steer`] with policies is `steer` with these policies added to its own:
-//! `examples/big_cache.rs` is one. The modules below are what a policy works with; [`lab`] runs experiments without a command line.
+//! A program that calls [`steer`] with policies is `steer` plus these policies; `examples/big_cache.rs` is one. The modules below
+//! are the interface for policies. [`lab`] runs experiments without a command line.
 
 mod args;
 mod bpf;
@@ -28,7 +28,7 @@ mod verdicts;
 mod virtuals;
 mod waits;
 
-/// What the guide shows compiles.
+/// The guide's examples compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/writing-policies.md")]
 mod guide {}
@@ -47,15 +47,15 @@ pub use countersteer_profiler::this_program;
 
 use error::{kind_of, paragraph};
 
-/// Does what the command line asks for, with these policies besides those that are there anyway.
+/// Runs the command line with these policies in addition to the built-in ones.
 ///
-/// To be called first of all by `main`: what a run leaves behind when it is killed is restored by processes that it starts with
-/// the same program, and that begin here.
+/// `main` must call this first. A killed run is cleaned up by processes that this run starts from the same program, and they
+/// begin here.
 pub fn steer(policies: &'static [policy::PolicyDef]) -> ExitCode {
     steer_with(policies, &[])
 }
 
-/// The same, with these metrics besides: policies read them by name, and so do `stat -v`, `top` and records.
+/// As [`steer`], with additional metrics: policies, `stat -v`, `top` and records read them by name.
 pub fn steer_with(
     policies: &'static [policy::PolicyDef],
     metrics: &'static [metric::MetricDef],
@@ -68,23 +68,23 @@ pub fn steer_with(
     }
 }
 
-/// The same for a command line in words, the first of which is this program's name: for programs that have this one inside.
-/// [`this_program::give`] says before how this one is started.
+/// As [`steer`], for a command line whose first word is this program's name. It serves programs that embed `steer`; they first
+/// call [`this_program::give`] to define how `steer` starts again.
 pub fn steer_words(words: &[OsString]) -> ExitCode {
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }
     interrupt::own_process();
-    // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
+    // If a reader stops reading (`steer ... | head`), the program ends quietly like every other filter.
     countersteer_sysfs::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());
     command::dispatch(cli).unwrap_or_else(|error| complain(&error))
 }
 
-/// Does what a command line in words asks for, within a process that goes on afterwards.
+/// Runs a command line within a process that continues afterwards.
 ///
 /// # Errors
-/// Those of the command, and words that are none.
+/// Those of the command, and an invalid command line.
 pub fn call(words: &[OsString]) -> anyhow::Result<ExitCode> {
     command::dispatch(command::parse(words)?)
 }

@@ -1,4 +1,4 @@
-//! What commands look up: shipped files, machines, PMUs, records.
+//! Lookup of shipped files, machines, PMUs and records for commands.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ pub use countersteer_lab::library::*;
 use countersteer_model::machine::Machine;
 use countersteer_report::record::Record;
 
-/// A record; what is to be known of one that ends early is said.
+/// Loads a record; prints a warning if it ends early.
 pub fn record(dir: &Path) -> anyhow::Result<Record> {
     let record = Record::load(dir)?;
     if record.manifest.unfinished {
@@ -23,7 +23,7 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
     Ok(record)
 }
 
-/// A file's bytes, or those of stdin, whose name is `-`.
+/// Opens a file, or stdin if the path is `-`.
 pub fn stream(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(if path.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
@@ -32,13 +32,13 @@ pub fn stream(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     })
 }
 
-/// A machine by name or file, with models that were found for it, which are said.
+/// Loads a machine by name or file, and prints the models found for it.
 pub fn loaded(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
     let (machine, text) = machine(name)?;
     with_models(machine, Some(text))
 }
 
-/// A machine, with its file if there is one, and with models that were found for it, which are said.
+/// Adds the models found for a machine, and prints them. `text` is the machine's file, if any.
 pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<LoadedMachine>> {
     let loaded = LoadedMachine::with_models(machine, text)?;
     for path in &loaded.models {
@@ -47,7 +47,7 @@ pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<L
     Ok(Arc::new(loaded))
 }
 
-/// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.
+/// PMUs below a root, with events of vendors' lists. The lists are `lists`, or those of the user's own folder.
 pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
     let mut pmus = Pmus::read(root)?;
     if let Some(folder) = lists.map(Path::to_owned).or_else(own_vendor_lists) {

@@ -1,34 +1,33 @@
-//! A table at the bottom of a terminal, drawn again in its place: rows of the last interval, and at the end those of the whole
-//! run.
+//! A table at the bottom of a terminal, redrawn in place: rows of the last interval, finally those of the whole run.
 //!
-//! Input: text of lines, the size of the terminal. Output: the same with what keeps the rest of the terminal apart from it:
-//! the lines above the table scroll by themselves, so what the program that is counted prints there stays whole.
+//! Input: lines of text, and the size of the terminal. Output: text with escape sequences that separate the table from the rest
+//! of the terminal. The lines above scroll on their own, so the counted program's output there stays intact.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 
 use ratatui::crossterm::terminal;
 
-/// What stands on the terminal now. Dropping it gives all lines back.
+/// Current state of the terminal. Dropping it releases all lines.
 #[derive(Debug, Default)]
 pub struct LiveTable {
-    /// Lines of the table, and of the terminal when it was drawn.
+    /// Lines of the table, and of the terminal at that time.
     drawn: Option<(usize, usize)>,
 }
 
-/// Size where the terminal does not tell.
+/// Assumed columns and rows if the terminal reports none.
 const SIZE: (usize, usize) = (80, 24);
-/// Saves and restores where the cursor is.
+/// Escape sequences that save and restore the cursor position.
 const SAVE: &str = "\x1b7";
 const RESTORE: &str = "\x1b8";
 
 impl LiveTable {
-    /// Whether the terminal can do this.
+    /// True if the terminal supports this.
     pub fn possible() -> bool {
         std::env::var_os("TERM").is_some_and(|term| term != "dumb")
     }
 
-    /// A frame in the place of the last one: as many lines as fit, the head among them.
+    /// Replaces the last frame with as many lines as fit, header included.
     pub fn frame(&mut self, text: &str) -> String {
         let size = terminal::size()
             .ok()
@@ -41,12 +40,12 @@ impl LiveTable {
         )
     }
 
-    /// What stays: no line is left out or cut.
+    /// Final text, without omitted or cut lines.
     pub fn last(&mut self, text: &str) -> String {
         self.back() + text
     }
 
-    /// Takes the table off the terminal and gives its lines back.
+    /// Removes the table from the terminal and releases its lines.
     fn back(&mut self) -> String {
         let wipe = |(lines, rows): (usize, usize)| {
             format!("{SAVE}\x1b[{};1H\x1b[J\x1b[r{RESTORE}", rows - lines + 1)
@@ -55,7 +54,7 @@ impl LiveTable {
     }
 
     fn fit(&mut self, text: &str, (columns, rows): (usize, usize)) -> String {
-        // The program that is counted has the rest.
+        // The counted program keeps the remaining lines.
         let most = (rows * 2 / 3).max(2);
         let count = text.lines().count();
         let shown = if count > most { most - 1 } else { count };
@@ -63,7 +62,7 @@ impl LiveTable {
         let mut out = String::new();
         if self.drawn != Some((lines, rows)) {
             out = self.back();
-            // Room below the cursor, then the lines above the table scroll by themselves.
+            // Makes room below the cursor, then sets the scroll region to the lines above the table.
             let _ = write!(
                 out,
                 "{}\x1b[{lines}A{SAVE}\x1b[1;{}r{RESTORE}",
@@ -71,11 +70,11 @@ impl LiveTable {
                 rows - lines
             );
         }
-        // Terminals differ in what a new line does below the part that scrolls, so each line is gone to.
+        // Terminals differ in newlines below the scroll region, so the cursor moves to each line explicitly.
         let first = rows - lines + 1;
         let _ = write!(out, "{SAVE}\x1b[{first};1H\x1b[J");
         for (nth, line) in text.lines().take(shown).enumerate() {
-            // A line that wraps would be two.
+            // A wrapped line would take two lines.
             let end = line
                 .char_indices()
                 .nth(columns.saturating_sub(1))
@@ -98,7 +97,7 @@ impl Drop for LiveTable {
     fn drop(&mut self) {
         let back = self.back();
         if !back.is_empty() {
-            // There is no one to report a failure to.
+            // A failure cannot be reported anywhere.
             let _ = if std::io::stdout().is_terminal() {
                 std::io::stdout().write_all(back.as_bytes())
             } else {

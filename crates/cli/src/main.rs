@@ -1,4 +1,4 @@
-//! `steer` as it comes: see the library of this package.
+//! The `steer` program; the package's library implements it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Output: data on stdout, and files, checked before hours of work, not after.
+//! Output: data on stdout, and files, which are checked before hours of work.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,10 +25,10 @@ pub struct RecordOut {
 }
 
 impl RecordOut {
-    /// The folder, if one was named.
+    /// The folder, if one was given.
     ///
     /// # Errors
-    /// A record is there already, and nobody said that it may be replaced.
+    /// A record exists there and `--force` was not given.
     pub fn place(&self) -> anyhow::Result<Option<&Path>> {
         if let Some(dir) = &self.output {
             check_unused(dir, self.force)?;
@@ -37,7 +37,7 @@ impl RecordOut {
     }
 }
 
-/// Refuses a folder that has a record already. What is there and no record is for the writer of records to refuse.
+/// Refuses a folder that contains a record. The writer of records refuses other contents.
 pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
     if force || !dir.join("manifest.json").exists() {
         return Ok(());
@@ -49,19 +49,19 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Writes an HTML report, and says where.
+/// Writes an HTML report, and prints its path.
 pub fn report(path: &Path, input: &ReportInput<'_>) -> anyhow::Result<()> {
     write_atomically(path, render(input)?.as_bytes())?;
     eprintln!("steer: report in {}", path.display());
     Ok(())
 }
 
-/// Makes a folder and those above it.
+/// Creates a folder and its parents.
 pub fn make_folder(dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Makes a file that grows, in the place of what is there.
+/// Creates a file for incremental writing; replaces an existing one.
 pub fn create(path: &Path) -> anyhow::Result<File> {
     write::create(path).map_err(|why| cannot_write(path, &why))
 }
@@ -76,12 +76,12 @@ pub fn profile(path: &Path, profile: &Tabulated) -> anyhow::Result<()> {
     Ok(write_atomically(path, text.as_bytes())?)
 }
 
-/// Finds out whether a file can be written, without touching it.
+/// Checks that a file can be written, without touching it.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     write::check(path).map_err(|why| cannot_write(path, &why))
 }
 
-/// Prints text to stdout. Of what steers a terminal there is what tables are emphasised by, and nothing of names from outside.
+/// Prints text to stdout. Removes escape sequences from outside, but keeps those that emphasise tables.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut shown = String::with_capacity(text.len());
     for bold in text.split_inclusive(RESET) {
@@ -97,11 +97,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     print_raw(&shown)
 }
 
-/// What emphasis in tables begins and ends with.
+/// Escape sequences that start and end emphasis in tables.
 const BOLD: &str = "\x1b[1m";
 const RESET: &str = "\x1b[0m";
 
-/// Prints data to stdout as it is.
+/// Prints data to stdout unchanged.
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar over `len` steps.
+/// Creates a bar of `len` steps.
 pub fn bar(len: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr_with_hz(10));
     let template = "{msg:24} [{bar:40}] {pos}/{len} {elapsed} (about {eta} left)";
@@ -13,7 +13,7 @@ pub fn bar(len: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// A spinner for work of unknown length.
+/// Creates a spinner for work of unknown length.
 pub fn spinner(what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");

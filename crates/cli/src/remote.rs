@@ -1,6 +1,6 @@
-//! The same command on another machine, over the system's own ssh.
+//! Runs the same command on another machine, with the system's ssh.
 //!
-//! Input: this command's arguments. Effect: ssh takes this process's place, so output, exit code and signals are its own.
+//! Input: this command's arguments. Effect: ssh replaces this process, so output, exit code and signals are its own.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,10 +10,10 @@ use std::process::Command;
 use crate::error::{Kind, failure};
 
 const SSH_VARIABLE: &str = "COUNTERSTEER_SSH";
-/// The option that is ours alone.
+/// Option that is not passed on.
 const OPTION: &str = "--host";
 
-/// Runs this very command on `host`, where `steer` must be in PATH; returns only when ssh cannot be started.
+/// Runs this command on `host`, where `steer` must be in PATH. Returns only if ssh cannot be started.
 pub fn run_there(host: &str) -> anyhow::Error {
     if host.is_empty() || host.starts_with('-') {
         return failure(
@@ -38,7 +38,7 @@ pub fn run_there(host: &str) -> anyhow::Error {
     )
 }
 
-/// `steer` and its arguments without ours, as a shell reads them.
+/// `steer` and its arguments without [`OPTION`], quoted for a shell.
 fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     let mut command = b"steer".to_vec();
     let with_value = format!("{OPTION}=");
@@ -51,7 +51,7 @@ fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
         let alone = arg == OPTION;
         if ours && (alone || arg.as_bytes().starts_with(with_value.as_bytes())) {
             value_next = alone;
-            // It may be given once, so whatever else looks like it is the program's.
+            // It may be given once, so later occurrences belong to the program.
             ours = false;
             continue;
         }
@@ -61,7 +61,7 @@ fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     OsString::from_vec(command)
 }
 
-/// An argument that a POSIX shell takes as it is.
+/// Quotes an argument for a POSIX shell.
 fn quoted(arg: &OsStr) -> Vec<u8> {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_=/.,:@%+".contains(b);
     if !arg.is_empty() && arg.as_bytes().iter().all(plain) {

@@ -1,6 +1,6 @@
-//! What commands that count have in common: times, records, exit codes.
+//! Common parts of counting commands: times, records, exit codes.
 //!
-//! Input: ticks of a counting session and how it went. Output: a record in a folder, the exit code.
+//! Input: ticks of a counting session, and its result. Output: a record in a folder, the exit code.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use crate::counted::{Asked, Counted};
 use crate::interrupt::survive_limits;
 use crate::virtuals::Bank;
 
-/// What a record says of its making.
+/// Description of the session in its record.
 pub struct About<'a> {
     pub by: &'a str,
-    /// The program that is started, if any.
+    /// Program to start, if any.
     pub program: &'a [String],
     pub asked: &'a Asked<'a>,
     pub period: Nanos,
 }
 
-/// A record of this machine, begun in a folder; what was looked at stands in place of a workload.
+/// Begins a record of this machine in a folder. The description of the session replaces a workload.
 pub fn recorder(
     dir: &Path,
     about: &About<'_>,
@@ -67,7 +67,7 @@ pub fn recorder(
     )?)
 }
 
-/// Keeps what was read in a period.
+/// Records the samples of a period.
 pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Option<&Bank>) {
     let Some(recorder) = recorder else { return };
     let nothing: Box<Outside<'_>> = Box::new(|_, _| None);
@@ -88,7 +88,7 @@ pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Opti
     }
 }
 
-/// Ends a period of a record. When it cannot be written any more, that is said, and counting goes on.
+/// Ends a period of a record. Prints a message if it cannot be written; counting continues.
 pub fn kept(recorder: Option<&mut CountingRecorder>) {
     if let Some(why) = recorder.and_then(CountingRecorder::done) {
         eprintln!("steer: {why}; counting goes on");
@@ -107,7 +107,7 @@ pub fn save(
     Ok(())
 }
 
-/// The exit code of the program that was started; success where there was none.
+/// Exit code of the program that was started; success if there was none.
 pub fn exit_code(summary: &Summary) -> ExitCode {
     ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8)
 }

@@ -63,12 +63,12 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
-    /// The kernels, of which only `compare` takes several.
+    /// Kernel releases; only `compare` accepts several.
     pub fn kernels(&self) -> Vec<String> {
         specs(&self.kernel)
     }
 
-    /// Refuses several kernels.
+    /// Rejects several kernels.
     pub fn one_kernel(&self) -> anyhow::Result<()> {
         if self.kernels().len() > 1 {
             let why = "--kernel takes several kernels in `steer compare` only: name one";
@@ -101,7 +101,7 @@ fn event(text: &str) -> Result<String, String> {
     known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
 }
 
-/// Says what a policy takes for granted that does not hold on a machine or in the simulator.
+/// Prints requirements of a policy that the machine or the simulator does not meet.
 pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
     for why in machine.unmet(policy)? {
         let name = &machine.machine.name;
@@ -110,7 +110,7 @@ pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()
     Ok(())
 }
 
-/// Says of which programs no run ended before the simulations did: their completion times are those of the simulations.
+/// Warns about programs without a completed run: their completion times are those of the simulations.
 pub fn warn_of_cut<'a>(finished: impl IntoIterator<Item = &'a Finished>) {
     let programs = finished.into_iter().flat_map(|f| &f.score.programs);
     let cut = programs.filter(|program| program.runs == 0);

@@ -1,26 +1,26 @@
-//! Values of flags that several commands take, as users write them.
+//! Parsers for values of flags that several commands share.
 
 use countersteer_model::counters::parse_duration;
 use countersteer_model::units::Nanos;
 
-/// A time: `10ms`.
+/// Parses a time: `10ms`.
 pub fn time(text: &str) -> Result<Nanos, String> {
     parse_duration(text).map_err(|e| e.message)
 }
 
-/// A number.
+/// Parses a number.
 pub fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
 }
 
-/// The number of a process.
+/// Parses a PID.
 pub fn pid(text: &str) -> Result<u32, String> {
     let wrong = "it is no number of a process; `pgrep NAME` prints those of a program";
     text.parse().map_err(|_| wrong.to_owned())
 }
 
-/// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas that begin a specification: what follows is no `key=value`, or has a
-/// colon before its equals sign.
+/// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas before a specification. A part is a specification if it is no
+/// `key=value`, or has a colon before its equals sign.
 pub fn specs(list: &str) -> Vec<String> {
     let mut specs: Vec<String> = Vec::new();
     for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {

@@ -1,7 +1,7 @@
 //! Verdicts of `steer auto`, kept from one run to the next in a JSON file below the user's state folder.
 //!
-//! Input: the identity of a program and of a machine. Output: the policy that the program runs best under, and why. A file that is
-//! damaged, or from another version of this program, is renamed and never trusted.
+//! Input: the identity of a program and of a machine. Output: the best policy for the program, and the reason. A file that is
+//! damaged, or from another version of this program, is renamed and ignored.
 
 use std::io::copy;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Remembered {
     pub machine: String,
     /// SHA-256 of the machine's description.
     pub machine_sha256: String,
-    /// Policy with its parameters; `linux` where none is worth it.
+    /// Policy with its parameters; `linux` if no policy is worth it.
     pub policy: String,
     /// Reason in a sentence.
     pub why: String,
@@ -86,7 +86,7 @@ impl Verdicts {
         Ok(Self { path, all })
     }
 
-    /// Writes them.
+    /// Writes all verdicts.
     pub fn save(&self) -> anyhow::Result<()> {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -109,7 +109,7 @@ impl Verdicts {
         self.all.push(verdict);
     }
 
-    /// Writes them to a file of the user's choice.
+    /// Writes all verdicts to a file of the user's choice.
     pub fn export(&self, path: &Path) -> anyhow::Result<()> {
         Ok(write_atomically(path, text(&self.all)?.as_bytes())?)
     }
@@ -154,7 +154,7 @@ fn text(verdicts: &[Remembered]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&kept)? + "\n")
 }
 
-/// Folder of the user's own state, as the XDG base directories have it.
+/// Folder of the user's own state, according to the XDG base directories.
 fn state_folder() -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = variable("XDG_STATE_HOME").map(PathBuf::from);
@@ -180,7 +180,7 @@ pub fn identity(command: &[String]) -> anyhow::Result<(PathBuf, String)> {
     Ok((executable, identity))
 }
 
-/// Build-id of a file that has one, else the SHA-256 of its bytes.
+/// Build-id of a file, or the SHA-256 of its bytes if it has none.
 fn fingerprint(path: &Path) -> anyhow::Result<String> {
     let build_id = elf::read(path).ok().and_then(|b| b.build_id);
     if let Some(id) = build_id {
@@ -277,7 +277,7 @@ mod tests {
         let (one, two) = (script("one"), script("two"));
         assert_ne!(of(&["sh", &one]), of(&["sh", &two]));
         assert_eq!(of(&["sh", "-e", &one]), of(&["sh", &one]));
-        // What other programs read is their input.
+        // For programs that are not interpreters, files are input.
         assert_eq!(of(&["cat", &one]), of(&["cat", &two]));
     }
 }

@@ -1,5 +1,4 @@
-//! How long threads wait for a CPU, for tables, JSON and records: from BPF programs, which measure each wait, or from the kernel's
-//! sums, of which there are totals and means only.
+//! Run-queue latency for tables, JSON and records. BPF programs measure each wait; the kernel's sums only give totals and means.
 //!
 //! Input: a source of waits. Output: [`Wait`]s by thread, by process, and of all together.
 
@@ -15,7 +14,7 @@ use serde::Serialize;
 
 use crate::bpf::{Bpf, measure};
 
-/// Why there are no waits.
+/// Reason why run-queue latency is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitsError {
     #[error("waits cannot be measured one by one: {0}")]
@@ -24,23 +23,23 @@ pub enum WaitsError {
     Panicked,
 }
 
-/// Waits of a thread, a process or a program between being able to run and running.
+/// Run-queue latency of a thread, a process or a program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wait {
-    /// Times that a thread got a CPU.
+    /// Number of times that a thread got a CPU.
     pub times: u64,
-    /// All waits together.
+    /// Sum of all waits, in seconds.
     pub total_s: f64,
     pub mean_ms: f64,
-    /// Over all waits; none where only sums are known.
+    /// Distribution of all waits; `None` if only sums are known.
     #[serde(flatten)]
     pub tail: Option<Tail>,
-    /// Of these, wakeup latencies: from a wake-up to running.
+    /// Wakeup latencies among these waits: from a wake-up to running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wakeups: Option<Wakeups>,
 }
 
-/// How waits that were measured one by one are distributed.
+/// Distribution of individually measured waits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tail {
     pub p50_ms: f64,
@@ -58,13 +57,13 @@ pub struct Wakeups {
 }
 
 impl Wait {
-    /// Of these waits; none of none.
+    /// Summarizes waits; `None` if there are none.
     pub fn of(waits: &Waits) -> Option<Self> {
         let mean_ms = waits.mean_ns()? * 1e-6;
         let ms = |h: &Histogram, share| h.quantile_ns(share).unwrap_or(0) as f64 * 1e-6;
         let measured = waits.measured.as_ref();
         let longest_ms = measured.map_or(0.0, |m| m.longest_ns as f64 * 1e-6);
-        // The middle of a bucket may be above the longest in it.
+        // The middle of a bucket may exceed the longest wait in it.
         let of = |h: &Histogram, share| f64::min(ms(h, share), longest_ms);
         let tail = measured.map(|m| {
             let all = m.all();
@@ -91,18 +90,18 @@ impl Wait {
     }
 }
 
-/// A source, and why it is no better one.
+/// A source, and the reason if it does not measure each wait.
 pub struct Meter {
     pub source: Box<dyn Source>,
-    /// Why waits are not measured one by one, if they are not.
+    /// Reason why waits are not measured individually; `None` if they are.
     pub unmeasured: Option<String>,
 }
 
 impl Meter {
-    /// By BPF programs where that is wanted and may be; else from the kernel's sums.
+    /// Opens a source: BPF programs if they are wanted and possible, else the kernel's sums.
     ///
     /// # Errors
-    /// BPF programs were demanded and cannot be loaded.
+    /// BPF programs were required and cannot be loaded.
     pub fn open(whose: &Whose, bpf: Bpf) -> Result<Self, WaitsError> {
         let why = match bpf {
             Bpf::Never => "BPF programs are ruled out".to_owned(),
@@ -125,7 +124,7 @@ impl Meter {
         })
     }
 
-    /// What the figures are, in a sentence.
+    /// Describes the source in a sentence.
     pub fn remark(&self) -> String {
         match &self.unmeasured {
             None if self.source.lost() => {
@@ -139,7 +138,7 @@ impl Meter {
     }
 }
 
-/// Waits by thread since the beginning.
+/// Waits by thread since the start.
 #[derive(Debug, Default)]
 pub struct Book {
     living: BTreeMap<(u32, u32), Entry>,
@@ -152,7 +151,7 @@ struct Entry {
     waits: Waits,
 }
 
-/// A row of a table of waits.
+/// A row of a table of run-queue latencies.
 pub struct Row {
     pub pid: Option<u32>,
     pub tid: Option<u32>,
@@ -160,12 +159,12 @@ pub struct Row {
     pub wait: Wait,
 }
 
-/// What a row is for.
+/// Unit of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Thread,
     Process,
-    /// All together alone.
+    /// All threads together.
     Total,
 }
 
@@ -183,13 +182,13 @@ impl Book {
         }
     }
 
-    /// Forgets all threads but these.
+    /// Removes all other threads.
     pub fn keep(&mut self, tids: &[u32]) {
         self.living.retain(|(_, tid), _| tids.contains(tid));
         self.ended.retain(|((_, tid), _)| tids.contains(tid));
     }
 
-    /// Rows, those with most waiting first; the last is of all together.
+    /// Rows in descending order of total wait; the last row is the sum.
     pub fn rows(&self, by: By) -> Vec<Row> {
         let entries = || {
             let living = self.living.iter().map(|(key, entry)| (*key, entry));
@@ -230,10 +229,10 @@ fn row(pid: Option<u32>, tid: Option<u32>, name: &str, waits: &Waits) -> Option<
     })
 }
 
-/// Rows that a table for people has at most, besides that of all together.
+/// Maximum number of rows in a text table, besides the sum.
 const SHOWN: usize = 20;
 
-/// Waits as a table; times are in milliseconds.
+/// Formats run-queue latency as a table, in milliseconds.
 pub fn text(rows: &[Row], by: By) -> String {
     let Some((all, rows)) = rows.split_last() else {
         return "nothing waited for a CPU\n".into();
@@ -279,7 +278,7 @@ pub fn text(rows: &[Row], by: By) -> String {
     text
 }
 
-/// Waits as JSON, a line for each row.
+/// Formats run-queue latency as JSON, one line per row.
 pub fn json_lines(rows: &[Row], measured: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for row in rows {
@@ -296,7 +295,7 @@ pub fn json_lines(rows: &[Row], measured: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// For the option `waits` of a record's manifest.
+/// Value of the option `waits` in a record's manifest.
 pub fn for_record(rows: &[Row], by: By, remark: &str) -> anyhow::Result<String> {
     let side = "";
     let rows: Vec<_> = rows
@@ -318,17 +317,17 @@ pub fn for_record(rows: &[Row], by: By, remark: &str) -> anyhow::Result<String> 
     )?)
 }
 
-/// A row as records keep it.
+/// A row in a record.
 #[derive(Serialize)]
 pub struct Recorded<'a> {
-    /// The policy, where several take turns.
+    /// Policy of the row's blocks, if several alternate.
     pub side: &'a str,
     pub program: String,
     #[serde(flatten)]
     pub wait: Wait,
 }
 
-/// Reads a source now and then, beside whatever else goes on.
+/// Reads a source periodically in its own thread.
 pub struct Watch {
     over: Arc<AtomicBool>,
     wake: mpsc::Sender<()>,
@@ -336,12 +335,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to read.
+    /// Starts the reading thread.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn start(mut meter: Meter) -> anyhow::Result<Self> {
-        // The kernel's sums go with their threads; what was measured stays until it is read.
+        // The kernel's sums disappear with their threads; measured waits stay until they are read.
         let pause = Duration::from_millis(if meter.unmeasured.is_some() { 25 } else { 100 });
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -363,10 +362,10 @@ impl Watch {
         Ok(Self { over, wake, reader })
     }
 
-    /// What was read, after a last look.
+    /// Ends the thread after a last read. Returns the source and its waits.
     ///
     /// # Errors
-    /// The reader has panicked.
+    /// The thread has panicked.
     pub fn finish(self) -> Result<(Meter, Book), WaitsError> {
         self.over.store(true, Ordering::Release);
         let _ = self.wake.send(());
@@ -407,7 +406,7 @@ mod tests {
     fn processes_have_the_waits_of_all_their_threads_dead_or_alive() {
         let mut book = Book::default();
         book.add(news(7, 8, 3_000_000, true, true));
-        // Another thread with the number of one that ended.
+        // A new thread with the TID of one that exited.
         book.add(news(7, 8, 1_000_000, true, false));
         book.add(news(7, 7, 1_000_000, true, false));
         book.add(news(9, 9, 9_000_000, true, false));

@@ -1,8 +1,8 @@
-//! What is counted for events and metrics that fit together, and for those that do not.
+//! Counted sets for events and metrics that fit together, and for those that do not.
 
 use super::*;
 
-/// A machine with a PMU of cores, or none.
+/// Creates a machine with or without a core PMU.
 fn pmus(with: bool) -> Pmus {
     let root = tempfile::tempdir().unwrap();
     let cpu = root.path().join("sys/bus/event_source/devices/cpu");
@@ -16,7 +16,7 @@ fn pmus(with: bool) -> Pmus {
     Pmus::read(root.path()).unwrap()
 }
 
-/// Names of the events that a formula needs, its unit, and what it names besides events.
+/// Names of the events that a formula needs, its unit, and its number of virtual counters.
 fn bound(
     text: &str,
     with_pmu: bool,
@@ -41,7 +41,7 @@ fn bound(
     Ok((names, bound.metrics[0].unit.clone(), derived.len()))
 }
 
-/// The same on a PMU with so many counters: events by set, and by metric its set.
+/// As [`bound`], with a limited number of counters: events by set, and the set of each metric.
 fn divided(list: &str, fits: fn(&[Resolved]) -> bool) -> (Vec<String>, Vec<u32>) {
     let mut outside = Vec::new();
     let mut derived = Vec::new();
@@ -79,7 +79,7 @@ fn metrics_that_do_not_fit_together_take_turns() {
         (sets, of),
         (wanted.map(str::to_owned).to_vec(), vec![3, 3, 4, 4])
     );
-    // What does not fit even alone is for the kernel to refuse.
+    // The kernel refuses a metric that does not fit even alone.
     assert_eq!(
         divided("instructions/cycles", |set| set.len() <= 1).0,
         ["instructions cycles"]

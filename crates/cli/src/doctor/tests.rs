@@ -1,4 +1,4 @@
-//! What is found on made-up machines, and the remedies.
+//! Findings and remedies on synthetic machines.
 
 use super::*;
 

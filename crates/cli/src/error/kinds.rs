@@ -1,4 +1,4 @@
-//! Kinds of the errors of all crates, variant by variant: a variant that is added has no kind until it stands here.
+//! Kinds of the errors of all crates, variant by variant. A new variant needs a row here.
 
 use std::error::Error;
 use std::io;
@@ -29,12 +29,12 @@ use crate::waits::WaitsError;
 
 type Cause<'a> = &'a (dyn Error + 'static);
 
-/// An error that knows its kind; without one, that of its cause counts.
+/// An error with a kind; `None` defers to its cause.
 trait HasKind: Error + 'static {
     fn kind(&self) -> Option<Kind>;
 }
 
-/// All types of errors that have one.
+/// Downcasts of all error types with a kind.
 const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<Failure>,
     of::<TextError>,
@@ -70,12 +70,12 @@ fn of<E: HasKind>(cause: Cause<'_>) -> Option<Kind> {
     cause.downcast_ref::<E>()?.kind()
 }
 
-/// The kind of an error alone, without its causes.
+/// Kind of an error alone, without its causes.
 pub fn of_cause(cause: Cause<'_>) -> Option<Kind> {
     TYPES.iter().find_map(|of| of(cause))
 }
 
-/// Errors of one kind, whatever they say.
+/// Implements [`HasKind`] for errors that always have the same kind.
 macro_rules! always {
     ($($error:ty: $kind:ident),* $(,)?) => {
         $(impl HasKind for $error {
@@ -109,7 +109,7 @@ impl HasKind for io::Error {
     fn kind(&self) -> Option<Kind> {
         Some(match self.kind() {
             io::ErrorKind::NotFound => Kind::Missing,
-            // What the door for files from outside refuses, or text that is none.
+            // Refused by `countersteer_files`, or not valid text.
             io::ErrorKind::InvalidData => Kind::BadInput,
             _ => Kind::Io,
         })
@@ -140,7 +140,7 @@ impl HasKind for ReportError {
     fn kind(&self) -> Option<Kind> {
         match self {
             Self::Read { .. } | Self::Thread { .. } => None,
-            // A folder that is missing is no missing input.
+            // A missing output folder is not a missing input.
             Self::Write { .. } | Self::CutShort { .. } => Some(Kind::Io),
             Self::Taken { .. }
             | Self::Foreign { .. }
@@ -178,7 +178,7 @@ impl HasKind for ProfileError {
             | Self::Raw { .. }
             | Self::Nothing { .. }
             | Self::Interrupted { .. } => Some(Kind::BadInput),
-            // A plugin or QEMU that does not fit is none.
+            // An incompatible plugin or QEMU counts as missing.
             Self::NoQemu { .. }
             | Self::NotThere { .. }
             | Self::NoPlugin { .. }
@@ -212,7 +212,7 @@ impl HasKind for CounterError {
             | Self::Proc(_)
             | Self::Ring { .. }
             | Self::System { .. } => Some(Kind::Io),
-            // Regions are for other programs.
+            // Regions belong to other programs.
             Self::Region(_) => Some(Kind::Internal),
         }
     }

@@ -1,4 +1,4 @@
-//! Every variant of every error has the exit code that the README promises.
+//! Every variant of every error has the exit code documented in the README.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -95,7 +95,7 @@ fn ejected() -> ScxError {
     }
 }
 
-/// These errors are of a kind, also behind what the caller says.
+/// Asserts that these errors have a kind, also after the caller adds context.
 macro_rules! are {
     ($kind:expr, $($error:expr),+ $(,)?) => {
         $({

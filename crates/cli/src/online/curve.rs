@@ -1,4 +1,4 @@
-//! Profiles out of what was seen of programs with more and less cache: regression where there are enough sizes.
+//! Profiles from observations of programs with different cache sizes; regression if there are enough sizes.
 
 use std::path::Path;
 
@@ -12,23 +12,23 @@ use serde::Serialize;
 
 use crate::error::{Kind, failure};
 
-/// How the curve of a program on a core type came about.
+/// Origin of a program's curve on a core type.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub program: String,
     pub core_type: String,
-    /// Points of the curve: intervals that were counted.
+    /// Points of the curve: counted intervals.
     pub points: usize,
-    /// The least and the most cache that was seen.
+    /// Smallest and largest observed cache size in KiB.
     pub from_kib: f64,
     pub to_kib: f64,
-    /// The form that was fitted: `line`, `exponential` or `falling`; none where there were too few sizes.
+    /// Fitted form: `line`, `exponential` or `falling`; `None` if there were too few sizes.
     pub form: Option<String>,
-    /// Mean difference of sizes that were left out from the curve, in misses per kilo-instruction.
+    /// Mean error at held-out sizes, in misses per kilo-instruction.
     pub error_mpki: Option<f64>,
 }
 
-/// The profile of a program, and how each of its curves came about.
+/// Profile of a program, and the origin of each of its curves.
 ///
 /// # Errors
 /// Nothing was counted.
@@ -76,7 +76,7 @@ pub fn tabulated(
     Ok((profile, summaries))
 }
 
-/// The last-level cache of the first CPU.
+/// Size in KiB of the last-level cache of the first CPU.
 pub fn whole_kib(topology: &Topology) -> f64 {
     topology.caches[topology.llc_of(CpuId(0)).index()].lines / 16.0
 }
@@ -135,7 +135,7 @@ fn table(
     (table, summary)
 }
 
-/// Misses by the fitted curve, and speeds that rise with the cache, at the same sizes.
+/// Points at the same sizes: misses from the fitted curve, and speeds that rise with the cache.
 fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
     let points = fit.curve.iter().zip(speeds);
     points
@@ -147,7 +147,7 @@ fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
         .collect()
 }
 
-/// Too few sizes for a curve: each as it was.
+/// Observed points as they are: too few sizes for a curve.
 fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
     let all: Curves = [(String::new(), points)].into();
     let points = merged(all).into_values().flatten();

@@ -1,8 +1,9 @@
-//! `steer profile --online`: the miss curves of programs that run, as profiles that can be simulated.
+//! `steer profile --online`: miss curves of running programs, as profiles for the simulator.
 //!
-//! Input: processes that share a cache, or a command that is started. Output: a tabulated profile of each; speed and misses by cache
-//! for each type of core that it ran on. Cache is taken from a program by way masks where there is resctrl, else by co-runners: of
-//! several programs the others, which are slowed down while its turn lasts (PMCTrack, section 4.3.1), of one program fillers.
+//! Input: processes that share a cache, or a command to start. Output: a tabulated profile of each program, with speed and misses
+//! by cache size for each core type it used. Way masks limit the program's cache if resctrl is available. Otherwise co-runners
+//! do: fillers for one program, and for several programs the others. These are slowed down while one program is measured
+//! (PMCTrack, section 4.3.1).
 
 mod curve;
 
@@ -41,9 +42,9 @@ pub enum By {
     CoRunners,
 }
 
-/// What was asked for.
+/// Options of the command.
 pub struct Online<'a> {
-    /// Programs that share a cache; none where a command is started.
+    /// Programs that share a cache; empty if a command is started.
     pub pids: &'a [u32],
     pub command: &'a [String],
     pub by: Option<By>,
@@ -51,13 +52,13 @@ pub struct Online<'a> {
     pub dwell: Nanos,
     pub name: Option<&'a str>,
     pub output: Option<&'a Path>,
-    /// Instructions, cycles and misses, or what stands for them.
+    /// Instructions, cycles and misses, or substitutes for them.
     pub events: &'a str,
-    /// How the curves came about, as JSON on stdout.
+    /// Prints the origin of the curves as JSON on stdout.
     pub json: bool,
 }
 
-/// The program whose curve is wanted.
+/// A program to measure.
 struct Program {
     pid: u32,
     child: Option<Child>,
@@ -109,7 +110,7 @@ impl Program {
     }
 }
 
-/// Co-runners, ended when dropped.
+/// Co-running processes, killed when dropped.
 struct CoRunners(Vec<Child>);
 
 impl Drop for CoRunners {
@@ -121,7 +122,7 @@ impl Drop for CoRunners {
     }
 }
 
-/// The programs that were named, each under a name of its own.
+/// The requested programs, each with a unique name.
 fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
     let mut programs: Vec<Program> = match online.pids {
         [] => vec![Program::started(online.command)?],
@@ -143,7 +144,7 @@ fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// What was asked for, as far as it can be refused before anything is started or changed.
+/// Checks everything that can be refused before anything starts or changes.
 fn check(online: &Online<'_>) -> anyhow::Result<()> {
     let several = online.pids.len() > 1;
     let usage = |why: &str| Err(failure(Kind::Usage, why));
@@ -166,14 +167,14 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command; passes on the exit code of a program that was started.
+/// Runs the command; passes on the exit code of the program that it started.
 pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     check(online)?;
     let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     let topology = Topology::new(&machine);
-    // What a killed run has left.
+    // Restores what a killed run left behind.
     restore(&journal_folder())?;
-    // The first to come and the last to go.
+    // Declared first, so it ends last.
     let _cleanup = cleanup::start();
     let mut undo = Temporary::begin(&journal_folder())?;
     let stopped = interrupt::flag()?;
@@ -213,7 +214,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-/// Where a program's profile goes: of several programs, into the folder that was named.
+/// Path of a program's profile; for several programs, within the given folder.
 fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
     let file = format!("{}.profile.toml", name.replace('/', "-"));
     match online.output {
@@ -227,7 +228,7 @@ fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// How the curves came about, as a table.
+/// Table of the curves' origins.
 fn summary(measured: &[Summary]) -> String {
     let head = [
         "program",
@@ -306,7 +307,7 @@ fn curves(
     Ok((curves?, how(by, others)))
 }
 
-/// Waits for so long, or until it is stopped.
+/// Waits for a time, or until stopped.
 fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
     let begun = Instant::now();
     while begun.elapsed() < time && !stopped.load(Ordering::Relaxed) {
@@ -315,7 +316,7 @@ fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
     }
 }
 
-/// How cache was taken from a program, in words.
+/// Method of limiting the program's cache, in words.
 const fn how(by: By, others: &[u32]) -> &'static str {
     match by {
         By::Ways => "way masks of resctrl, everybody else in the other ways",
@@ -328,7 +329,7 @@ const fn how(by: By, others: &[u32]) -> &'static str {
     }
 }
 
-/// A filler for each other CPU of the cache that the program runs on, each writing through twice the cache.
+/// Starts a filler on each other CPU that shares the program's cache. Each writes through twice the cache size.
 fn brakes_of_fillers(
     fillers: &mut CoRunners,
     topology: &Topology,
@@ -355,7 +356,7 @@ fn brakes_of_fillers(
     Ok(brakes)
 }
 
-/// Co-runners with their brakes, and how much cache they leave to the program.
+/// Co-runners with their brakes, and the cache they leave to the program.
 fn duty(
     program: &Program,
     brakes: Vec<Brake>,

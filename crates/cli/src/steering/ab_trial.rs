@@ -1,7 +1,8 @@
-//! A/B trial: alternates a policy and a baseline (Linux's own scheduler, or another policy) in randomized blocks on the live workload.
+//! A/B trial: alternates a policy and a baseline in randomized blocks on the live workload. The baseline is Linux's own
+//! scheduler, or another policy.
 //!
-//! Input: a policy, a baseline, a plan of blocks. Output: the decisions of the one that is active; at each change all threads that
-//! it does not place are let go. What is measured in between is a [`Trial`]'s business.
+//! Input: a policy, a baseline, a plan of blocks. Output: the decisions of the active one. At each change, threads that it does
+//! not place are released. The [`Trial`] measures the blocks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,16 +15,16 @@ use countersteer_report::judge::trial::shortfall;
 
 use super::supervisor::{Control, take_back};
 
-/// A trial that the policy turns and the tally feeds.
+/// A trial; the policy ends its blocks, and the tally feeds it observations.
 #[derive(Clone)]
 pub struct AbTrial {
     trial: Arc<Mutex<Trial>>,
-    /// The run ends when all programs together are decided about.
+    /// Ends the run once there is a verdict about all programs together.
     until_decided: bool,
 }
 
 impl AbTrial {
-    /// An A/B trial by this plan.
+    /// Creates an A/B trial from this plan.
     pub fn new(plan: TrialPlan) -> Self {
         Self {
             trial: Arc::new(Mutex::new(Trial::new(plan))),
@@ -31,7 +32,7 @@ impl AbTrial {
         }
     }
 
-    /// Ends the run with the first verdict about all programs together.
+    /// Makes the first verdict about all programs together end the run.
     pub fn ending_when_decided(self) -> Self {
         Self {
             until_decided: true,
@@ -39,7 +40,7 @@ impl AbTrial {
         }
     }
 
-    /// Whether nothing is left to find out.
+    /// True if the trial ends on a verdict, and has one.
     pub fn is_over(&self) -> bool {
         self.until_decided && self.trial().overall().verdict.is_some()
     }
@@ -48,12 +49,12 @@ impl AbTrial {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which side decides now: 0 for the policy, 1 for the baseline.
+    /// Index of the active arm: 0 for the policy, 1 for the baseline.
     pub fn side(&self) -> usize {
         usize::from(self.trial().arm() == Arm::Baseline)
     }
 
-    /// Gains by program, then of all together, as JSON for the record.
+    /// Gains by program, then of all programs together, as JSON for the record.
     pub fn found(&self) -> serde_json::Result<String> {
         let trial = self.trial();
         let mut gains = trial.gains();
@@ -61,28 +62,28 @@ impl AbTrial {
         serde_json::to_string(&gains)
     }
 
-    /// Takes in what was seen.
+    /// Processes an observation.
     pub fn observe(&self, seen: &Observation) {
         self.trial().observe(seen);
     }
 }
 
-/// Two policies that alternate.
+/// Policy that alternates between two policies.
 pub struct AlternatingPolicies {
     ab_trial: AbTrial,
     needs: Needs,
     policy: Box<dyn Policy>,
     baseline: Box<dyn Policy>,
-    /// What either side has said, to be said again in its next block.
+    /// Placement state of each arm, to restore in its next block.
     said: [PlacementState; 2],
-    /// How far below the predicted gain the measured one may lie; for trials that only measure, nothing is enough.
+    /// Largest accepted shortfall of the measured gain below the predicted gain; `None` if the trial only measures.
     margin: Option<f64>,
     control: Control,
     judged: u64,
 }
 
 impl AlternatingPolicies {
-    /// A policy and what it is compared with.
+    /// Combines a policy and its baseline.
     pub fn new(
         ab_trial: &AbTrial,
         policy: Box<dyn Policy>,
@@ -110,7 +111,7 @@ impl AlternatingPolicies {
         }
     }
 
-    /// Gives the policy up when it gains less than it predicts.
+    /// Drops the policy if it gains less than it predicts.
     fn judge(&mut self) {
         let Some(margin) = self.margin else { return };
         let overall = self.ab_trial.trial().overall();

@@ -1,6 +1,6 @@
-//! The cleanup process of a run, which restores everything at once when this one is killed.
+//! The cleanup process of a run, which restores everything at once if the run is killed.
 //!
-//! Input: the folder of journals. Output: a process that ends with this one, and does nothing where the journal is gone by then.
+//! Input: the folder of journals. Output: a process that ends with the run. It does nothing if the journal is gone by then.
 
 use std::io;
 use std::process::{Command, id};
@@ -9,7 +9,7 @@ use countersteer_live::cleanup_process::CleanupProcess;
 use countersteer_live::undo::journal_folder;
 use countersteer_profiler::this_program;
 
-/// Starts it. A run without one goes on: what a kill leaves is then restored by the next run.
+/// Starts the cleanup process. A run continues without one: then the next run restores what a kill leaves behind.
 pub fn start() -> Option<CleanupProcess> {
     let started = start_here();
     if let Err(error) = &started {
@@ -21,7 +21,7 @@ pub fn start() -> Option<CleanupProcess> {
 }
 
 fn start_here() -> io::Result<CleanupProcess> {
-    // This very program, even if its file has been replaced since.
+    // This program itself, even if its file was replaced.
     let mut command = this_program::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
     command
         .args(["internal", "guard"])

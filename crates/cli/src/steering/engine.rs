@@ -1,6 +1,6 @@
-//! Which placer an engine of this machine has.
+//! Choice of the placer for an engine on this machine.
 //!
-//! Input: a name of the command line. Output: a scheduler in the kernel, where there is to be one and can be.
+//! Input: a name from the command line. Output: a sched_ext scheduler, if it is requested and possible.
 
 #[cfg(feature = "scx")]
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub enum EngineName {
     ScxFull,
 }
 
-/// The scheduler in the kernel for this name, else affinity is the placer; so it is in a dry run, which reports what it would
-/// change as affinity masks. `events` asks for each thread's wakes, sleeps and moves.
+/// Loads the sched_ext scheduler for this name; `None` makes affinity the placer. A dry run also uses affinity, and reports its
+/// changes as affinity masks. `events` requests each thread's wake-ups, sleeps and migrations.
 pub fn scheduler(
     name: EngineName,
     config: &AffinityConfig,
@@ -79,7 +79,7 @@ fn in_kernel(
     Ok(Box::new(engine))
 }
 
-/// Fault injection, for tests of what happens when the kernel throws the scheduler out, or has no room left.
+/// Fault injection for tests: the kernel ejects the scheduler, or runs out of space.
 #[cfg(feature = "scx")]
 fn number_of(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()

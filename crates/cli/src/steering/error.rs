@@ -1,6 +1,6 @@
-//! What keeps steering from beginning, or from going on.
+//! Errors that prevent or end steering.
 //!
-//! Output: a sentence that says what happened, where, and what to do.
+//! Output: a sentence with the problem, its place, and the remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use std::process::ExitStatus;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::suggestion::suggestion;
 
-/// Errors of steering's own; those of engines, records and files come as they are.
+/// Errors of steering itself. Errors of engines, records and files pass through unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
-    /// A machine file of another machine.
+    /// The file describes another machine.
     #[error("machine {machine} has a CPU {cpu}, this one has CPUs {online}; give a file that fits")]
     OtherMachine {
         machine: String,
@@ -37,7 +37,7 @@ pub enum SteeringError {
         "this `steer` was built without the scheduler in the kernel; build it with --features scx"
     )]
     NoScheduler,
-    /// A process whose affinity this one may not set.
+    /// This process may not set the affinity of a process.
     #[error(
         "{process} is of user {user}, and its threads are not yours to steer: run as root, or with CAP_SYS_NICE"
     )]
@@ -56,7 +56,7 @@ pub enum SteeringError {
         "`{name}` is neither a policy nor a program in PATH that could start others{}; policies are {known}", suggestion(name, known.split(", "))
     )]
     UnknownSide { name: String, known: String },
-    /// A run of a trial; `said` is how its output begins.
+    /// A run of a trial failed; `said` is the start of its output.
     #[error("a run under {side} failed ({status}): {said}")]
     FailedRun {
         side: String,

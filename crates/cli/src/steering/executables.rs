@@ -1,4 +1,4 @@
-//! What threads execute: names of children that a shell started, for records.
+//! Executable names of threads, for records: names of children that a shell started.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 
-/// Names that the kernel has for threads (`/proc/TID/comm`), where they differ from their program's.
+/// Kernel names of threads (`/proc/TID/comm`) that differ from their program's.
 #[derive(Debug, Default)]
 pub struct Executables {
     found: BTreeMap<u32, String>,
-    /// Observations in which a thread was there.
+    /// Number of observations of each thread.
     seen: BTreeMap<u32, u32>,
     wanted: bool,
 }
 
-/// A child has its parent's name until its `exec`, so a name is asked for again in the first observations of a thread.
+/// Observations in which a thread's name is read. A child has its parent's name until its `exec`.
 const ASKED: u32 = 5;
 
 impl Executables {
-    /// Asks for names only if somebody keeps them.
+    /// Reads names only if `wanted`.
     pub fn new(wanted: bool) -> Self {
         Self {
             wanted,
@@ -31,7 +31,7 @@ impl Executables {
         }
     }
 
-    /// By thread.
+    /// Returns the names by TID.
     pub fn found(self) -> BTreeMap<u32, String> {
         self.found
     }
@@ -42,7 +42,7 @@ impl Recorder for Executables {
         for thread in observation.threads.iter().filter(|_| self.wanted) {
             let seen = self.seen.entry(thread.id.0).or_default();
             *seen = seen.saturating_add(1);
-            // Powers of two: a late `exec` is found too, and asking costs little.
+            // Powers of two: this also finds a late `exec`, at a low cost.
             if *seen > ASKED && !seen.is_power_of_two() {
                 continue;
             }

@@ -1,6 +1,6 @@
-//! Figures of a running job for Prometheus, on a loopback address.
+//! Metrics of a running job for Prometheus, on a loopback address.
 //!
-//! Input: what the control socket sees. Output: OpenMetrics text at `/metrics`.
+//! Input: the data shared with the control socket. Output: OpenMetrics text at `/metrics`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -19,21 +19,21 @@ use super::serving::{Door, Listener, Refusal, Service};
 use super::summary::Summary;
 use super::supervisor::Control;
 
-/// Headers of a request; browsers send some twenty.
+/// Maximum number of headers in a request; browsers send about twenty.
 const MOST_HEADERS: usize = 64;
 
 type Labels = Vec<(String, String)>;
 type Level = Gauge<f64, AtomicU64>;
-/// What only grows, so that its rate can be asked for.
+/// A value that only grows, so a rate can be computed.
 type Sum = Counter<f64, AtomicU64>;
 
-/// How long figures are served again before new ones are made, so that frequent requests cost the thread that steers nothing.
+/// Time for which metrics are cached, so that frequent requests cost the steering thread nothing.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// What answers on `address`.
+/// Listener with a service on `address`.
 ///
 /// # Errors
-/// It is no loopback address, or cannot be listened on.
+/// It is not a loopback address, or cannot be bound.
 pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
     if !address.ip().is_loopback() {
         return Err(SteeringError::NoLoopback(address).into());
@@ -47,7 +47,7 @@ pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
     Ok(Door::new(Listener::Tcp(listener), Box::new(figures)))
 }
 
-/// The figures, over HTTP.
+/// Metrics over HTTP.
 struct Figures {
     control: Control,
     last: Option<(Instant, String)>,
@@ -112,10 +112,10 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A name, what it says, and its value.
+/// Name, description and value of a metric.
 type Figure = (&'static str, &'static str, f64);
 
-/// What only grows.
+/// Metrics that only grow.
 fn sums(run: &Summary) -> [Figure; 5] {
     [
         (
@@ -146,7 +146,7 @@ fn sums(run: &Summary) -> [Figure; 5] {
     ]
 }
 
-/// What holds now.
+/// Current values.
 fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
     [
         (
@@ -169,7 +169,7 @@ fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
 }
 
 fn exposition(control: &Control) -> String {
-    // The thread that steers waits for the copy only.
+    // The steering thread only waits for this copy.
     let (run, paused, dropped, policy) = {
         let shared = control.lock();
         let dropped = shared.dropped.is_some();
@@ -206,7 +206,7 @@ fn exposition(control: &Control) -> String {
     );
     registry.register("policy", "The policy that decides", info);
     let mut text = String::new();
-    // Writing into a string cannot fail.
+    // Writing to a string cannot fail.
     let _ = encode(&mut text, &registry);
     text
 }

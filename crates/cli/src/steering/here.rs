@@ -1,6 +1,6 @@
-//! This machine: its topology, and counters for what a policy reads.
+//! The local machine: its topology, and counters for a policy's metrics.
 //!
-//! Input: a machine with its file, PMUs. Output: policies for it and sets of events that are counted here.
+//! Input: a machine with its file, PMUs. Output: policies for the machine, and event sets that can be counted on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use countersteer_policies::reach;
 
 use super::error::SteeringError;
 
-/// The machine that threads are steered on.
+/// The machine on which threads are steered.
 pub struct Here {
-    /// What is known of it.
+    /// Description of the machine.
     pub machine: Machine,
-    /// The same as a file.
+    /// The machine as a file.
     pub text: String,
     pub topology: Arc<Topology>,
-    /// The kernel's numbers of its CPUs.
+    /// Kernel numbers of its CPUs.
     pub numbers: CpuNumbers,
     pub pmus: Pmus,
 }
 
 pub struct PolicyCounters {
-    /// Sets with their plan; none where not even the clock may be read.
+    /// Event sets with their plan; `None` if not even the clock can be read.
     pub sets: Option<Counters>,
-    /// Events that the policy would read and this machine does not count.
+    /// Events that the policy needs but this machine does not count.
     pub missing: Vec<&'static str>,
 }
 
 impl Here {
-    /// A machine with its file, and the PMUs that count here.
+    /// Combines a machine with its file, and the local PMUs.
     ///
     /// # Errors
-    /// The machine has CPUs that are not here.
+    /// The machine has CPUs that do not exist here.
     pub fn new(machine: Machine, text: String, pmus: Pmus) -> Result<Self, SteeringError> {
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
@@ -63,7 +63,7 @@ impl Here {
         })
     }
 
-    /// A policy for this machine, said of one that has nothing to do here.
+    /// Creates a policy for this machine; warns if it has nothing to do here.
     ///
     /// # Errors
     /// There is no such policy, or only a simulator can run it.
@@ -88,12 +88,12 @@ impl Here {
         Ok(policy)
     }
 
-    /// Counters for what a policy reads, and for how far threads get.
+    /// Plans counters for a policy's metrics, and for the progress of threads.
     pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
         counters(&self.pmus, &self.topology, &policy.needs().metrics, period)
     }
 
-    /// What chooses other counters when another policy decides, or more often.
+    /// Replans counters when another policy decides, or when the period changes.
     pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
         let known = counters(&self.pmus, &self.topology, &policy.needs().metrics, period).ok();
         let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
@@ -126,13 +126,13 @@ impl PolicyCounters {
     }
 }
 
-/// Chooses counters while a run goes on.
+/// Chooses counters during a run.
 struct Recounting {
     pmus: Pmus,
     topology: Arc<Topology>,
-    /// What is counted, and how often it is read.
+    /// Names of the counted events.
     counted: Vec<String>,
-    /// What was said to be missing last.
+    /// Missing events in the last warning.
     missing: Vec<&'static str>,
     period: Nanos,
 }
@@ -157,10 +157,10 @@ impl Recount for Recounting {
     }
 }
 
-/// How far threads get: what every set counts where sets have to be multiplexed.
+/// Events that measure progress; every multiplexed set contains them.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 
-/// Counters for metrics, and for how far threads get: in one set if this machine can count all of it at once.
+/// Counters for metrics and for progress: one set if this machine can count all events at once.
 fn counters(
     pmus: &Pmus,
     topology: &Topology,
@@ -184,7 +184,7 @@ fn counters(
         match found {
             Some(found) if BASE.contains(&event) => base.push(found),
             Some(found) => others.push(found),
-            // Programs tell it, no machine does.
+            // Programs report it; no machine counts it.
             None if event == Event::Work => {}
             None if read.contains(&event) => missing.push(event.def().name),
             None => {}
@@ -216,7 +216,7 @@ fn counters(
     })
 }
 
-/// What was found of the events of each metric.
+/// The available events of each metric.
 fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
     let of_event = |event: &Event| {
         let mut all = found.iter();
@@ -226,7 +226,7 @@ fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
     together.iter().map(group).collect()
 }
 
-/// An event, if a PMU really counts it: some have names for what they do not have.
+/// Finds an event if a PMU really counts it: some PMUs name events that they lack.
 fn find(pmus: &Pmus, name: &str) -> Option<Resolved> {
     let specs = parse_set(name).ok()?;
     let found = resolve(name, &specs, pmus).ok()?.pop()?;

@@ -1,7 +1,7 @@
 //! Processes of the whole host that rules cover.
 //!
-//! Input: rules, /proc. Output: roots, as they come and go. A process is looked at when it is new, and again every few seconds,
-//! since names and control groups change.
+//! Input: rules, /proc. Output: current root processes. A process is checked when it is new, and again every few seconds, because
+//! names and control groups change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use countersteer_model::rules::{Process, Rules};
 use countersteer_model::units::ProgramId;
 use countersteer_sysfs::procfs::PROC;
 
-/// How often a process is looked at again.
+/// Interval after which a process is checked again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How often /proc is read at least, however quiet the host: reading it costs the more the more threads there are.
+/// Maximum interval between scans of /proc on a quiet host; a scan's cost grows with the number of threads.
 const AROUND: Duration = Duration::from_millis(500);
 
-/// A process that was looked at.
+/// A process that was checked.
 struct Known {
     root: Option<Root>,
     looked: Instant,
@@ -28,16 +28,16 @@ pub struct Host {
     users: BTreeMap<u32, String>,
     known: BTreeMap<u32, Known>,
     next: u32,
-    /// The number that the kernel had given last.
+    /// Last PID that the kernel had assigned.
     newest: Option<u32>,
-    /// None was given just before /proc was read, to somebody who was not to be seen there yet.
+    /// True if no PID was assigned just before the last scan, to a process that was not visible yet.
     settled: bool,
-    /// When /proc was read last.
+    /// Time of the last scan of /proc.
     read: Option<Instant>,
 }
 
 impl Host {
-    /// A search by these rules.
+    /// Creates a search with these rules.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -50,7 +50,7 @@ impl Host {
         }
     }
 
-    /// All processes that are covered now.
+    /// All processes that the rules cover now.
     pub fn find(&mut self) -> Vec<Root> {
         let now = Instant::now();
         if self.is_due(now) {
@@ -59,7 +59,7 @@ impl Host {
         self.known.values().filter_map(|k| k.root.clone()).collect()
     }
 
-    /// Whether there may be processes that were not there when /proc was read last, or it was long ago.
+    /// True if processes may have started since the last scan of /proc, or if it was long ago.
     fn is_due(&mut self, now: Instant) -> bool {
         let newest = PROC.newest();
         let forked = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
@@ -79,7 +79,7 @@ impl Host {
         for pid in pids {
             let known = self.known.get(&pid);
             if known.is_none_or(|k| now.duration_since(k.looked) >= AGAIN) {
-                // One that is still covered stays who it was, whatever it is called now.
+                // A process that is still covered keeps its identity, even if its name changed.
                 let before = known.and_then(|k| k.root.clone());
                 let root = self.look(pid).map(|new| before.unwrap_or(new));
                 self.known.insert(pid, Known { root, looked: now });
@@ -93,10 +93,10 @@ impl Host {
             return None;
         }
         let name = PROC.name(pid)?;
-        // Threads of the kernel have no memory of their own.
+        // Kernel threads have no memory of their own.
         let status = PROC.status(pid).filter(|status| status.has_memory)?;
         let uid = status.users.get(1).copied()?;
-        // Its cleanup process.
+        // This process's cleanup process.
         if status.parent == std::process::id() {
             return None;
         }
@@ -125,7 +125,7 @@ impl Host {
     }
 }
 
-/// Names by number, as /etc/passwd has them.
+/// User names by UID, from /etc/passwd.
 fn users() -> BTreeMap<u32, String> {
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let entry = |line: &str| {
@@ -149,7 +149,7 @@ mod tests {
             "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
         let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());
         let mut finds = |pid: u32| host.find().iter().any(|root| root.pid == pid);
-        // The search passes over this process's own children, but not theirs.
+        // The search ignores this process's own children, but not its grandchildren.
         let command = ["-c", "read line; sleep 60 & echo $!; wait"];
         let mut shell = Command::new("sh")
             .args(command)

@@ -1,4 +1,4 @@
-//! One job of steering: whom, by which policy and engine, for how long; and its conduct from start to end.
+//! One steering job: its targets, policy, engine and duration, and its execution from start to end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
 use crate::waits::{Meter, Wait};
 
-/// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
+/// Effective engine: policies that leave threads to Linux need no scheduler of their own.
 fn chosen(job: &Job<'_>) -> EngineName {
     let leaves = job.spec == "linux" || job.spec.starts_with("linux:");
     if leaves && job.engine == EngineName::Auto {
@@ -42,49 +42,49 @@ fn chosen(job: &Job<'_>) -> EngineName {
     }
 }
 
-/// What is to be done.
+/// Parameters of a job.
 pub struct Job<'a> {
     /// The policy with its parameters.
     pub spec: &'a str,
     pub engine: EngineName,
-    /// From which backlogs the scheduler in the kernel lets others take threads; none, if absent.
+    /// Queue depth threshold for work stealing in the sched_ext scheduler; `None` disables it.
     pub steal_above: Option<u32>,
     pub period: Nanos,
-    /// When it ends in any case.
+    /// Time at which the job ends in any case.
     pub until: Nanos,
     pub dry: bool,
     pub seed: u64,
     pub record: Option<&'a Path>,
-    /// Takes a line for each decision that says something new.
+    /// Callback for a line about each new decision.
     pub tell: Option<Tell>,
-    /// Takes in what is seen, where policies are compared.
+    /// Trial that receives observations when policies are compared.
     pub ab_trial: Option<AbTrial>,
-    /// What the two are called.
+    /// Names of both arms.
     pub sides: Option<[&'a str; 2]>,
-    /// Each wait for a CPU is measured, by BPF programs.
+    /// Measures run-queue latency with BPF programs.
     pub latency: bool,
-    /// Programs that have ended are forgotten: for jobs without an end.
+    /// Drops the rows of programs that ended; for jobs without an end.
     pub forgetful: bool,
-    /// The control socket's name in the folder of journals.
+    /// Name of the control socket in the folder of journals.
     pub socket: String,
-    /// Where figures are served for Prometheus, if anywhere.
+    /// Listener that serves metrics for Prometheus.
     pub metrics: Option<Door>,
-    /// What the socket and others see of it.
+    /// State shared with the control socket and other threads.
     pub control: Control,
-    /// Ends this process, with the error's exit code, where nothing else ends the run.
+    /// Ends this process with the error's exit code if nothing else ends the run.
     pub exit: fn(SteeringError) -> !,
 }
 
 pub struct Done {
-    /// Run time of each program by core type.
+    /// CPU time of each program by core type.
     pub summary: Summary,
-    /// Waits for CPUs of all programs together, by side of a trial.
+    /// Run-queue latency of all programs together, by arm of a trial.
     pub waits: [Option<Wait>; 2],
-    /// The first code other than zero that a started program ended with.
+    /// First nonzero exit code of a started program.
     pub exit_code: u8,
 }
 
-/// Undoes what engines that were killed have left behind.
+/// Undoes changes of engines that were killed.
 pub fn restore() -> anyhow::Result<()> {
     let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
@@ -96,7 +96,7 @@ pub fn restore() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does a job with a policy.
+/// Runs a job with a policy.
 pub fn conduct(
     job: Job<'_>,
     policy: Box<dyn Policy>,
@@ -108,7 +108,7 @@ pub fn conduct(
     }
     job.control.lock().stealing.set_above(job.steal_above);
     let measuring = job.latency.then(measuring).transpose()?;
-    // The first to come and the last to go.
+    // Declared first, so it ends last.
     let _cleanup = if job.dry { None } else { cleanup::start() };
     let workload = std::mem::take(&mut programs.workload);
     let mut engine = engine(&job, here, policy.as_ref(), workload)?;
@@ -162,7 +162,7 @@ pub fn conduct(
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);
     summary.take_waits(&waits.found());
     let exit_code = engine.workload().exit_code() as u8;
-    // Everything is restored before anything else can fail.
+    // Restores everything before anything else can fail.
     drop(engine);
     if let (Some(collector), Some(dir)) = (collector, job.record) {
         let found = found(&waits, job.ab_trial.as_ref(), job.sides)?;
@@ -181,7 +181,7 @@ fn collector(dir: &Path, manifest: Manifest) -> anyhow::Result<LiveCollector> {
     Ok(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
 }
 
-/// What a record keeps of waits, and of a trial.
+/// Run-queue latency and trial results for a record.
 fn found(
     waits: &Waits,
     ab_trial: Option<&AbTrial>,
@@ -194,7 +194,7 @@ fn found(
     Ok(found)
 }
 
-/// What measures each wait of programs that this process starts, and of those that it is shown.
+/// Source that measures run-queue latency of programs that this process starts, and of programs it follows.
 fn measuring() -> anyhow::Result<Box<dyn Source>> {
     let whose = Whose {
         children: true,
@@ -203,7 +203,7 @@ fn measuring() -> anyhow::Result<Box<dyn Source>> {
     Ok(Meter::open(&whose, Bpf::Always)?.source)
 }
 
-/// A policy that never comes back from a decision has the run ended, and its threads let go.
+/// Ends the run and releases its threads, for a policy that never returns from a decision.
 fn give_up(exit: fn(SteeringError) -> !) {
     let why = SteeringError::StuckPolicy;
     eprintln!("steer: {why}");

@@ -1,4 +1,4 @@
-//! Steering threads of this machine: what an engine is made from, and what came of it.
+//! Steering of this machine's threads: construction of engines, and their results.
 
 pub mod ab_trial;
 pub mod cleanup;

@@ -1,6 +1,6 @@
-//! Whom to steer: a command, a workload, processes, a control group.
+//! Targets of steering: a command, a workload, processes, a control group.
 //!
-//! Input: words, numbers, a parsed workload. Output: [`Programs`], as an engine and a record take them.
+//! Input: words, PIDs, a parsed workload. Output: [`Programs`] for an engine and a record.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,20 +17,20 @@ use countersteer_sysfs::procfs::{PROC, Status};
 
 use super::error::SteeringError;
 
-/// Programs with a name and a text that a record keeps.
+/// Programs with a name and a text for records.
 pub struct Programs {
-    /// The processes.
+    /// The live processes.
     pub workload: LiveWorkload,
-    /// A workload's name.
+    /// Name of the workload.
     pub name: String,
-    /// A workload file.
+    /// Text of the workload file.
     pub text: String,
 }
 
-/// A command.
+/// Builds programs from a command.
 ///
 /// # Errors
-/// The system does not let signals be listened to.
+/// The system does not allow signal handlers.
 pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     let name = Path::new(&command[0])
         .file_name()
@@ -58,10 +58,10 @@ pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     })
 }
 
-/// A workload whose programs are commands, with its file.
+/// Builds programs from a workload of commands, with its file.
 ///
 /// # Errors
-/// A program that only the simulator runs, or a place that this machine does not have, with the line.
+/// A program that only the simulator runs, or a place that this machine lacks, with the line.
 pub fn of_workload(
     workload: Workload,
     (path, text): (&str, String),
@@ -102,7 +102,7 @@ pub fn of_workload(
     })
 }
 
-/// The command of a program that is to run here, which only has what holds outside of the simulator.
+/// Command of a program to run here; rejects settings that only the simulator supports.
 fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     let Some(command) = &program.command else {
         return Err("only the simulator runs a `profile`; give a `command` instead".into());
@@ -120,9 +120,9 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     }
 }
 
-/// Names of which no two are the same.
+/// Generator of unique names.
 struct Names<'a> {
-    /// Those that users gave, until their program has come.
+    /// Names that users gave, reserved until their program comes.
     kept: BTreeSet<&'a str>,
     used: BTreeSet<String>,
 }
@@ -136,7 +136,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// A program's name, or that of its command, with a number where others have it.
+    /// Name of a program or of its command, with a suffix if other programs have it.
     fn next(&mut self, program: &'a WorkloadProgram, command: &[String]) -> Arc<str> {
         let file = || Path::new(&command[0]).file_name()?.to_str();
         let given = program.name.as_deref();
@@ -155,10 +155,10 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Processes that run.
+/// Builds programs from running processes.
 ///
 /// # Errors
-/// One is another user's, or gone.
+/// A process belongs to another user, or has ended.
 pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     for pid in pids {
         if let Some(user) = foreign_user(*pid) {
@@ -185,12 +185,13 @@ pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     })
 }
 
-/// The user of a process whose affinity this process may not set; none where it may.
+/// User of a process whose affinity this process may not set; `None` if it may.
 fn foreign_user(pid: u32) -> Option<u32> {
     foreign(&PROC.status(std::process::id())?, &PROC.status(pid)?)
 }
 
-/// The same from what both are. The kernel wants the effective user to be one of the process's, or the capability.
+/// As [`foreign_user`], from both statuses. The kernel requires the effective user to be one of the process's users, or the
+/// capability.
 fn foreign(own: &Status, of: &Status) -> Option<u32> {
     const CAP_SYS_NICE: u32 = 23;
     let capable = own.capabilities >> CAP_SYS_NICE & 1 == 1;
@@ -199,10 +200,10 @@ fn foreign(own: &Status, of: &Status) -> Option<u32> {
     (!capable && !of.users.iter().take(2).any(|user| *user == me)).then_some(first)
 }
 
-/// Whatever is in a control group or below it, for as long as it is steered.
+/// Programs in or below a control group, now or later.
 ///
 /// # Errors
-/// The folder is no control group.
+/// The folder is not a control group.
 pub fn in_cgroup(folder: &Path) -> Result<Programs, SteeringError> {
     if !folder.join("cgroup.procs").is_file() {
         return Err(SteeringError::NoControlGroup(folder.to_owned()));

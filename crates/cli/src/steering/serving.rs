@@ -1,8 +1,8 @@
-//! Requests of other processes, all served by one thread: those of the control socket and of the figures for Prometheus.
+//! Requests of other processes to the control socket and to the metrics for Prometheus; one thread serves all.
 //!
-//! Input: doors, which are listeners with what answers there. Output: an answer to every connection, whatever it sends or does
-//! not send. A connection has so many bytes and so much time for its request; where there are too many of them the oldest is
-//! asked to come again, so one that asks at once is served. Nothing that happens here reaches the thread that steers.
+//! Input: [`Door`]s, which are listeners with their services. Output: an answer to every connection, whatever it sends. Size and
+//! time of a request are limited. If there are too many connections, the oldest is asked to retry, so prompt clients are served.
+//! The steering thread is never affected.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,13 +18,13 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-/// What connections may take of this process.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Maximum number of concurrent connections.
     pub connections: usize,
     pub request_bytes: usize,
-    /// For the request, and again for taking the answer.
+    /// Time limit for the request, and again for sending the answer.
     pub time: Duration,
 }
 
@@ -34,21 +34,21 @@ pub const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
 };
 
-/// Why a connection gets no answer of its own.
+/// Reason to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There are too many.
+    /// There are too many connections.
     Crowded,
-    /// Its request took too long.
+    /// The request took too long.
     Slow,
-    /// Its request is too long.
+    /// The request is too long.
     Long,
-    /// Answering it has failed.
+    /// The service failed.
     Failed,
 }
 
 impl Refusal {
-    /// What is said to the client.
+    /// Message for the client.
     pub const fn why(self) -> &'static str {
         match self {
             Self::Crowded => "too many connections; try again",
@@ -59,9 +59,9 @@ impl Refusal {
     }
 }
 
-/// What answers at a door.
+/// Service that answers requests on a listener.
 pub trait Service: Send {
-    /// The answer, if what was received is a whole request. There is one in any case when the client has `ended`.
+    /// Returns the answer if `received` is a whole request; always answers if the client `ended`.
     fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>>;
     fn refuse(&mut self, why: Refusal) -> Vec<u8>;
 }
@@ -71,12 +71,12 @@ pub enum Listener {
     Tcp(TcpListener),
 }
 
-/// A listener with what answers there.
+/// A listener with its service.
 pub struct Door {
     pub listener: Listener,
     pub service: Box<dyn Service>,
     pub limits: Limits,
-    /// When to look for connections again, where that cannot wait for the next one.
+    /// Time to accept again after a temporary failure or a full batch.
     again: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ impl Door {
     }
 }
 
-/// The thread that serves; it ends with this value.
+/// The serving thread; it ends with this value.
 pub struct Server {
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -99,15 +99,15 @@ pub struct Server {
 
 const END: Token = Token(usize::MAX);
 const CANNOT_WAIT: &str = "cannot wait for requests";
-/// Connections that are taken in before those that there are get their turn.
+/// Connections to accept in one batch before existing ones are served.
 const AT_ONCE: usize = 64;
-/// How long to wait where the machine has no room for another connection.
+/// Pause if the machine has no room for another connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// What is read, unseen, of a client that goes on after its answer.
+/// Bytes to read and discard from a client that continues after its answer.
 const MOST_IGNORED: usize = 1 << 20;
 
 impl Server {
-    /// Serves until it is dropped.
+    /// Serves until dropped.
     pub fn start(mut doors: Vec<Door>) -> anyhow::Result<Self> {
         let poll = Poll::new().context(CANNOT_WAIT)?;
         for (number, door) in doors.iter_mut().enumerate() {
@@ -163,9 +163,9 @@ impl Stream for TcpStream {
 
 enum State {
     Reading(Vec<u8>),
-    /// The answer, and how much of it is sent.
+    /// The answer, and the number of bytes sent.
     Writing(Vec<u8>, usize),
-    /// Answered; what the client still sends is read, since closing before that would take the answer from it.
+    /// Answered. Input is still read, because an earlier close would discard the answer.
     Leaving(usize),
 }
 
@@ -179,7 +179,7 @@ struct Connection {
 struct Poller {
     poll: Poll,
     doors: Vec<Door>,
-    /// In the order in which they came.
+    /// Open connections, in order of arrival.
     open: BTreeMap<usize, Connection>,
     next: usize,
 }
@@ -214,16 +214,16 @@ impl Poller {
         }
     }
 
-    /// How long there is nothing to do unless somebody sends something.
+    /// Time until the next deadline.
     fn pause(&self) -> Option<Duration> {
         let doors = self.doors.iter().filter_map(|door| door.again);
         let connections = self.open.values().map(|connection| connection.until);
         let first = doors.chain(connections).min()?;
-        // What is waited for must have come by then.
+        // One more millisecond, so that the deadline has passed.
         Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
-    /// Takes in those who wait at a door.
+    /// Accepts waiting connections of a listener.
     fn welcome(&mut self, door: usize) {
         self.doors[door].again = None;
         for _ in 0..AT_ONCE {
@@ -278,18 +278,18 @@ impl Poller {
             until: Instant::now() + limits.time,
         };
         self.open.insert(number, connection);
-        // It may have been sent before anybody waited for it.
+        // The request may have arrived before registration.
         self.proceed(number);
     }
 
-    /// A word to somebody for whom there is no room, if it can be said at once.
+    /// Sends a refusal to a client that finds no room, if that needs no wait.
     fn send_off(&mut self, door: usize, stream: &mut dyn Stream) {
         let text = self.doors[door].service.refuse(Refusal::Crowded);
         let _ = stream.write(&text);
         let _ = stream.end_writing();
     }
 
-    /// Goes on with a connection as far as that goes without waiting.
+    /// Continues a connection until it would block.
     fn proceed(&mut self, number: usize) {
         let Some(connection) = self.open.get_mut(&number) else {
             return;
@@ -298,12 +298,12 @@ impl Poller {
             .proceed(&mut self.doors[connection.door])
             .is_err()
         {
-            // A client that goes away concerns nobody else.
+            // A failed client affects no other one.
             self.open.remove(&number);
         }
     }
 
-    /// Ends what has taken its time.
+    /// Refuses connections whose time is over.
     fn dismiss(&mut self, now: Instant) {
         let late: Vec<usize> = (self.open.iter())
             .filter(|(_, connection)| connection.until <= now)
@@ -330,7 +330,7 @@ impl Connection {
         self.until = Instant::now() + door.limits.time;
     }
 
-    /// Whatever can be done now; an error when the connection is to be closed.
+    /// Reads or writes until it would block; an error closes the connection.
     fn proceed(&mut self, door: &mut Door) -> io::Result<()> {
         loop {
             let went_on = match &mut self.state {

@@ -1,7 +1,7 @@
 //! The control socket of a run: one line of JSON in, one out.
 //!
-//! Input: requests `{"ask": "status" | "get" | "set" | "why", ...}`. Output: replies. The socket lies in the folder of
-//! journals, which is its user's alone.
+//! Input: requests `{"ask": "status" | "get" | "set" | "why", ...}`. Output: replies. The socket is in the folder of journals,
+//! which only its user can access.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::RangeInclusive;
@@ -24,16 +24,16 @@ use super::serving::{Door, LIMITS, Listener, Refusal, Service};
 use super::supervisor::{Control, Shared};
 use crate::values::time;
 
-/// Times between decisions: what counters can follow, and what a user can wait for.
+/// Accepted times between decisions: limited by counters, and by a user's patience.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);
-/// How long a run may take to answer: longer than it waits for whoever else asks.
+/// Timeout for an answer; it exceeds the time that the run waits for other clients.
 const PATIENCE: Duration = LIMITS.time.saturating_mul(2);
 
-/// Something of a run that can be asked for and changed.
+/// A property of a run that clients can query and change.
 struct Key {
     name: &'static str,
     get: fn(&Shared) -> Value,
-    /// Takes a value, or says what is wrong with it; what is set now.
+    /// Parses and sets a value; returns the value set, or the error.
     set: fn(&mut Shared, &Arc<Topology>, &str) -> Result<Value, String>,
 }
 
@@ -94,28 +94,28 @@ static KEYS: &[Key] = &[
     },
 ];
 
-/// A socket's file, which goes with this value.
+/// File of a socket, deleted with this value.
 pub struct SocketFile {
     path: PathBuf,
 }
 
-/// What answers on `path`, which must not be in use.
+/// Opens a control socket on `path`, which must not be in use.
 ///
 /// # Errors
-/// Another run answers there, or it cannot be listened on.
+/// Another run answers there, or it cannot be bound.
 pub fn door(
     path: &Path,
     topology: &Arc<Topology>,
     control: &Control,
 ) -> anyhow::Result<(Door, SocketFile)> {
     let cannot = || format!("cannot listen on {}", path.display());
-    // No other process takes it for one that was left, or takes its place, before this one listens.
+    // Locks the folder until this process listens, so no other process mistakes the socket for a stale one or replaces it.
     let folder = path.parent().unwrap_or(Path::new("."));
     let _held = undo::hold(folder).with_context(cannot)?;
     if undo::listens(path) {
         return Err(SteeringError::SocketInUse(path.to_owned()).into());
     }
-    // One that a killed run has left.
+    // Removes the socket of a killed run.
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(cannot)?;
     let file = SocketFile {
@@ -135,7 +135,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Requests of a line each.
+/// Service for requests of one line each.
 struct Requests {
     topology: Arc<Topology>,
     control: Control,
@@ -218,7 +218,7 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
     }
 }
 
-/// Has the policy that decides take over another value of a parameter.
+/// Changes a parameter of the active policy.
 fn set_param(
     shared: &mut Shared,
     topology: &Arc<Topology>,
@@ -249,7 +249,7 @@ fn set_param(
     Ok(json!(value))
 }
 
-/// The last word on a thread, with what its program tells about it.
+/// The last decision about a thread, with its program's hint.
 fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, String> {
     let word = shared
         .words
@@ -263,7 +263,7 @@ fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, Strin
     Ok(word)
 }
 
-/// A time between decisions, as in `50ms`.
+/// Parses a time between decisions, such as `50ms`.
 fn period(text: &str) -> Result<Duration, String> {
     let period = Duration::from_nanos(time(text)?.0);
     if PERIODS.contains(&period) {
@@ -284,7 +284,7 @@ fn period_text(period: Duration) -> String {
     format!("{period:?}")
 }
 
-/// Asks a run that listens on `path`.
+/// Sends a request to the run that listens on `path`.
 pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(path).with_context(|| {
         format!(
@@ -300,7 +300,7 @@ pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Sockets in a folder on which somebody answers.
+/// Sockets in a folder that answer.
 pub fn answering(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .into_iter()

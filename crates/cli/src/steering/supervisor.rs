@@ -1,8 +1,8 @@
-//! Policy supervisor: exchanges the policy while it runs, and catches the panics and hangs of one that fails.
+//! Policy supervisor: exchanges the running policy, and handles panics and hangs of a failing one.
 //!
-//! Input: a policy, and what the control socket asks for. Output: its decisions. A policy that panics, or whose decisions take
-//! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One
-//! that does not come back from a decision at all cannot be interrupted; a watcher then lets all threads go and ends the run.
+//! Input: a policy, and requests from the control socket. Output: its decisions. The supervisor drops a policy that panics, or
+//! whose decisions repeatedly take longer than a period. Then all threads are released, and Linux's own scheduler continues. A
+//! policy that never returns from a decision cannot be interrupted; a watchdog then releases all threads and ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,46 +21,46 @@ use nix::unistd::gettid;
 
 use super::summary::Summary;
 
-/// Late decisions in a row after which a policy is dropped.
+/// Number of consecutive late decisions after which a policy is dropped.
 const MOST_LATE: u32 = 5;
-/// How long a decision may take before the run is ended.
+/// Duration of a decision after which the run ends.
 const HOPELESS: Duration = Duration::from_secs(10);
 
-/// What the control socket and the running policy share.
+/// State shared by the control socket and the running policy.
 #[derive(Default)]
 pub struct Shared {
-    /// The policy that decides, with its parameters.
+    /// The active policy, with its parameters.
     pub policy: String,
-    /// The one that is to decide from now on.
+    /// The next policy, if an exchange is requested.
     pub pending: Option<Exchange>,
-    /// Why the policy cannot be exchanged, where it cannot.
+    /// Reason why the policy cannot be exchanged; `None` if it can.
     pub fixed: Option<&'static str>,
-    /// The policy that decides, with parameters that it is to take over.
+    /// The active policy with new parameters, if a change is requested.
     pub tuned: Option<String>,
     pub period: Duration,
-    /// Threads are let go, and nothing is decided.
+    /// Threads are released, and the policy makes no decisions.
     pub paused: bool,
     pub stealing: Stealing,
-    /// Why the policy was dropped, if it was.
+    /// Reason why the policy was dropped, if it was.
     pub dropped: Option<String>,
     pub summary: Summary,
-    /// The last word on each thread.
+    /// Last decision about each thread, by TID.
     pub words: BTreeMap<u32, Word>,
-    /// What programs tell about their threads.
+    /// Hints of programs about their threads, by TID.
     pub hints: BTreeMap<u32, Hint>,
-    /// Has what was set be obeyed soon, where decisions are rare.
+    /// Triggers a decision soon after a change, even if decisions are rare.
     pub decision_request: Option<DecisionRequest>,
 }
 
-/// A policy that takes the place of the one that decides.
+/// A policy that replaces the active one.
 pub struct Exchange {
     pub spec: String,
-    /// Why the former one is dropped, if it is for a fault of its own.
+    /// Reason why the former policy is dropped, if it failed.
     pub why: Option<String>,
 }
 
 impl Shared {
-    /// Has another policy decide from now on; parameters that the former one was to take over are void.
+    /// Requests an exchange of the policy; discards pending parameters of the former one.
     pub fn exchange(&mut self, spec: &str, why: Option<String>) {
         let spec = spec.to_owned();
         self.pending = Some(Exchange { spec, why });
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-/// What was decided about a thread, kept as it is until somebody asks.
+/// Decision about a thread, formatted only on request.
 #[derive(Clone)]
 pub struct Word {
     pub placed: ThreadPlacement,
@@ -99,13 +99,13 @@ impl Word {
 pub struct Control(Arc<Mutex<Shared>>);
 
 impl Control {
-    /// What is shared; a holder that panicked leaves it usable.
+    /// Locks the state; it remains usable after a holder's panic.
     pub fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A policy's needs with the period of the run.
+/// Needs of a policy with the run's period.
 fn needs(policy: &dyn Policy, period: Duration) -> Needs {
     Needs {
         period: Some(Nanos(period.as_nanos() as u64)),
@@ -123,15 +123,15 @@ pub struct Supervisor {
     period: Duration,
     late: u32,
     paused: bool,
-    /// What the policy has said, to be said again after a pause.
+    /// Placement state of the policy, to restore after a pause.
     said: PlacementState,
-    /// When the present decision began, in milliseconds since `created`; 0 between decisions.
+    /// Start of the current decision, in milliseconds since `created`; 0 between decisions.
     busy: Arc<AtomicU64>,
     created: Instant,
 }
 
 impl Supervisor {
-    /// Supervises a policy; `give_up` is called when a decision never ends, and must not return to it.
+    /// Supervises a policy. Calls `give_up` if a decision never ends; that must not return.
     pub fn new(
         (spec, inner): (&str, Box<dyn Policy>),
         topology: &Arc<Topology>,
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes up what the control socket asked for; whether threads must be let go first.
+    /// Applies requests of the control socket; returns true if threads must be released first.
     fn obey(&mut self) -> bool {
         let mut shared = self.control.lock();
         let period_changed = std::mem::replace(&mut self.period, shared.period) != shared.period;
@@ -186,7 +186,7 @@ impl Supervisor {
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
         if let Some(Exchange { spec, why }) = shared.pending.take() {
-            // It was parsed when it was asked for.
+            // The request was parsed when it arrived.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 self.said = PlacementState::default();
@@ -208,13 +208,13 @@ impl Supervisor {
         let_go
     }
 
-    /// Has the policy take over the parameters of a specification.
+    /// Passes the parameters of a specification to the policy.
     fn tune(&mut self, spec: &str) -> Result<(), PolicyError> {
         let (_, params) = countersteer_policies::params(spec)?;
         self.inner.tune(&params, &self.topology)
     }
 
-    /// Exchanges the policy for Linux's own scheduler.
+    /// Replaces the policy by Linux's own scheduler.
     fn drop_policy(&mut self, why: String) {
         let mut shared = self.control.lock();
         eprintln!(
@@ -230,7 +230,7 @@ impl Supervisor {
         self.ask_needs();
     }
 
-    /// Takes over the needs of the policy that decides now.
+    /// Updates the needs to those of the active policy.
     fn ask_needs(&mut self) {
         self.needs = needs(self.inner.as_ref(), self.period);
         self.needs_changed = true;
@@ -254,8 +254,8 @@ impl Supervisor {
             }
         };
         let is_late = begun.elapsed() > self.period && {
-            // On a busy machine this thread waits for a CPU, which is no fault of the policy's. The clock is read last: a wait
-            // between the two would be taken off without being in the time, and a slow policy would seem fast.
+            // On a busy machine this thread waits for a CPU, which is not the policy's fault. The clock is read last. Otherwise a
+            // wait between both readings would count only as a wait, and a slow policy would seem fast.
             let waited = waited_for_cpu().saturating_sub(had_waited);
             begun.elapsed().saturating_sub(waited) > self.period
         };
@@ -270,7 +270,7 @@ impl Supervisor {
     }
 }
 
-/// How long this thread has waited for a CPU since its start; zero where the kernel does not say.
+/// Run-queue latency of this thread since its start; zero if the kernel does not report it.
 fn waited_for_cpu() -> Duration {
     let sums = PROC.sums(gettid().as_raw() as u32).unwrap_or_default();
     Duration::from_nanos(sums.waited_ns)
@@ -304,7 +304,7 @@ impl Policy for Supervisor {
     }
 }
 
-/// Whatever another policy said before, and this placement does not, is taken back with it.
+/// Revokes in `placement` all settings of another policy that it does not set itself.
 pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {
     let nothing = view.release(why);
     placement

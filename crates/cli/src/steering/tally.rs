@@ -1,4 +1,4 @@
-//! The tally: run time of programs by core type, moves, and what the policy's own figures make of them.
+//! The tally: CPU time of programs by core type, migrations, and the gain predicted from the policy's metrics.
 //!
 //! Input: the driver's observations and decisions. Output: a summary, and the outcome for a record.
 
@@ -24,50 +24,50 @@ use super::ab_trial::AbTrial;
 use super::summary::{EffectTimes, ProgramTally, Summary};
 use super::supervisor::{Control, Word};
 
-/// Stands in the place of a program.
+/// Name of the row for threads without a known program.
 const SHORT_LIVED: &str = "(ended)";
 
-/// Observations after which a decision must have taken effect.
+/// Number of observations after which a decision must have taken effect.
 const SETTLED: u64 = 2;
 
-/// Decisions that take longer to hold count as this long.
+/// Longest recorded effect time of a decision; longer ones count as this.
 const LONGEST_EFFECT_US: u64 = 60_000_000;
 
-/// Takes a line of what is decided.
+/// Callback for a line about each decision.
 pub type Tell = Box<dyn FnMut(&str)>;
 
-/// Keeps count, and passes everything on to a record.
+/// Recorder that counts and passes everything on to a record.
 pub struct Tally {
     pub collector: Option<LiveCollector>,
     pub ab_trial: Option<AbTrial>,
     summary: Summary,
-    /// Microseconds from what was seen to what was done about it.
+    /// Microseconds from an observation until its decision took effect.
     effects: Option<Histogram<u32>>,
     programs: BTreeMap<u32, ProgramTally>,
-    /// Programs that have ended keep their rows.
+    /// Keeps the rows of ended programs.
     keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    /// Where threads should be, and since which observation.
+    /// Target of each thread, and the observation at which it was set.
     wanted: BTreeMap<ThreadId, (Target, u64)>,
     observations: u64,
-    /// When the last one was.
+    /// Time of the last observation.
     seen_at: Nanos,
-    /// Speeds where threads are and where they are wanted, summed.
+    /// Sums of thread speeds at current and at wanted places.
     speeds: (f64, f64),
-    /// Of a trial: speeds where threads are under either side, summed, and how many there are.
+    /// Sum and number of thread speeds under each arm of a trial.
     speeds_by_side: [(f64, f64); 2],
-    /// The side that decided at the last observation.
+    /// Active arm at the last observation.
     side: Option<usize>,
-    /// Says each change as it happens.
+    /// Reports each change at once.
     tell: Option<Tell>,
     names: BTreeMap<ThreadId, Arc<str>>,
-    /// Threads that have ended since the last decision.
+    /// Threads that exited since the last decision.
     ended: Vec<u32>,
     control: Control,
 }
 
 impl Tally {
-    /// A tally on a machine; `tell` gets a line for each thread that is placed.
+    /// Creates a tally for a machine. `tell` receives a line for each placed thread.
     pub fn new(
         topology: &Topology,
         collector: Option<LiveCollector>,
@@ -107,14 +107,14 @@ impl Tally {
         }
     }
 
-    /// Programs that have ended are counted together from now on, for runs without an end.
+    /// Merges programs that end from now on into one row, for runs without an end.
     #[must_use]
     pub const fn forgetful(mut self) -> Self {
         self.keep_ended = false;
         self
     }
 
-    /// The summary, with how the workload ended.
+    /// Returns the summary and the outcome of the workload.
     pub fn finish(
         self,
         members: &[LiveProgram],
@@ -136,7 +136,7 @@ impl Tally {
                 .iter()
                 .position(|p| p.name == *member.name)
                 .unwrap_or_else(|| {
-                    // It ended before anybody looked.
+                    // It ended before the first observation.
                     let cpu_s = vec![0.0; summary.core_types.len()];
                     summary.programs.push(ProgramTally {
                         name: member.name.to_string(),
@@ -172,10 +172,10 @@ impl Tally {
         (summary, outcome, self.collector)
     }
 
-    /// Lets the control socket know how things stand.
+    /// Publishes the summary for the control socket.
     fn publish(&mut self, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
-        // The policy that a trial judges is held to what it predicts.
+        // The policy in a trial is compared with its prediction.
         if self.ab_trial.is_some() {
             self.summary.predicted_gain = self.predicted_gain();
         }
@@ -196,7 +196,7 @@ impl Tally {
         }
     }
 
-    /// Threads that were forked and exited between two observations, and whose program is not known any more.
+    /// Row for threads that were forked and exited between two observations, and whose program is unknown by now.
     fn short_lived(&mut self) -> &mut ProgramTally {
         let types = self.summary.core_types.len();
         let none = || ProgramTally {
@@ -207,7 +207,7 @@ impl Tally {
         self.summary.short_lived.get_or_insert_with(none)
     }
 
-    /// A thread that has ended was one of a program's, if that is known; whether it is.
+    /// Assigns an exited thread to its program. Returns false if the program is unknown.
     fn passes_by(&mut self, thread: ThreadId, program: u32) -> bool {
         let Some(tally) = self.programs.get_mut(&program) else {
             return false;
@@ -220,8 +220,8 @@ impl Tally {
         true
     }
 
-    /// Threads that were forked and have exited since the last observation are known until their exits are taken in. Of those that
-    /// had exited before, only their programs may be reported late.
+    /// Adds threads that were forked and exited since the last observation, so that their exits find them. Returns the programs
+    /// of threads that exited before; their samples may still arrive.
     fn passed_by(&mut self, observation: &Observation) -> BTreeMap<ThreadId, u32> {
         if observation.ended.is_empty() {
             return BTreeMap::new();
@@ -268,7 +268,7 @@ impl Tally {
         }
     }
 
-    /// Forgets a thread that has ended, and its program with its last thread where programs come and go for ever.
+    /// Forgets an exited thread. Also forgets a program with its last thread if programs come and go without end.
     fn forget(&mut self, thread: ThreadId) {
         self.wanted.remove(&thread);
         self.names.remove(&thread);
@@ -300,7 +300,7 @@ impl Tally {
         let late = self.passed_by(observation);
         for (thread, sample) in observation.samples.of_threads() {
             let time = sample.ran().as_secs_f64();
-            // The first samples after a decision tell of what was before it as well, and so do those that come late.
+            // The first samples after a decision include time before it; so do late ones.
             let settled =
                 |since: u64| self.observations >= since + SETTLED && sample.end > self.seen_at;
             if let Some((target, _)) = self
@@ -337,7 +337,7 @@ impl Tally {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
                 ThreadEventKind::Phase => self.summary.phases += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => {
-                    // One that starts a program in the place of all others has the number of one that ended.
+                    // After an `exec` by a thread other than the leader, it continues under the TID of one that ended.
                     let program = observation
                         .ended
                         .iter()
@@ -347,15 +347,15 @@ impl Tally {
                         self.short_lived().threads += 1;
                     }
                 }
-                // Its number may be another thread's by now: of its process, if that has started a program.
+                // Its TID may already belong to another thread, for example after an `exec` in its process.
                 ThreadEventKind::Exit if !is_there(event.thread) => self.forget(event.thread),
                 _ => {}
             }
         }
     }
 
-    /// The gain in speed that speed-up factors promise: of where threads are wanted, or, in a trial, of where they are under the policy
-    /// over where they are under the baseline.
+    /// Speed gain predicted by speed-up factors: of the wanted places over the current ones. In a trial, it compares the places
+    /// under the policy with those under the baseline.
     fn predicted_gain(&self) -> Option<f64> {
         let (before, after) = if self.ab_trial.is_some() {
             let [policy, baseline] = self.speeds_by_side.map(|(sum, count)| sum / count);
@@ -366,7 +366,7 @@ impl Tally {
         (before > 0.0 && after.is_finite()).then(|| after / before - 1.0)
     }
 
-    /// Speeds of running threads where they are, and where the policy wants them, by their speed-up factors.
+    /// Sums the speeds of running threads at their current and wanted places, by speed-up factors.
     fn predict(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
         let (fast, slow) = topology.extremes();
         let sf = metrics.names().iter().position(|n| n.starts_with("sf"));
@@ -374,7 +374,7 @@ impl Tally {
             return;
         };
         let side = self.ab_trial.as_ref().map(AbTrial::side);
-        // Right after a change of sides threads are where the other one wanted them.
+        // Right after a change of arms, threads are still where the other arm placed them.
         let settled = std::mem::replace(&mut self.side, side) == side;
         for info in observation.threads.iter().filter(|t| t.runnable) {
             let value = metrics

@@ -1,6 +1,6 @@
-//! How long threads that are steered wait for a CPU, by program, and by side of an A/B trial.
+//! Run-queue latency of steered threads, by program, and by arm of an A/B trial.
 //!
-//! Input: observations. Output: waits from the kernel's sums, which needs no privilege, or from BPF programs that measure each.
+//! Input: observations. Output: latencies. The kernel's sums need no privilege; BPF programs measure each wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use countersteer_sysfs::waits::{self as host, Source, Sums, ThreadWaits};
 use super::ab_trial::AbTrial;
 use crate::waits::{Recorded, Wait};
 
-/// Reads waits while threads are steered.
+/// Collects run-queue latency during steering.
 #[derive(Default)]
 pub struct Waits {
-    /// What the kernel's sums were.
+    /// Last known sums of the kernel, by TID.
     threads: BTreeMap<u32, Sums>,
     measuring: Option<Measuring>,
     ab_trial: Option<AbTrial>,
-    /// By side and name.
+    /// Waits by arm and program name.
     programs: BTreeMap<(usize, Arc<str>), host::Waits>,
 }
 
 struct Measuring {
     source: Box<dyn Source>,
-    /// Programs of threads that were ever observed.
+    /// Program names of all threads observed so far.
     names: BTreeMap<u32, Arc<str>>,
 }
 
 impl Waits {
-    /// With what measures each wait, if that is wanted, and with a trial whose sides are distinguished.
+    /// Creates a collector. `source` measures each wait, if given; `ab_trial` distinguishes the arms of a trial.
     pub fn new(source: Option<Box<dyn Source>>, ab_trial: Option<AbTrial>) -> Self {
         let measuring = source.map(|source| Measuring {
             source,
@@ -48,7 +48,7 @@ impl Waits {
         }
     }
 
-    /// By program; programs of which no thread ever got a CPU are absent.
+    /// Run-queue latency by program; programs without a thread that got a CPU are absent.
     pub fn found(&mut self) -> BTreeMap<Arc<str>, Wait> {
         self.measure(0);
         let mut programs: BTreeMap<Arc<str>, host::Waits> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl Waits {
         programs.into_iter().filter_map(of).collect()
     }
 
-    /// By side and program, for a record; sides are `names` of policy and baseline where there are two.
+    /// Run-queue latency by arm and program, for a record. `names` are those of policy and baseline in a trial.
     pub fn for_record(&self, names: Option<[&str; 2]>) -> serde_json::Result<String> {
         let row = |((side, program), waits): (&(usize, Arc<str>), &host::Waits)| {
             let side = names.map_or("", |names| names[*side]);
@@ -79,7 +79,7 @@ impl Waits {
         serde_json::to_string(&serde_json::json!({ "remark": remark, "rows": rows }))
     }
 
-    /// Each side's waits, all programs together.
+    /// Run-queue latency of each arm, all programs together.
     pub fn by_side(&self) -> [Option<Wait>; 2] {
         [0, 1].map(|side| {
             let mut all = host::Waits::default();
@@ -96,7 +96,7 @@ impl Waits {
         }
     }
 
-    /// Takes in what was measured. A thread that was never observed is its process's.
+    /// Adds the measured waits. Threads never observed count for their process.
     fn measure(&mut self, side: usize) {
         let Some(measuring) = &mut self.measuring else {
             return;
@@ -137,7 +137,7 @@ impl Waits {
                 continue;
             };
             let known = self.threads.insert(thread.id.0, now);
-            // What a thread waited before it was observed is not the run's, unless it is new.
+            // Waits before the first observation do not belong to the run, unless the thread is new.
             let is_new = || {
                 let new = seen.events.iter();
                 let mut new = new.filter(|e| e.kind == ThreadEventKind::New);
@@ -158,7 +158,7 @@ impl Waits {
 
 impl Recorder for Waits {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        // In an A/B trial, the one that decided until now.
+        // In an A/B trial, the arm that was active until now.
         let side = self.ab_trial.as_ref().map_or(0, AbTrial::side);
         if self.measuring.is_some() {
             self.meet(seen);

@@ -1,8 +1,8 @@
-//! Trials of whole runs: a workload from start to end, under one side and the other, in pairs of random order.
+//! Trials of whole runs: a workload from start to end under either arm, in pairs of random order.
 //!
-//! Input: two [`Side`]s, commands. Output: [`Gain`]s with confidence intervals, by wall time, run-queue wait, or a score of the
-//! user's own, at any time of the trial. Unlike turns within one run this needs no counters, and sides may be anything that starts programs: another
-//! scheduler, `taskset`, `nice`.
+//! Input: two [`Side`]s, commands. Output: [`Gain`]s with confidence intervals at any time of the trial. They compare wall time,
+//! run-queue latency, or the user's own score. Unlike blocks within one run, this needs no counters. An arm may be anything that
+//! starts programs: another scheduler, `taskset`, `nice`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use rand::{RngExt, SeedableRng};
 use super::error::SteeringError;
 use crate::interrupt::{self, Helper, Temporary};
 
-/// What programs run under.
+/// Arm of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// A policy of `steer run`; `linux` among them.
+    /// A policy for `steer run`; `linux` is one of them.
     Policy(String),
-    /// A command before each program's: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
+    /// Prefix of each program's command: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
     Prefix(Vec<String>),
-    /// A sched_ext scheduler that is loaded for the run: `scx_lavd --performance`.
+    /// A sched_ext scheduler, loaded for the run: `scx_lavd --performance`.
     Scheduler(Vec<String>),
 }
 
@@ -44,32 +44,32 @@ pub enum By {
     LatencyP99,
 }
 
-/// How many runs, and how they are judged.
+/// Number of runs, and rules of judgement.
 pub struct RunsPlan<'a> {
     pub sides: [&'a Side; 2],
     pub commands: &'a [Vec<String>],
     pub by: By,
-    /// Prints a number after each run, the more the better; its file $STEER_OUTPUT has what the programs printed.
+    /// Command that prints a score after each run; greater is better. The file $STEER_OUTPUT has the programs' output.
     pub score: Option<&'a str>,
-    /// Pairs of runs at most; without it ten, or as many as fit into ten seconds where runs are short.
+    /// Maximum number of pairs. By default ten, or as many as fit into ten seconds of short runs.
     pub pairs: Option<u64>,
     pub until: Option<Duration>,
     pub until_decided: bool,
     pub confidence: f64,
     pub margin: f64,
     pub seed: u64,
-    /// Folder for a record of each run.
+    /// Folder for records of the runs.
     pub records: Option<&'a Path>,
 }
 
-/// Pairs of runs where nothing else is asked for.
+/// Default number of pairs.
 const PAIRS: u64 = 10;
-/// Pairs of which an interval can be made.
+/// Minimum number of pairs for an interval.
 const LEAST_PAIRS: u64 = 3;
-/// How long a trial of short runs takes.
+/// Duration of a trial of short runs.
 const SHORT: Duration = Duration::from_millis(9_500);
 
-/// What was measured so far.
+/// Results so far.
 #[derive(Default)]
 pub struct Measured {
     programs: BTreeMap<String, Evidence>,
@@ -77,7 +77,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Gains by program, then of all together.
+    /// Gains by program, then of all programs together.
     pub fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
         let gain = |program: &str, e: &Evidence| Gain {
             program: program.into(),
@@ -90,7 +90,7 @@ impl Measured {
         (programs.collect(), gain("all", &self.overall))
     }
 
-    /// Takes in what a pair of runs was worth, by program.
+    /// Adds the values of a pair of runs, by program.
     fn add(&mut self, mine: BTreeMap<String, f64>, base: &BTreeMap<String, f64>) {
         let logs: Vec<(String, f64)> = mine
             .into_iter()
@@ -109,10 +109,10 @@ impl Measured {
 }
 
 impl Side {
-    /// A policy by its name; else a command, which must be there.
+    /// Parses an arm: the name of a policy, else a command, which must exist.
     ///
     /// # Errors
-    /// Neither.
+    /// It is neither.
     pub fn parse(text: &str) -> Result<Self, SteeringError> {
         let name = text.split(':').next().unwrap_or(text).trim();
         if countersteer_policies::by_name(name).is_some() {
@@ -143,10 +143,10 @@ impl Side {
     }
 }
 
-/// Runs pairs until their number or the time is over, or everything is decided; what each was worth goes to `measured` at once.
+/// Runs pairs until their number or time is reached, or all is decided. Adds each result to `measured` at once.
 ///
 /// # Errors
-/// A program fails, or a side cannot be set up.
+/// A program fails, or an arm cannot be set up.
 pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<Measured>) -> anyhow::Result<()> {
     interrupt::listen()?;
     pairs(plan, measured, Temporary::folder("trial")?.path())
@@ -174,7 +174,7 @@ fn pairs(plan: &RunsPlan<'_>, measured: &Mutex<Measured>, scratch: &Path) -> any
     Ok(())
 }
 
-/// Tells a trial to end that has taken so long for so many pairs, however little it has found.
+/// True if a trial has reached its time limit for this number of pairs, regardless of its results.
 fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
     match (plan.until, plan.pairs) {
         (Some(most), _) => took >= most,
@@ -187,12 +187,12 @@ fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
     }
 }
 
-/// The record of a run of a pair.
+/// Path of the record of a run in a pair.
 fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
     dir.join(format!("{pair:02}-{}.rec", ["policy", "baseline"][side]))
 }
 
-/// What a run is worth, by program: the more the better.
+/// Runs the workload once under an arm; returns values by program, greater is better.
 fn one_run(
     plan: &RunsPlan<'_>,
     side: &Side,
@@ -247,10 +247,10 @@ fn one_run(
     }
 }
 
-/// Why a run has failed: the first words of the program, or of the command before it.
+/// Error of a failed run, with the first lines of output from the program or its prefix.
 fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     let said = std::fs::read_to_string(log).unwrap_or_default();
-    // A summary of the run follows.
+    // Lines of `steer` belong to the run's summary.
     let own = said.lines().filter(|line| !line.starts_with("steer: "));
     let first: Vec<&str> = own.take(3).collect();
     SteeringError::FailedRun {
@@ -260,7 +260,7 @@ fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     }
 }
 
-/// What a run was worth by its summary.
+/// Values of a run by program, from its summary.
 fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = std::fs::read_to_string(summary).context("a run left no summary")?;
     let summary: serde_json::Value = serde_json::from_str(&text)?;
@@ -274,7 +274,7 @@ fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     Ok(programs.filter_map(named).collect())
 }
 
-/// A program with a command before it, under its own name.
+/// Adds a prefix to a program's command, and keeps the program's name.
 fn program(command: &[String], prefix: &[String]) -> WorkloadProgram {
     let name = Path::new(&command[0])
         .file_name()
@@ -284,7 +284,7 @@ fn program(command: &[String], prefix: &[String]) -> WorkloadProgram {
     program
 }
 
-/// The number that the user's command prints.
+/// Runs the user's command and parses the number that it prints.
 fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
     let mut shell = Command::new("sh");
     shell
@@ -304,10 +304,10 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
     })?)
 }
 
-/// Loads a sched_ext scheduler, which stays while its process does. `root` is where sysfs is.
+/// Loads a sched_ext scheduler, which stays as long as its process. `root` contains sysfs.
 fn loaded(words: &[String], root: &Path) -> anyhow::Result<Helper> {
     const MOST: Duration = Duration::from_secs(10);
-    /// The kernel needs some time for the end of the scheduler of the run before.
+    /// Time for the kernel to remove the previous run's scheduler.
     const LEAVES: Duration = Duration::from_secs(2);
     let began = Instant::now();
     while sched_ext::is_enabled(root) {
@@ -378,12 +378,12 @@ mod tests {
                 Duration::from_secs_f64(seconds),
             )
         };
-        // Pairs of a second: nine of them.
+        // Pairs of one second: nine pairs.
         assert!(!ends(None, None, 8, 8.0) && ends(None, None, 9, 9.0));
-        // Three pairs at least, and no end at all for runs of which three take longer.
+        // At least three pairs; no early end if three of them already take longer.
         assert!(!ends(None, None, 2, 6.0) && ends(None, None, 3, 9.0));
         assert!(!ends(None, None, 3, 12.0));
-        // What was asked for counts.
+        // Explicit limits take precedence.
         assert!(!ends(Some(10), None, 9, 9.0));
         assert!(ends(None, Some(Duration::from_secs(5)), 1, 5.0));
         assert!(!ends(None, Some(Duration::from_secs(50)), 9, 9.0));

@@ -1,45 +1,45 @@
-//! Keys become actions: one table, from which the help is made too.
+//! Maps keys to actions with one table, which also generates the help.
 //!
-//! Input: a key and the part of the screen that has the keys. Output: an action, or none.
+//! Input: a key, and the active mode. Output: an action, or none.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What keys are about.
+/// Part of the screen that receives keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     #[default]
     Table,
-    /// The filter is being typed.
+    /// The user types the filter.
     Filter,
-    /// Columns are being picked; the cursor is here.
+    /// The user picks columns; the value is the cursor's position.
     Columns(usize),
     Help,
 }
 
-/// What a key asks for.
+/// Action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Quit,
     Move(i32),
-    /// Sort by the column so many to the right.
+    /// Moves the sort column to the right by this number.
     Sort(i32),
     Reverse,
     Pause,
     Processes,
     Enter(Mode),
     Leave,
-    /// Back to the table without a filter.
+    /// Returns to the table and clears the filter.
     Cancel,
     Type(char),
     Erase,
     Toggle,
 }
 
-/// Lines of a page, whatever the terminal's height.
+/// Lines of a page, regardless of the terminal's height.
 const PAGE: i32 = 20;
 const FAR: i32 = 1 << 24;
 
-/// A key of the table, what it does, and how the help says it; keys without words follow one that has some.
+/// A key of the table, its action, and its help text. Keys without text belong to the previous one with text.
 pub struct Binding {
     key: KeyCode,
     action: Action,
@@ -64,7 +64,7 @@ const fn also(key: KeyCode, action: Action) -> Binding {
 
 use KeyCode::Char;
 
-/// Every key of the table.
+/// All keys of the table.
 pub static BINDINGS: &[Binding] = &[
     says(Char('q'), Action::Quit, "q", "quit"),
     says(
@@ -122,7 +122,7 @@ pub static BINDINGS: &[Binding] = &[
 pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control {
-        // The terminal sends no signal while keys are read one by one.
+        // The terminal is in raw mode, so Ctrl-C sends no signal.
         return matches!(key.code, Char('c')).then_some(Action::Quit);
     }
     match mode {

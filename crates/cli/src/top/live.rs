@@ -1,7 +1,7 @@
-//! The terminal: counting goes on in one thread, this one draws and reads keys.
+//! The terminal: one thread counts, this one draws and reads keys.
 //!
-//! Input: a session. Output: what is shown, until a key, a signal or the number of intervals ends it; the terminal is given back
-//! in every case, a panic included.
+//! Input: a session. Output: the screen, until a key, a signal or the number of intervals ends it. The terminal is restored in
+//! every case, including a panic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -22,22 +22,22 @@ use super::view::{Theme, View};
 use crate::error::{Kind, failure};
 use crate::interrupt;
 
-/// How long a key or a snapshot may wait.
+/// Maximum delay of a key or a snapshot.
 const BEAT: Duration = Duration::from_millis(50);
-/// How long a program that was asked to end may take before it is killed.
+/// Time for a program to end after a request, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a session leaves behind.
+/// Results of a session.
 pub struct Outcome {
     pub summary: Summary,
     pub recorder: Option<CountingRecorder>,
-    /// It ended because this program was asked to end.
+    /// True if it ended because this program received a signal.
     pub stopped: bool,
 }
 
 type Counted = Result<(Summary, Option<CountingRecorder>), CounterError>;
 
-/// Gives the terminal back when it goes.
+/// Restores the terminal when dropped.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -54,7 +54,7 @@ impl Drop for Screen {
     }
 }
 
-/// Shows a session on the terminal, at most so many intervals.
+/// Shows a session on the terminal, for at most `samples` intervals.
 pub fn show(
     mut session: Session,
     mut state: State,
@@ -70,14 +70,14 @@ pub fn show(
     let count = move || {
         let summary = session.run(|tick| {
             let mut snapshot = taker.take(tick);
-            // A record that cannot be written any more is reported at the end: now the screen is in use.
+            // A write error of the record is reported at the end; the screen is in use now.
             let _ = taker.recorder.as_mut().and_then(CountingRecorder::done);
             let names = wanted
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
             snapshot.note = taker.turn_to(&names).err().map(|why| why.to_string());
-            // The keys are not read any more when the end is near; it comes as a signal does, with everything counted.
+            // Sending fails if the screen has ended; then the session ends as after a signal, with everything counted.
             let _ = send.send(snapshot);
             std::ops::ControlFlow::Continue(())
         })?;
@@ -102,16 +102,16 @@ pub fn show(
 
 struct Shown {
     receive: Receiver<Snapshot>,
-    /// The thread that counts, until its end was noticed.
+    /// The counting thread, until it has ended.
     counting: Option<JoinHandle<Counted>>,
     samples: Option<u64>,
     signalled: Arc<AtomicBool>,
-    /// Virtual counters that are to be read.
+    /// Virtual counters to read.
     reads: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Shown {
-    /// Draws and obeys; the outcome of counting, if that has ended meanwhile.
+    /// Draws and handles keys. Returns the result of counting if that ends first.
     fn until_quit(
         &mut self,
         screen: &mut Screen,

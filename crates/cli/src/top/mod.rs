@@ -1,8 +1,8 @@
-//! `steer top`: what threads do to the hardware, interval by interval.
+//! `steer top`: hardware metrics of threads, interval by interval.
 //!
-//! Ticks of a session become snapshots (`sample`), snapshots a state (`state`), which keys change (`input`) and which is drawn
-//! on a terminal (`view`, `live`) or printed (`plain`). What can be shown is one table (`columns`);
-//! waits that are measured one by one have percentiles (`tails`).
+//! Ticks of a session become snapshots (`sample`), and snapshots become a state (`state`), which keys change (`input`). The state
+//! is drawn on a terminal (`view`, `live`) or printed (`plain`). One table defines all columns (`columns`). Individually measured
+//! run-queue latency has percentiles (`tails`).
 
 pub mod columns;
 pub mod input;

@@ -1,6 +1,6 @@
-//! Values as text, and a table per interval for where there is no terminal.
+//! Values as text, and a table per interval if there is no terminal.
 //!
-//! Input: a state. Output: text; of each interval, the threads that ran in it.
+//! Input: a state. Output: text with the threads that ran in each interval.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use countersteer_model::printable::printable;
 use super::columns::{Column, Source};
 use super::state::{Cell, HISTORY, Line, State};
 
-/// One interval's table, an empty line behind it.
+/// Table of one interval, followed by an empty line.
 pub fn table(state: &State) -> String {
     let columns: Vec<&Column> = state.shown().collect();
     let mut text = format!("{:>8}", "time_s");
@@ -38,7 +38,7 @@ fn padded(text: &str, column: &Column) -> String {
     }
 }
 
-/// One interval as JSON lines: an object per thread or process that ran; what is not known is absent.
+/// One interval as JSON lines: an object per thread or process that ran. Unknown values are absent.
 pub fn json(state: &State) -> String {
     let mut text = String::new();
     for line in state.visible().into_iter().filter(|line| line.idle == 0) {
@@ -58,7 +58,7 @@ pub fn json(state: &State) -> String {
     text
 }
 
-/// The numbers of a line by the names of their columns.
+/// Numbers of a line by column name.
 fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Value> {
     let number = |column: &Column| {
         let number = match (column.source, state.cell(column.source, line)) {
@@ -72,7 +72,7 @@ fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Va
     state.shown().filter_map(number).collect()
 }
 
-/// What stands in a cell; a dash for what is not known.
+/// Text of a cell; a dash for an unknown value.
 pub fn value(state: &State, column: &Column, line: &Line) -> String {
     if column.source == Source::History {
         return sparkline(line);
@@ -86,7 +86,7 @@ pub fn value(state: &State, column: &Column, line: &Line) -> String {
     }
 }
 
-/// A number in at most seven characters.
+/// Formats a number in at most seven characters.
 fn short(value: f64) -> String {
     let (scale, prefix) = match value.abs() {
         v if v >= 999.5e9 => (1e12, "T"),
@@ -104,7 +104,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Shares over time in eighths, of one CPU or of the most that there was; empty where it did not run.
+/// History of shares in eighths of one CPU, or of the greatest share; blank while it did not run.
 fn sparkline(line: &Line) -> String {
     const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = line.history.iter().copied().fold(1.0, f64::max);

@@ -1,7 +1,7 @@
-//! Readings of an interval become a snapshot: a row per thread and per process.
+//! Converts an interval's samples into a snapshot: a row per thread and per process.
 //!
-//! Input: readings as a session tells them, what virtual counters said with them. Output: [`Snapshot`]s, which stand for
-//! themselves and can be sent to another thread.
+//! Input: a session's samples, and the values of virtual counters. Output: [`Snapshot`]s, which own their data and can be sent to
+//! another thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use super::tails::Tails;
 use crate::session;
 use crate::virtuals::Bank;
 
-/// A thread, or with no thread's number a process.
+/// A thread; a process if `tid` is that of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub pid: u32,
     pub tid: u32,
 }
 
-/// What a thread or process did in an interval.
+/// Values of a thread or process in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub key: Key,
     pub name: Arc<str>,
     pub cpu: Option<u32>,
-    /// On which type of core it ran most.
+    /// Core type on which it ran longest.
     pub core_type: u32,
-    /// Time on a CPU per time.
+    /// CPU time over elapsed time.
     pub share: f64,
     pub values: Vec<Option<f64>>,
     pub ended: bool,
 }
 
-/// Everyone who ran in an interval.
+/// Threads and processes that ran in an interval.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// From 0.
+    /// Number of the interval, from 0.
     pub number: u64,
     pub at: Nanos,
     pub threads: Vec<Measured>,
     pub processes: Vec<Measured>,
-    /// Something went wrong that is to be known.
+    /// A problem to show to the user.
     pub note: Option<String>,
 }
 
-/// What becomes of every interval: virtual counters are read, everything is kept, and a snapshot is made.
+/// Processes each interval: reads virtual counters, records everything, and takes a snapshot.
 pub struct Taker {
     pub sampler: Sampler,
     pub bank: Bank,
@@ -72,25 +72,25 @@ impl Taker {
             .take(times, tick.readings, |tid| tick.name(tid), &outside)
     }
 
-    /// Reads these from now on, beside what is counted.
+    /// Changes the virtual counters to read.
     pub fn turn_to(&mut self, names: &[&'static str]) -> anyhow::Result<()> {
         let others = self.tails.turn_to(names)?;
         Ok(self.bank.turn_to(&others)?)
     }
 }
 
-/// Makes snapshots, interval by interval.
+/// Creates snapshots, interval by interval.
 pub struct Sampler {
     measures: Vec<Measure>,
     interval: Nanos,
     threads: Fold,
     processes: Fold,
-    /// When each thread was last heard of, if that was late in the interval before.
+    /// Time of each thread's last sample, if it was near the end of the previous interval.
     heard: HashMap<u32, Nanos>,
     before: Option<Nanos>,
 }
 
-/// Rows of a fold that belong to one owner.
+/// Rows of one owner.
 struct Part {
     key: Key,
     rows: Vec<usize>,
@@ -110,7 +110,7 @@ impl Sampler {
         }
     }
 
-    /// The snapshot of an interval that ended at `at`.
+    /// Takes the snapshot of an interval that ended at `at`.
     pub fn take<'n>(
         &mut self,
         (number, origin, at): (u64, Nanos, Nanos),
@@ -141,7 +141,7 @@ impl Sampler {
         let process = |part: Part| Measured {
             share: of_process.get(&part.key.pid).copied().unwrap_or_default(),
             name: name(part.key.pid).into(),
-            // What ended is a thread; whether others live on is not known here.
+            // The exited owner is a thread; the process may have others.
             ended: false,
             cpu: None,
             ..measured(&self.measures, (rows, outside), &part, span)
@@ -156,8 +156,8 @@ impl Sampler {
         }
     }
 
-    /// Shares of a CPU. A running thread is read at its own times: the share is of the time between two of those, as long
-    /// as they are near the ends of the interval, or a thread that never stops would seem to.
+    /// Shares of a CPU. Each running thread is sampled at its own times. The share covers the time between two samples, if they
+    /// are near the interval's ends. Otherwise a thread that always runs would seem to pause.
     fn shares(
         &mut self,
         readings: &Samples,
@@ -189,7 +189,7 @@ impl Sampler {
     }
 }
 
-/// The rows by owner, in the order of their first.
+/// Groups rows by owner, in the order of their first row.
 fn parts(readings: &Samples) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut known: HashMap<Key, usize> = HashMap::new();
@@ -197,7 +197,7 @@ fn parts(readings: &Samples) -> Vec<Part> {
         let key = match reading.owner {
             Owner::Thread { pid, tid } => Key { pid, tid },
             Owner::Process { pid } => Key { pid, tid: 0 },
-            // Of no thread in particular.
+            // These rows belong to no thread.
             Owner::Rest | Owner::Cpu | Owner::Total => continue,
         };
         let place = *known.entry(key).or_insert_with(|| {
@@ -227,8 +227,8 @@ fn measured(
                 .filter(|row| measure.set().is_none_or(|set| reading(row).set == set))
         };
         let found = if measure.per_second && measure.set().is_some() {
-            // Core types are added up: what the kernel does to a thread means the same on each, and of other events a rate is
-            // asked for, not a comparison.
+            // Counts are summed over core types. Kernel events mean the same on each, and for other events the user wants a rate,
+            // not a comparison.
             let counts = of_set().filter_map(|row| measure.value(readings, *row, outside));
             counts.fold(None, |sum: Option<f64>, count| {
                 Some(sum.unwrap_or(0.0) + count)

@@ -1,6 +1,6 @@
-//! What `steer top` shows and in which order: a model that knows neither terminal nor clock.
+//! State of `steer top`: lines and their order, independent of terminal and clock.
 //!
-//! Input: snapshots and actions. Output: the lines that are to be seen, filtered and sorted, with their history.
+//! Input: snapshots and actions. Output: the visible lines, filtered and sorted, with their history.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use super::columns::{Column, Measure, Source};
 use super::input::{Action, Mode};
 use super::sample::{Key, Measured, Snapshot};
 
-/// Intervals for which someone who no longer runs is still shown.
+/// Number of intervals for which threads and processes stay visible after they last ran.
 const KEPT: u32 = 5;
 pub const HISTORY: usize = 20;
 
@@ -25,13 +25,13 @@ pub struct Line {
     pub core_type: u32,
     pub share: f64,
     pub values: Vec<Option<f64>>,
-    /// Shares of a CPU, the newest last.
+    /// Shares of a CPU; the newest comes last.
     pub history: VecDeque<f64>,
     pub idle: u32,
     pub ended: bool,
 }
 
-/// The value of a line in a column, as it is sorted.
+/// Value of a line in a column, for sorting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
     Number(f64),
@@ -45,18 +45,18 @@ pub struct State {
     pub core_types: Vec<String>,
     pub mode: Mode,
     pub filter: String,
-    /// A line per process instead of one per thread.
+    /// Shows a line per process instead of per thread.
     pub by_process: bool,
     pub paused: bool,
-    /// Column that lines are sorted by.
+    /// Index of the column to sort by.
     pub sort: usize,
     pub descending: bool,
-    /// What is to be known besides numbers: who could not be looked at, how the program ended.
+    /// Messages for the user: inaccessible processes, the program's exit.
     pub notes: Vec<String>,
     pub at: Nanos,
-    /// By measure, whether it is zero for who did not run.
+    /// True for each measure that is zero for threads that did not run.
     rests: Vec<bool>,
-    /// By measure, whether its last value says nothing once the interval is over.
+    /// True for each measure whose last value applies to one interval only.
     passes: Vec<bool>,
     threads: BTreeMap<Key, Line>,
     processes: BTreeMap<Key, Line>,
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Takes in an interval; while paused, only counting goes on.
+    /// Adds an interval; ignores its values while paused.
     pub fn ingest(&mut self, snapshot: Snapshot) {
         self.notes.extend(snapshot.note);
         if self.paused {
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// The lines to be shown, in order.
+    /// Visible lines in order.
     pub fn visible(&self) -> Vec<&Line> {
         let filter = self.filter.to_lowercase();
         let fits = |line: &&Line| filter.is_empty() || line.name.to_lowercase().contains(&filter);
@@ -122,26 +122,26 @@ impl State {
         let Some(source) = self.columns.get(self.sort).map(|c| c.source) else {
             return lines;
         };
-        // The sort is stable: among equals the order is that of their numbers.
+        // The sort is stable: equal lines keep the order of their PIDs and TIDs.
         lines.sort_by(|a, b| ordered(self.cell(source, a), self.cell(source, b), self.descending));
         lines
     }
 
-    /// Place of the selected line among the visible.
+    /// Index of the selected line among the visible ones.
     pub fn selection(&self, visible: &[&Line]) -> Option<usize> {
         let key = self.selected?;
         visible.iter().position(|line| line.key == key)
     }
 
     pub fn shown(&self) -> impl Iterator<Item = &Column> {
-        // A process has no thread's number and no CPU.
+        // A process has no TID and no CPU.
         let meant = |c: &&Column| {
             c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu))
         };
         self.columns.iter().filter(meant)
     }
 
-    /// Virtual counters that are needed for what is shown, each once.
+    /// Virtual counters that the shown columns need, each once.
     pub fn reads(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for name in self
@@ -157,7 +157,7 @@ impl State {
         names
     }
 
-    /// The value of a line.
+    /// Value of a line.
     pub fn cell<'a>(&'a self, source: Source, line: &'a Line) -> Cell<'a> {
         let number = |value: Option<f64>| value.map_or(Cell::Missing, Cell::Number);
         match source {
@@ -175,7 +175,7 @@ impl State {
         }
     }
 
-    /// Does what a key asks for; whether that was to quit.
+    /// Performs an action; returns true to quit.
     pub fn apply(&mut self, action: Action) -> bool {
         match action {
             Action::Quit => return true,
@@ -203,7 +203,7 @@ impl State {
         false
     }
 
-    /// How many have run in the last interval, and the CPUs that they used together.
+    /// Numbers of threads and of processes that ran in the last interval, and the CPUs that they used.
     pub fn running(&self) -> (usize, usize, f64) {
         let ran = |lines: &BTreeMap<Key, Line>| lines.values().filter(|l| l.idle == 0).count();
         (
@@ -231,7 +231,7 @@ impl State {
             return;
         }
         let visible = self.visible();
-        // The first step only selects.
+        // The first step only selects a line.
         let to = self
             .selection(&visible)
             .map_or(0, |at| moved(at, visible.len()));
@@ -253,14 +253,14 @@ impl State {
         }
     }
 
-    /// Sorts by a column, in its own direction.
+    /// Sorts by a column, in its initial direction.
     pub fn set_sort(&mut self, column: usize) {
         self.sort = column;
         self.descending = self.columns.get(column).is_some_and(Column::descends);
     }
 }
 
-/// What is missing comes last, whatever the direction.
+/// Compares two cells; missing values come last in both directions.
 fn ordered(a: Cell<'_>, b: Cell<'_>, descending: bool) -> Ordering {
     let order = match (a, b) {
         (Cell::Missing, Cell::Missing) => return Ordering::Equal,
@@ -274,7 +274,7 @@ fn ordered(a: Cell<'_>, b: Cell<'_>, descending: bool) -> Ordering {
     if descending { order.reverse() } else { order }
 }
 
-/// An interval has passed; whoever ran in it is updated afterwards.
+/// Ages all lines by one interval; lines of threads that ran are updated afterwards.
 fn age(lines: &mut BTreeMap<Key, Line>) {
     for line in lines.values_mut() {
         line.idle += 1;
@@ -286,7 +286,7 @@ fn age(lines: &mut BTreeMap<Key, Line>) {
     }
 }
 
-/// A thread that does nothing has a rate of zero; a ratio stays what it was.
+/// Sets the rates of idle threads to zero; ratios keep their last value.
 fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     for line in lines.values_mut().filter(|l| l.idle > 0) {
         for (value, _) in line
@@ -300,7 +300,7 @@ fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     }
 }
 
-/// What was of the interval before only is known no longer.
+/// Clears values that applied to the previous interval only.
 fn forget(lines: &mut BTreeMap<Key, Line>, passes: &[bool]) {
     for line in lines.values_mut() {
         let values = line.values.iter_mut().zip(passes);
@@ -328,7 +328,7 @@ fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
         *newest = new.share;
     }
     for (value, new) in line.values.iter_mut().zip(new.values) {
-        // Sets are multiplexed: until a measure's comes again, its last value stands.
+        // Sets are multiplexed: a measure keeps its last value until its set is counted again.
         *value = new.or(*value);
     }
 }

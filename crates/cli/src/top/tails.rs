@@ -1,4 +1,4 @@
-//! Percentiles of waits for a CPU, interval by interval: BPF programs measure each wait while a column shows them.
+//! Percentiles of run-queue latency by interval: BPF programs measure each wait while a column shows them.
 //!
 //! Input: a source of waits, owners of rows. Output: milliseconds.
 
@@ -12,10 +12,10 @@ use crate::bpf::{Bpf, measure};
 use crate::error::{Kind, failure};
 use crate::waits::Wait;
 
-/// Their name among providers of virtual counters.
+/// Name among the providers of virtual counters.
 pub const PROVIDER: &str = "waits";
 
-/// A percentile of waits.
+/// A percentile of run-queue or wakeup latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     Wait50,
@@ -27,7 +27,7 @@ pub enum Tail {
 impl Tail {
     const ALL: [Self; 4] = [Self::Wait50, Self::Wait99, Self::Wake50, Self::Wake99];
 
-    /// As its column is called.
+    /// Name of its column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wait50 => "wait50_ms",
@@ -51,7 +51,7 @@ impl Tail {
     }
 }
 
-/// Why no wait can be measured, as far as that shows without trying.
+/// Reason why waits cannot be measured, without trying; `None` if nothing prevents it.
 pub fn silent(bpf: Bpf) -> Option<String> {
     if bpf == Bpf::Never {
         return Some("each wait is measured by BPF programs, which --bpf never rules out".into());
@@ -66,7 +66,7 @@ pub fn silent(bpf: Bpf) -> Option<String> {
     (!root).then(|| "each wait is measured by BPF programs, which only root may load".into())
 }
 
-/// The waits of the last interval.
+/// Run-queue latency of the last interval.
 #[derive(Default)]
 pub struct Tails {
     source: Option<Box<dyn Source>>,
@@ -74,7 +74,7 @@ pub struct Tails {
 }
 
 impl Tails {
-    /// Measures from now on, or no longer.
+    /// Starts or stops measuring.
     ///
     /// # Errors
     /// BPF programs cannot be loaded.
@@ -92,7 +92,7 @@ impl Tails {
         Ok(())
     }
 
-    /// Measures if one of these columns needs it; the names of the others.
+    /// Measures if one of these columns needs it. Returns the names of the other columns.
     ///
     /// # Errors
     /// BPF programs cannot be loaded.
@@ -103,7 +103,7 @@ impl Tails {
         Ok(others)
     }
 
-    /// Takes the waits since the last time.
+    /// Reads the waits since the last call.
     pub fn read(&mut self) {
         self.waits.clear();
         let Some(source) = &mut self.source else {
@@ -120,7 +120,7 @@ impl Tails {
         self.waits = waits.iter().filter_map(wait).collect();
     }
 
-    /// A percentile by its name, of a thread or process.
+    /// Percentile of a thread or process in ms, by column name.
     pub fn value(&self, name: &str, owner: Owner) -> Option<f64> {
         Tail::by_name(name)?.of(self.waits.get(&owner)?)
     }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Two threads of a process: one is woken a hundred times and waits 1 ms, the other once and waits 64 ms.
+    /// Two threads of a process: one is woken 100 times and waits 1 ms each time. The other is woken once and waits 64 ms.
     struct Two(bool);
 
     impl Source for Two {

@@ -1,4 +1,4 @@
-//! What tests of `steer top` share: a plan of software events, lines, a state.
+//! Shared parts of the `steer top` tests: a plan of software events, lines, a state.
 
 use countersteer_model::counters::{BoundMetric, Metric, Operand, Plan, PlannedEvent, PlannedSet};
 use countersteer_model::units::Nanos;
@@ -10,7 +10,7 @@ use super::state::State;
 use super::tails;
 use crate::counted::Counted;
 
-/// `context_switches` as a metric of the table and `clock_share` as one of the user's, of one set.
+/// Plan with one event set: `context_switches`, a metric of the table, and `clock_share`, one of the user.
 pub fn counted() -> Counted {
     let event = |name: &str, unit: &str| PlannedEvent {
         name: name.into(),
@@ -46,7 +46,7 @@ pub fn counted() -> Counted {
     }
 }
 
-/// A machine without any virtual counter.
+/// A machine without virtual counters.
 pub fn silent() -> Silent {
     PROVIDERS
         .iter()

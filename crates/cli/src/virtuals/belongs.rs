@@ -1,9 +1,8 @@
-//! What of the virtual counters' values belongs to a row of readings.
+//! Assigns values of virtual counters to rows of samples.
 //!
-//! Input: the values of a period and its readings. Output: by name and row, one number. A thread's value is its own, and a
-//! process has the sum of its threads', of what is derived from counts their mean by time. A row of a CPU, or of a thread by
-//! the CPU it ran on last, has that CPU's clock and its package's energy. What is the whole machine's is the machine's in
-//! every row.
+//! Input: the values and samples of a period. Output: one number by name and row. A thread has its own value, and a process the
+//! sum over its threads. Values derived from counts are averaged by time instead. A row with a CPU has that CPU's clock and its
+//! package's energy; a thread has the CPU on which it last ran. Every row has the values of the whole machine.
 
 use std::collections::HashMap;
 
@@ -15,13 +14,13 @@ use countersteer_sysfs::sensors::Place;
 use super::Named;
 use super::derived::OfRow;
 
-/// The values of a period, sorted by what they are about.
+/// Values of a period, grouped by thread, process, CPU and zone.
 #[derive(Debug, Default)]
 pub struct Belongings {
     columns: HashMap<&'static str, Column>,
-    /// What is derived from counts, by the rows that these may be added up to.
+    /// Values derived from counts, by the rows that may include them.
     derived: HashMap<&'static str, HashMap<RowKey, Vec<Part>>>,
-    /// Processes of the threads that were ever read.
+    /// PIDs of all sampled threads, by TID.
     pids: HashMap<u32, u32>,
 }
 
@@ -31,21 +30,21 @@ struct Column {
     threads: HashMap<u32, f64>,
     processes: HashMap<u32, f64>,
     cpus: HashMap<u32, f64>,
-    /// Of parts of the machine, with their CPUs where they are known, and of the machine itself.
+    /// Values of zones with their CPUs, if known; `None` also stands for the whole machine.
     zones: Vec<(Option<CpuSet>, f64)>,
 }
 
-/// What tells a row from others of its period, and is the same in the next.
+/// Identity of a row, which stays the same in the next period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowKey {
     owner: Owner,
-    /// Of rows that are a CPU's; a thread may be on another next time.
+    /// CPU of a per-CPU row; `None` for threads, which may migrate.
     cpu: Option<CpuId>,
     core_type: CoreTypeId,
     set: u32,
 }
 
-/// A row of counts, and what was derived with it.
+/// A row of counts, with its derived value.
 #[derive(Debug)]
 struct Part {
     end: Nanos,
@@ -66,7 +65,7 @@ impl RowKey {
 }
 
 impl Belongings {
-    /// Sorts the values of a period.
+    /// Groups the values of a period.
     pub fn sort(&mut self, values: &[Named], of_rows: &[OfRow], readings: &Samples) {
         self.columns.clear();
         self.derived.values_mut().for_each(HashMap::clear);
@@ -103,7 +102,7 @@ impl Belongings {
         }
     }
 
-    /// Keeps a derived value for its row and all that this may be added up to.
+    /// Stores a derived value for its row, and for all rows that may include it.
     fn derive(&mut self, name: &'static str, row: &Sample, value: f64) {
         let Owner::Thread { pid, .. } = row.owner else {
             return;
@@ -121,7 +120,7 @@ impl Belongings {
         }
     }
 
-    /// The value that belongs to a row.
+    /// Value of a row; `None` if it has none.
     pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         if let Some(rows) = self.derived.get(name) {
             let parts = rows.get(&RowKey::of(row))?;
@@ -161,7 +160,7 @@ impl Belongings {
     }
 }
 
-/// A value of several threads: their sum, but of mean times, which do not add up, the longest.
+/// Combines values of several threads: the sum; for mean times, which are not additive, the maximum.
 fn joined(unit: &str, all: f64, value: f64) -> f64 {
     if unit == "us" {
         all.max(value)
@@ -176,7 +175,7 @@ fn mean_by_time(parts: &[Part]) -> Option<f64> {
     (all_ns > 0.0).then(|| sum / all_ns)
 }
 
-/// Whether a zone's energy is in no other zone that there is: packages, without their parts and what stands around them.
+/// True if no other zone contains a zone's energy. Parts of packages do not count, nor zones around packages.
 fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     let is_package = |zone: &str| zone.starts_with("package-") && !zone.contains('/');
     let packages = |v: &Named| {
@@ -185,7 +184,7 @@ fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     name != "energy_j" || is_package(zone) || !values.iter().any(packages) && !zone.contains('/')
 }
 
-/// Several values as one: the highest temperature, the mean clock, the sum of what can be added up.
+/// Combines several values: the highest temperature, the mean clock, or the sum of additive values.
 fn together(unit: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut n = 0;
     let mut sum = 0.0;

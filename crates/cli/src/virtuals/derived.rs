@@ -1,6 +1,6 @@
-//! Virtual counters that are derived from counts: the metrics of the core's table, as policies see them (`-v sf`, `-m sf*ipc`).
+//! Virtual counters derived from counts: the metrics of the core's table, as policies see them (`-v sf`, `-m sf*ipc`).
 //!
-//! Input: samples of threads. Output: the latest value of each metric by thread, and by row what it was then, for formulas.
+//! Input: samples of threads. Output: the latest value of each metric by thread, and its value at each row, for formulas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use countersteer_sysfs::sensors::Place;
 
 use super::Named;
 
-/// A metric as it was with a row of samples.
+/// Value of a metric at a row of samples.
 pub struct OfRow {
     pub row: usize,
     pub name: &'static str,
     pub value: f64,
 }
 
-/// Metrics that are kept up to date.
+/// Metrics that are updated with each sample.
 pub struct Derived {
-    /// Each with its column of the bank.
+    /// Metrics with their column in the bank.
     metrics: Vec<(usize, &'static MetricDef)>,
     bank: MetricBank,
     topology: Arc<Topology>,
@@ -33,7 +33,7 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Metrics of this machine; none if none are wanted.
+    /// Opens metrics of this machine; `None` if the list is empty.
     pub fn open(metrics: &[&'static MetricDef]) -> anyhow::Result<Option<Self>> {
         if metrics.is_empty() {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Derived {
     }
 
     fn new(metrics: &[&'static MetricDef], mut topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
-        // What trained models read besides is not counted here.
+        // Further inputs of trained models are not counted here.
         Arc::make_mut(&mut topology).models.clear();
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
@@ -61,7 +61,7 @@ impl Derived {
         }
     }
 
-    /// Takes in samples, and tells the metrics of the threads in them.
+    /// Processes samples, and returns the metrics of their threads.
     pub fn read(&mut self, samples: &Samples, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
         let mut seen = Observation::default();
         let mut threads: Vec<ThreadId> = Vec::new();

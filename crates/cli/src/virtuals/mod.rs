@@ -1,6 +1,6 @@
-//! Virtual counters: which were asked for, what they say at the end of each period, and what of it belongs to a row.
+//! Virtual counters: the requested ones, their values at the end of each period, and the rows that these belong to.
 //!
-//! Input: names of -v and of formulas, readings. Output: values for rows of their own, for the record, and for formulas.
+//! Input: names from -v and from formulas, samples. Output: values for separate rows, for the record, and for formulas.
 
 mod belongs;
 mod derived;
@@ -22,11 +22,11 @@ use crate::error::{Kind, failure};
 
 pub use sums::Sums;
 
-/// What was asked for with -v.
+/// Counters requested with -v.
 #[derive(Default)]
 pub struct Wanted {
     pub columns: Vec<&'static Column>,
-    /// Metrics of the core's table that come of counts.
+    /// Metrics of the core's table that are derived from counts.
     pub derived: Vec<&'static MetricDef>,
 }
 
@@ -39,7 +39,7 @@ pub struct Named {
     pub value: f64,
 }
 
-/// The providers of what was asked for.
+/// Providers of the requested counters.
 pub struct Bank {
     root: PathBuf,
     names: Vec<&'static str>,
@@ -63,7 +63,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The first, of these and of what formulas name, that is read thread by thread.
+    /// First requested counter that is read per thread, including those in formulas.
     pub fn by_thread(&self, counted: &Counted) -> Option<&'static str> {
         let of_threads =
             |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
@@ -96,8 +96,8 @@ fn unknown(name: &str) -> String {
 }
 
 impl Bank {
-    /// Opens the providers of what is wanted and of what formulas name, and takes a first reading, from which differences count.
-    /// `root` is where the machine's files are.
+    /// Opens the providers of requested counters and of counters in formulas. Takes a first sample as the base of differences.
+    /// `root` contains the machine's files.
     pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
         let columns = || wanted.columns.iter().map(|c| c.name);
         let names = columns().chain(wanted.derived.iter().map(|m| m.name));
@@ -125,10 +125,10 @@ impl Bank {
         })
     }
 
-    /// Reads the columns of these names from now on, and no others.
+    /// Changes the columns to read.
     pub fn turn_to(&mut self, names: &[&'static str]) -> Result<(), Unavailable> {
         if self.names != names {
-            // What is read now is given back first: it may be needed.
+            // Closes the current providers first, because the new ones may need their resources.
             self.meters = SensorSet::open(&self.root, &[])?;
             self.belongings = Belongings::default();
             names.clone_into(&mut self.names);
@@ -137,7 +137,7 @@ impl Bank {
         Ok(())
     }
 
-    /// Whether there is nothing to be read: most sessions only count.
+    /// True if no counter is read; most sessions only count.
     fn is_idle(&self) -> bool {
         self.meters.is_empty() && self.derived.is_none()
     }
@@ -146,7 +146,7 @@ impl Bank {
         &self.names
     }
 
-    /// Reads everything at the end of a period; threads that were read are followed until they end.
+    /// Reads all counters at the end of a period. Threads that were sampled are followed until they exit.
     pub fn read(&mut self, readings: &Samples) {
         self.values.clear();
         if self.is_idle() {
@@ -176,7 +176,7 @@ impl Bank {
         self.count(readings);
     }
 
-    /// Takes in counts at a moment that ends no period: of that, nothing else is known.
+    /// Processes counts at a time within a period; other counters have no values then.
     pub fn read_counts(&mut self, readings: &Samples) {
         self.values.clear();
         self.count(readings);
@@ -193,12 +193,12 @@ impl Bank {
         self.belongings.sort(&self.values, &self.of_rows, readings);
     }
 
-    /// What belongs to a row, for formulas.
+    /// Values of rows, for formulas.
     pub fn outside(&self) -> Box<Outside<'_>> {
         Box::new(|name: &str, reading: &Sample| self.belongings.of(name, reading))
     }
 
-    /// Every value of -v, with what kind of place it is about.
+    /// Calls `take` for every value of -v, with the kind of its place.
     pub fn each<'n>(
         &self,
         name: impl Fn(u32) -> &'n str,
@@ -212,7 +212,7 @@ impl Bank {
     }
 }
 
-/// Tells values by what kind of place they are about.
+/// Calls `take` for each value, with the kind of its place.
 fn tell<'v, 'n>(
     values: impl IntoIterator<Item = &'v Named>,
     name: impl Fn(u32) -> &'n str,

@@ -1,7 +1,7 @@
-//! What virtual counters said over a whole run.
+//! Values of virtual counters over a whole run.
 //!
-//! Input: the values of each period, its rows and what belonged to them. Output: what was spent altogether; of what holds at a
-//! moment the mean, for a row by the time that it ran.
+//! Input: the values of each period, its rows and their values. Output: totals of additive counters, and means of the others. A
+//! row's mean is weighted by its run time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,22 +13,22 @@ use super::belongs::RowKey;
 use super::{Bank, Named, tell};
 use crate::counted::Counted;
 
-/// What virtual counters said until now.
+/// Sums so far.
 pub struct Sums {
     columns: HashMap<&'static str, Column>,
-    /// Values of -v: the sum, and of how many.
+    /// Values of -v: the sum, and the number of values.
     values: BTreeMap<(&'static str, Place), (Named, f64)>,
 }
 
 struct Column {
-    /// It is spent, not held.
+    /// True if the counter is additive, false if it is a level.
     adds_up: bool,
-    /// By row: the sum of weighted values, and of their weights.
+    /// Sums of weighted values and of weights, by row.
     rows: HashMap<RowKey, (f64, f64)>,
 }
 
 impl Sums {
-    /// Sums of the virtual counters that formulas name.
+    /// Creates sums for the virtual counters in formulas.
     pub fn new(counted: &Counted) -> Self {
         let names = counted
             .outside
@@ -107,7 +107,7 @@ impl Sums {
         tell(&values, name, take);
     }
 
-    /// What belongs to a row of the sums.
+    /// Value of a row of the sums.
     pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         let column = self.columns.get(name)?;
         let (sum, weights) = column.rows.get(&RowKey::of(row))?;
@@ -119,7 +119,7 @@ impl Sums {
     }
 }
 
-/// Whether what a virtual counter tells is spent, not held.
+/// True if a virtual counter is additive, false if it is a level.
 fn adds_up(name: &str) -> bool {
     column_of(name).is_some_and(|(_, column)| column.kind == Kind::Since)
 }

@@ -1,4 +1,4 @@
-//! Clients that mean no good, at both doors.
+//! Malicious clients on both listeners.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream as Unix;
@@ -12,9 +12,9 @@ use super::super::supervisor::Control;
 use super::super::{exposition, socket};
 use super::*;
 
-/// A client that says something, and what it is answered.
+/// Sends a request and returns the answer.
 fn asked<S: Read + Write>(mut stream: S, text: &[u8]) -> String {
-    // One that is refused may be so before it has said all.
+    // A refusal may come before the whole request was sent.
     let _ = stream.write_all(text);
     heard(stream)
 }
@@ -62,7 +62,7 @@ impl Served {
     }
 }
 
-/// So long that no test that depends on it ends.
+/// Time limit that no test reaches.
 const LONG: Duration = Duration::from_secs(600);
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -83,7 +83,7 @@ fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
         assert!(heard(http).starts_with("HTTP/1.1 503 "));
         assert!(heard(control).contains("too many connections"));
     }
-    // One that was let in is still answered.
+    // An accepted client is still answered.
     let (http, control) = &idle[39];
     assert!(asked(http, GET).starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(asked(control, b"{\"ask\": \"status\"}\n").contains("\"policy\":"));
@@ -100,7 +100,7 @@ fn a_client_that_takes_too_long_is_answered_so_and_a_byte_now_and_then_is_no_hel
     let (mut http, mut control) = (served.http(), served.control());
     let (mut out, mut to) = (http.try_clone().unwrap(), control.try_clone().unwrap());
     let drip = std::thread::spawn(move || {
-        // Until it is refused, however long that takes.
+        // Continues until refused, however long that takes.
         while out.write_all(b"G").is_ok() | to.write_all(b" ").is_ok() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -155,7 +155,7 @@ fn whatever_is_sent_has_an_answer() {
         let answer = asked(served.control(), sent);
         assert!(answer.contains(holds) && answer.ends_with('\n'), "{answer}");
     }
-    // Half a request, and no more to come.
+    // Half a request, then the end of input.
     let (http, control) = (served.http(), served.control());
     (&http).write_all(&GET[..9]).unwrap();
     (&control).write_all(b"{\"ask\": ").unwrap();
@@ -165,7 +165,7 @@ fn whatever_is_sent_has_an_answer() {
     assert!(heard(control).contains("this is no JSON"));
 }
 
-/// Panics when it is asked.
+/// Service that panics on each request.
 struct Broken;
 
 impl Service for Broken {
@@ -195,7 +195,7 @@ fn a_socket_is_its_users_alone_and_goes_with_its_run() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run-1.sock");
-    // One that a killed run has left is replaced.
+    // Replaces the socket of a killed run.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let served = Served::at(folder.path(), LIMITS);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();

@@ -1,4 +1,4 @@
-//! Policies that fail, are exchanged, tuned and paused.
+//! Policies that fail, or are exchanged, tuned and paused.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::metric::MetricBank;
@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use super::super::ab_trial::{AbTrial, AlternatingPolicies};
 use super::*;
 
-/// Panics at its third decision, or dawdles.
+/// Policy that panics at its third decision, or is slow.
 struct Bad {
     decisions: u32,
     slow: bool,
@@ -29,7 +29,7 @@ impl Policy for Bad {
     }
 }
 
-/// Says once where the thread goes, and where new ones do.
+/// Policy that places the thread and sets admission only once.
 struct SaysOnce(bool);
 
 impl SaysOnce {
@@ -204,7 +204,7 @@ fn in_each_block_of_a_trial_all_is_said_again() {
             continue;
         }
         begun[trial.side()] += 1;
-        // Before the policy's first block there is nothing to take back.
+        // Before the policy's first block there is nothing to revoke.
         if trial.side() == 0 {
             assert_eq!(placed.threads[0].target, Target::Group(GroupId(1)));
             assert_eq!(placed.admission, SaysOnce::placement().admission);

@@ -1,4 +1,4 @@
-//! Threads that end before or after their samples.
+//! Threads that exit before or after their samples arrive.
 
 use countersteer_model::engine::{ThreadEvent, ThreadInfo};
 use countersteer_model::policy::PolicyRng;

@@ -1,15 +1,15 @@
-//! What a column's values are computed from.
+//! Sources of a column's values.
 
 use countersteer_model::counters::{BoundMetric, Outside, Samples};
 use countersteer_sysfs::sensors;
 
 use crate::top::tails::Tail;
 
-/// Something that is computed from counts, or read beside them.
+/// A value computed from counts, or read with them.
 #[derive(Clone, Debug)]
 pub struct Measure {
     pub(super) what: What,
-    /// A rate: divided by the time of the interval.
+    /// True for a rate: the value is divided by the interval's time.
     pub per_second: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum What {
 }
 
 impl Measure {
-    /// The set it is counted by; none if it is not counted.
+    /// Event set that counts it; `None` if it is not counted.
     pub const fn set(&self) -> Option<u32> {
         match &self.what {
             What::Metric(metric) => Some(metric.set),
@@ -38,10 +38,10 @@ impl Measure {
         }
     }
 
-    /// Whether it is zero for who did not run.
+    /// True if its value is zero for threads that did not run.
     pub fn rests(&self) -> bool {
         match &self.what {
-            // What a thread holds it keeps; its part in what happened is none.
+            // A thread keeps what it holds; its share of events is zero.
             What::Virtual { column, by_thread } => {
                 *by_thread && (self.per_second || column.unit == "%")
             }
@@ -49,12 +49,12 @@ impl Measure {
         }
     }
 
-    /// Whether it is of one interval only: what was before says nothing of now.
+    /// True if its value applies to one interval only.
     pub const fn passes(&self) -> bool {
         matches!(self.what, What::Tail(_))
     }
 
-    /// Its value for a row of its set.
+    /// Value for a row of its set.
     pub fn value(&self, readings: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
             What::Metric(metric) => metric.value(readings, row, outside),

@@ -1,7 +1,6 @@
-//! What `steer top` can show: one table, every virtual counter, and the columns a user adds.
+//! Columns of `steer top`: one table, every virtual counter, and the columns that a user adds.
 //!
-//! Input: metrics and events as planned, which virtual counters this machine offers. Output: columns, and what to measure for
-//! them.
+//! Input: planned metrics and events, and the virtual counters of this machine. Output: columns, and the measures they need.
 
 mod measure;
 mod table;
@@ -24,7 +23,7 @@ pub use measure::Measure;
 use measure::What;
 use table::{COLUMNS, ColumnDef, Of};
 
-/// Where a column's value comes from.
+/// Source of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Pid,
@@ -33,7 +32,7 @@ pub enum Source {
     Cpu,
     CoreType,
     Share,
-    /// A measure, by its number; none where this machine does not count it.
+    /// Index of a measure; `None` if this machine does not count it.
     Measure(Option<usize>),
     History,
 }
@@ -46,13 +45,13 @@ pub struct Column {
     pub source: Source,
     pub prose: String,
     pub shown: bool,
-    /// Virtual counters that it needs.
+    /// Virtual counters that it reads.
     pub reads: Vec<&'static str>,
-    /// Why there is nothing to show.
+    /// Reason why it has no values; `None` if it has.
     pub absent: Option<String>,
 }
 
-/// Why providers have nothing to tell here, by their names.
+/// Reasons why providers of virtual counters are not available here, by name.
 pub type Silent = BTreeMap<&'static str, String>;
 
 pub fn silent(root: &Path, bpf: Bpf) -> Silent {
@@ -63,8 +62,8 @@ pub fn silent(root: &Path, bpf: Bpf) -> Silent {
         .collect()
 }
 
-/// The metrics of the table that this machine counts and those of `more`, as a list for [`Metric::choose`]. The clock is always
-/// among them, so that something is counted, and who may not count anything hears so.
+/// List for [`Metric::choose`]: the table's metrics that this machine counts, and those of `more`. The clock is always included,
+/// so that something is counted. Users who may not count at all then get an error.
 pub fn base_metrics(
     known: &[Metric],
     hybrid: bool,
@@ -72,7 +71,7 @@ pub fn base_metrics(
     pmus: &Pmus,
 ) -> String {
     let names = COLUMNS.iter().filter_map(|def| def.of.metric());
-    // Where all cores are alike nothing is gained by another.
+    // `sf` is not useful if all cores are equal.
     let names = names.filter(|name| hybrid || *name != "sf");
     let counts = |metric: &Metric| counts_here(metric, pmus);
     let here = names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts)));
@@ -108,7 +107,7 @@ fn event_counts_here(name: &str, pmus: &Pmus) -> bool {
     })
 }
 
-/// The columns and what is measured for them. `own` sets of events are the user's; so are metrics that the table lacks.
+/// Builds the columns and their measures. The first `own` sets of events are the user's, as are metrics that the table lacks.
 pub fn columns(
     counted: &Counted,
     own: usize,
@@ -166,7 +165,7 @@ pub fn columns(
     (columns, measures)
 }
 
-/// Virtual counters that a metric names, those left out that are derived from counts.
+/// Virtual counters that a metric names, except those derived from counts.
 fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
     metric
         .outside()
@@ -174,7 +173,7 @@ fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
         .collect()
 }
 
-/// A virtual counter that the table of columns has no other name for.
+/// Column of a virtual counter that the table does not contain.
 fn of_registry(
     column: &'static sensors::Column,
     silent: &Silent,
@@ -195,7 +194,7 @@ fn of_registry(
     }
 }
 
-/// Where a virtual counter's values come from, and if from nowhere, why.
+/// Source of a virtual counter's values, the counters to read, and the reason if there are no values.
 fn of_virtual(
     name: &'static str,
     silent: &Silent,
@@ -222,7 +221,7 @@ fn of_virtual(
     )
 }
 
-/// Where a percentile of waits comes from.
+/// Source of a percentile of run-queue latency, with the reason if there is none.
 fn of_tail(
     tail: Tail,
     silent: &Silent,
@@ -239,7 +238,7 @@ fn of_tail(
     (source, vec![tail.name()], None)
 }
 
-/// The place of a column among others, by its own name or that of the virtual counter it shows.
+/// Index of a column by its name, or by the name of its virtual counter.
 pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     let of_counter = |(_, counter): (&ProviderDef, &sensors::Column)| {
         let short = COLUMNS
@@ -266,7 +265,7 @@ pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     })
 }
 
-/// Shows a column that was asked for.
+/// Shows a requested column.
 pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     let column = &mut columns[find(columns, name)?];
     column.shown = true;
@@ -279,13 +278,13 @@ pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Shows these columns first and no others.
+/// Shows only these columns, in this order.
 pub fn only(columns: &mut [Column], names: &[String]) -> anyhow::Result<()> {
     columns.iter_mut().for_each(|c| c.shown = false);
     for (place, name) in names.iter().enumerate() {
         show(columns, name)?;
         let from = find(columns, name)?;
-        // Twice is once.
+        // Skips repeated names.
         if from >= place {
             columns[place..=from].rotate_right(1);
         }
@@ -328,7 +327,7 @@ fn column(
             ),
         },
     };
-    // Where all cores are alike, their type and what another would be worth are no news.
+    // The core type and the gain of another are not useful if all cores are equal.
     let of_types = source == Source::CoreType || def.name == "sf";
     let offered = absent.is_none() || !matches!(def.of, Of::Virtual(_));
     let shown = def.shown && offered && (hybrid || !of_types);
@@ -367,12 +366,12 @@ fn width(name: &str) -> u16 {
 }
 
 impl Column {
-    /// Text stands at the left, numbers at the right.
+    /// True if the column is text, which is left-aligned; numbers are right-aligned.
     pub fn is_text(&self) -> bool {
         matches!(self.source, Source::Name | Source::CoreType)
     }
 
-    /// What it sorts by comes in this order at first: the greatest number, or the first name or number of a thread.
+    /// True if the column's initial order is descending: values start with the greatest, names and PIDs with the first.
     pub fn descends(&self) -> bool {
         matches!(
             self.source,

@@ -1,9 +1,9 @@
-//! The table of columns: each has a row, in the order in which they are shown.
+//! Table of all columns, in display order.
 
 use super::Source;
 use crate::top::tails::Tail;
 
-/// A row of the table of columns.
+/// A column definition.
 pub(super) struct ColumnDef {
     pub(super) name: &'static str,
     pub(super) width: u16,
@@ -13,15 +13,15 @@ pub(super) struct ColumnDef {
 }
 
 pub(super) enum Of {
-    /// Something that is known without counting it.
+    /// A value that needs no counting.
     Known(Source),
     /// Counts of this metric per second of the interval.
     Rate(&'static str),
-    /// This metric as it is.
+    /// The metric itself.
     Value(&'static str),
-    /// This virtual counter: per second if it tells what happened, else as it is.
+    /// A virtual counter: per second if it counts events, else its value.
     Virtual(&'static str),
-    /// This percentile of waits for a CPU, of which each is measured.
+    /// A percentile of run-queue latency, from individually measured waits.
     Tail(Tail),
 }
 
@@ -41,7 +41,7 @@ const fn def(
     }
 }
 
-/// Every column, in order; the metrics among them are counted together.
+/// All columns, in order; their metrics are counted together.
 pub(super) static COLUMNS: &[ColumnDef] = &[
     def("pid", 7, Of::Known(Source::Pid), true, "the process"),
     def("tid", 7, Of::Known(Source::Tid), true, "the thread"),

@@ -1,4 +1,4 @@
-//! Lines that are sorted, filtered, picked and forgotten.
+//! Sorting, filtering, selecting and forgetting lines.
 
 use super::*;
 use crate::top::columns::{Silent, columns, find};
