@@ -1,7 +1,7 @@
-//! The simulator: a machine, programs and the Linux scheduler in one fast model.
+//! The simulator: a fast model of a machine, its programs and the Linux scheduler.
 //!
-//! [`linux`] decides which thread runs where, [`progress`] says how far each gets, [`engine`] puts them together behind the same two
-//! verbs that real hosts have.
+//! [`linux`] decides which thread runs on which CPU. [`progress`] computes the speed of each running thread. [`engine`] combines
+//! them behind the two calls that real hosts offer as well.
 
 pub mod engine;
 pub mod linux;

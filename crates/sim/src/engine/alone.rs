@@ -1,9 +1,9 @@
-//! How long one run of a program takes alone on the machine, with all its threads.
+//! Time that one run of a program takes alone on the machine, with all its threads.
 //!
-//! The protocol is that of PMCTrack (section 4.1.3) and PMCSched: a program alone has every CPU it is given, fastest cores
-//! first. As long as its unfinished threads find a CPU each, those with the most work left are on the fastest CPUs, and they are
-//! placed again whenever one finishes. More threads than CPUs share all CPUs, and all advance alike. Threads contend with each
-//! other for caches and memory as in any static mapping.
+//! The protocol follows PMCTrack (section 4.1.3) and PMCSched: a program alone uses all CPUs it is given, fastest cores first. If
+//! there is a CPU for each unfinished thread, the threads with the most work left are on the fastest CPUs. They are placed again
+//! whenever one finishes. If there are more threads than CPUs, they share all CPUs and advance at equal speed. Threads of the
+//! program contend for caches and memory as in any static mapping.
 
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId};
@@ -11,11 +11,12 @@ use countersteer_model::units::{CoreTypeId, CpuId};
 use super::program::Program;
 use crate::progress::{ModelId, ProgressModel};
 
-/// Shares of a thread's work below which it is done: sums of parts are rounded.
+/// Share of a thread's work below which it counts as done, because sums of parts are rounded.
 const DONE_SHARE: f64 = 1e-9;
 
-/// CPUs, of one core type or of all, in the order in which threads of a program alone get them: a core each before SMT siblings, fast
-/// types before slow ones, and caches in turn.
+/// CPUs of one core type or of all types, in the order in which threads of a program alone use them.
+///
+/// Each core comes before its SMT siblings, fast types come before slow ones, and caches alternate.
 #[must_use]
 pub fn cpus_alone(topology: &Topology, only: Option<CoreTypeId>) -> Vec<CpuId> {
     let mut seen = vec![0u32; topology.caches.len()];
@@ -33,7 +34,7 @@ pub fn cpus_alone(topology: &Topology, only: Option<CoreTypeId>) -> Vec<CpuId> {
     cpus.into_iter().map(|(.., cpu)| cpu).collect()
 }
 
-/// What a program's time alone is made of.
+/// Computes the time alone of programs on one machine.
 pub(super) struct Alone<'a> {
     topology: &'a Topology,
     progress: &'a dyn ProgressModel,
@@ -55,7 +56,7 @@ impl<'a> Alone<'a> {
         self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
 
-    /// Type of the core that a single thread gets.
+    /// Type of the core on which a single thread runs.
     pub fn fastest(&self) -> CoreTypeId {
         let first = cpus_alone(self.topology, None)[0];
         self.topology.core_type_of(first)
@@ -81,7 +82,7 @@ impl<'a> Alone<'a> {
             sum += part_s(border, timeline, fastest);
         } else if parts.serial_share < 1.0 {
             let whole = parts.instructions - parts.instructions * parts.serial_share;
-            // Instructions per second of the parallel part over those of the whole run.
+            // Speed in the parallel part relative to the mean of the whole run.
             let faster = |core_type| {
                 let alone = self.progress.alone_ips(program.model, core_type);
                 whole / part_s(border, timeline, core_type) / alone
@@ -91,7 +92,7 @@ impl<'a> Alone<'a> {
         sum
     }
 
-    /// Seconds that `threads` take for equal shares of some instructions.
+    /// Seconds that `threads` threads take for equal shares of `instructions`.
     fn parallel_s(
         &self,
         model: ModelId,

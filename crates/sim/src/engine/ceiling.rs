@@ -1,33 +1,33 @@
-//! Ceilings of a plan: what each program's work is, and how much of it was done.
+//! Data of a plan's upper bounds: the work of each program, and the amount of it that was done.
 //!
-//! A run of a program is worth its time alone. An unfinished run is worth a part of that: a single thread and a serial part pass
-//! the timeline from its start, so the part is the time alone of what they passed; how far each thread of a parallel part is on
-//! the timeline is not counted, so there the part goes by instructions.
+//! A run of a program counts as its time alone. An unfinished run counts as a part of it. A single thread and a serial part pass
+//! the timeline from its start, so this part is the time alone of the instructions they passed. In a parallel part, the position
+//! of each thread on the timeline is unknown, so the part is proportional to instructions.
 
 use super::alone::Alone;
 use super::program::Program;
 use super::{Simulation, Timer};
 use crate::progress::Ceilings;
 
-/// What a machine offers, and what programs ask of it.
+/// Capabilities of a machine, and work of its programs.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub ceilings: Ceilings,
-    /// In the workload's order.
+    /// Programs in the order of the workload.
     pub programs: Vec<ProgramLimits>,
-    /// Finished runs of each program that end the experiment.
+    /// Number of finished runs of each program that end the experiment.
     pub rounds: f64,
 }
 
-/// A program's work.
+/// Work of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramLimits {
     /// Row of [`Ceilings::models`].
     pub model: usize,
     pub start_s: f64,
-    /// One run alone on the whole machine, fast cores first.
+    /// Seconds of one run alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// Time of each run in which no thread works.
+    /// Seconds of each run in which no thread works.
     pub asleep_s: f64,
     pub rows: Vec<WorkRow>,
 }
@@ -36,11 +36,11 @@ pub struct ProgramLimits {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkRow {
     pub behaviour: usize,
-    /// Instructions of a run, of all threads.
+    /// Instructions of a run, summed over all threads.
     pub instructions: f64,
-    /// Part of a run's worth.
+    /// Part of the run's time alone.
     pub worth: f64,
-    /// Threads that work at the same time.
+    /// Number of threads that work at the same time.
     pub threads: f64,
 }
 
@@ -49,13 +49,13 @@ struct Worths {
     /// Instructions of the part that one thread executes.
     serial: f64,
     serial_s: f64,
-    /// Instructions of the part of all threads, if there are several.
+    /// Instructions of the part that all threads execute; zero for a single thread.
     parallel: f64,
     parallel_s: f64,
 }
 
 impl Simulation {
-    /// The limits of this simulation's machine and programs; none where its progress model knows none.
+    /// Limits of this simulation's machine and programs; `None` if its progress model has no ceilings.
     #[must_use]
     pub fn limits(&self) -> Option<Limits> {
         let ceilings = self.progress.ceilings()?;
@@ -101,7 +101,7 @@ impl Simulation {
             * per_timeline
     }
 
-    /// Runs that a program has done, the unfinished one by its part, when it has retired so many instructions.
+    /// Number of runs that a program has done after `instructions` instructions; an unfinished run counts as a fraction.
     pub(super) fn runs_done(&self, program: &Program, alone_fast_s: f64, instructions: f64) -> f64 {
         let finished = program.completions_s.len() as f64;
         let worths = self.worths(program, alone_fast_s);

@@ -1,24 +1,24 @@
-//! Frequencies as state, from the load of each CPU, what the policy asked for, and what the package may take.
+//! Frequencies as state: from the load of each CPU, the clamps of the policy, and the power limit of the package.
 //!
-//! Input: a topology with operating points, and at each look the running threads, utilisations and clamps. Output: a row of
-//! operating points for each clock. Without operating points nothing is looked at.
+//! Input: a topology with operating points, and at each update the running threads, utilisations and clamps. Output: an operating
+//! point for each clock. Without operating points nothing is computed.
 //!
-//! - Turbo: a type's cores go no faster than its table allows for as many cores as run something.
-//! - `performance` takes that; `schedutil` what utilisation asks for: 5/4 of it, within the clamps of the runnable threads
-//!   (the largest of each, as the kernel aggregates them), over the capacity of the type, of its `freq_ghz`; a CPU that
-//!   uses all of its capacity gets all that turbo allows (kernel/sched/cpufreq_schedutil.c of 6.8 and later). The slowest
-//!   point that is fast enough is taken. CPUs of one clock get what the busiest of them needs.
-//! - The power limit is a budget: a moving average of the package's power against the limit, looked at every 10 ms; while
-//!   it is above, all types go down one point more, and back up while it is below by 2 %.
+//! - Turbo: the cores of a type are limited by its table, by the number of cores that run a thread.
+//! - `performance` takes this limit. `schedutil` takes the slowest point that is fast enough for 5/4 of the utilisation. It stays
+//!   within the clamps of the runnable threads (the maximum of each, as in the kernel). The scale is the capacity of the type at
+//!   `freq_ghz`. A CPU that uses all of its capacity gets the limit of turbo (kernel/sched/cpufreq_schedutil.c of 6.8 and later).
+//!   CPUs of one clock get the point of the busiest of them.
+//! - The power limit is a budget: a moving average of the package's power is compared with the limit every 10 ms. While it is
+//!   above, all types go down one point more. While it is below by 2 %, they go up again.
 
 use countersteer_model::machine::{Governor, Point, PowerLimit};
 use countersteer_model::placement::Clamp;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
-/// Between two looks at the power.
+/// Time between two checks of the power.
 const POWER_LOOK: Nanos = Nanos(10_000_000);
-/// Part of the limit below which cores go up again.
+/// Fraction of the limit below which cores go up again.
 const RELIEVED: f64 = 0.98;
 /// Headroom that schedutil adds to utilisation.
 const HEADROOM: f64 = 1.25;
@@ -31,17 +31,17 @@ struct Clock {
     point: usize,
 }
 
-/// What a CPU asks of its clock.
+/// Request of a CPU to its clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub cpu: CpuId,
-    /// In units of the largest CPU.
+    /// Utilisation in units of the largest CPU.
     pub utilisation: f64,
     /// Aggregate of the clamps of its runnable threads.
     pub clamp: Clamp,
 }
 
-/// A moving average of power against a limit.
+/// Moving average of power with its limit.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     limit: PowerLimit,
@@ -51,7 +51,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes the energy used so far into the average; whether to go down (1), up (-1) or stay.
+    /// Adds the energy used so far to the average. Returns 1 to go down a point, -1 to go up, and 0 to stay.
     fn look(&mut self, energy_j: f64, now: Nanos) -> i32 {
         let seconds = now.since(self.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -69,23 +69,23 @@ impl Budget {
     }
 }
 
-/// The clocks of a machine.
+/// Clocks of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
     governor: Governor,
-    /// By core type: points, and row of `freq_ghz`.
+    /// Operating points of each core type, and the row of `freq_ghz` among them.
     points: Vec<(Vec<Point>, usize)>,
     clocks: Vec<Clock>,
     budget: Option<Budget>,
-    /// Points that the power limit takes from every type.
+    /// Number of points by which the power limit lowers every type.
     throttled: usize,
-    /// When utilisation is looked at again, and how often.
+    /// Time of the next update of utilisation, and time between updates.
     next: Nanos,
     tick: Nanos,
 }
 
 impl Clocks {
-    /// Those of a machine, if any of its types has operating points.
+    /// Creates the clocks of a machine; `None` if none of its types has operating points.
     pub fn new(topology: &Topology, governor: Governor) -> Option<Self> {
         if topology.core_types.iter().all(|t| t.frequency.is_none()) {
             return None;
@@ -124,22 +124,22 @@ impl Clocks {
         })
     }
 
-    /// Whether clamps act on it.
+    /// True if the governor applies clamps.
     pub fn applies_clamps(&self) -> bool {
         self.governor == Governor::Schedutil
     }
 
-    /// When it wants to look again without anything having happened.
+    /// Time of the next update if nothing changes before.
     pub fn next(&self) -> Nanos {
         self.next
     }
 
-    /// Whether it wants to know the package's energy.
+    /// True if the energy of the package is needed now.
     pub fn wants_energy(&self, now: Nanos) -> bool {
         self.budget.is_some_and(|b| now >= b.at + POWER_LOOK)
     }
 
-    /// Takes the energy that the package has used into account.
+    /// Compares the package's energy so far with the power limit, and adapts all types.
     pub fn account(&mut self, energy_j: f64, now: Nanos) {
         let Some(budget) = &mut self.budget else {
             return;
@@ -152,8 +152,8 @@ impl Clocks {
         }
     }
 
-    /// Chooses frequencies for the CPUs that run something; appends the CPUs whose frequency changes, with the row of their
-    /// point and their clock as a part of `freq_ghz`.
+    /// Chooses frequencies for the CPUs that run a thread. Appends each CPU whose frequency changes, with the row of its point
+    /// and its frequency as a fraction of `freq_ghz`.
     pub fn choose(
         &mut self,
         topology: &Topology,
@@ -196,7 +196,7 @@ impl Clocks {
         self.next = look.min(if tick { now + self.tick } else { Nanos::NEVER });
     }
 
-    /// Row of the slowest point that does what a CPU asks for, before turbo and power limit.
+    /// Row of the slowest point that meets a CPU's request, before turbo and power limit.
     fn wanted(&self, topology: &Topology, asked: &Asked) -> usize {
         let core_type = topology.core_type_of(asked.cpu).index();
         let (points, nominal) = &self.points[core_type];

@@ -1,4 +1,4 @@
-//! Hints of policies beside places: frequencies by clamps, cache partitions by way masks.
+//! Hints of policies besides placement: utilisation clamps for frequencies, and way masks for cache partitions.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use countersteer_model::units::{CacheId, CpuId, ThreadId};
 use super::Simulation;
 use super::frequency::{Asked, Clocks};
 
-/// Classes of a cache: their ways, a bit each, and who is in them.
+/// Classes of a cache: a way mask and the threads of each class.
 type Parts = Vec<(u64, Vec<ThreadId>)>;
 
 impl Simulation {
-    /// Chooses frequencies anew after something happened, or when it is time to.
+    /// Chooses frequencies after a change, or when it is due.
     pub(super) fn govern(&mut self, changed: bool) {
         let Some(mut clocks) = self.clocks.take() else {
             return;
@@ -32,7 +32,7 @@ impl Simulation {
         self.clocks = Some(clocks);
     }
 
-    /// What the CPUs that run something ask of their clocks.
+    /// Utilisation and clamps of each CPU that runs a thread.
     fn asked(&self) -> Vec<Asked> {
         let cpus = (0..self.topology.cpus.len()).map(|row| CpuId(row as u32));
         let running = cpus.filter(|cpu| self.linux.running(*cpu).is_some());
@@ -46,7 +46,7 @@ impl Simulation {
         if self.clamps.is_empty() {
             return asked;
         }
-        // The kernel's aggregate over the runnable threads of a CPU: the largest of each.
+        // The kernel aggregates clamps over the runnable threads of a CPU: the maximum of each.
         let mut clamps: Vec<Option<Clamp>> = vec![None; self.topology.cpus.len()];
         for (row, clamp) in self.clamps.iter().enumerate() {
             let id = ThreadId::from_index(row);
@@ -62,7 +62,7 @@ impl Simulation {
         asked
     }
 
-    /// Takes over a clamp; whether anything follows it.
+    /// Sets the clamp of a thread; false if the governor ignores clamps and this one would have an effect.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
         if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
             return clamp == Clamp::FREE;
@@ -74,9 +74,9 @@ impl Simulation {
         true
     }
 
-    /// Divides caches among classes; how many of them are unsupported.
+    /// Divides caches among classes, and returns the number of unsupported classes.
     ///
-    /// Classes whose ways overlap have their union together. Bandwidth is nobody's own.
+    /// Classes with overlapping ways share the union of their ways. Bandwidth partitions are unsupported.
     pub(super) fn divide(&mut self, classes: &[CacheClass]) -> u32 {
         let mut by_cache: BTreeMap<CacheId, Parts> = BTreeMap::new();
         let mut unsupported = 0;
@@ -134,7 +134,7 @@ impl Simulation {
     }
 }
 
-/// Adds a class to those of a cache; those it overlaps with become one with it.
+/// Adds a class to the classes of a cache; overlapping classes are merged.
 fn join(parts: &mut Parts, mask: u64, members: &[ThreadId]) {
     let mut whole = (mask, members.to_vec());
     parts.retain(|(other, who)| {

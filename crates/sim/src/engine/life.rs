@@ -1,4 +1,4 @@
-//! Lives of programs: start, work, sleeps, the parallel part, restart.
+//! Life cycle of programs: start, work, sleeps, the parallel part, restart.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::program::Step;
 use super::{Simulation, Timer};
 
 impl Simulation {
-    /// Handles threads whose work ended now.
+    /// Handles the threads whose work ended now.
     pub(super) fn finish_work(&mut self) {
         let mut finished = std::mem::take(&mut self.finished_buffer);
         self.progress.take_finished(&mut finished);
@@ -56,7 +56,7 @@ impl Simulation {
         }
     }
 
-    /// Launches a program: those of its threads that have something to do come to life.
+    /// Launches a program: forks all its threads that have work.
     fn start(&mut self, row: usize) {
         self.programs[row].begin_run(self.now);
         let mut parent = None;
@@ -69,7 +69,7 @@ impl Simulation {
         }
     }
 
-    /// A thread comes to life where the admission table, the workload's launch place or the kernel says.
+    /// Forks a thread on a CPU that the admission table, the workload's launch CPUs or the kernel chooses.
     fn fork(&mut self, row: usize, id: ThreadId, parent: Option<CpuId>) {
         let now = self.now;
         let by_table = self.admission_target(id);
@@ -92,7 +92,7 @@ impl Simulation {
         self.event(id, ThreadEventKind::New);
     }
 
-    /// A program ran to its end: the same threads run it again, as a shell's loop with exec would.
+    /// Restarts a program that ran to its end with the same threads, as a shell's loop with exec would.
     fn restart(&mut self, row: usize, last: ThreadId) {
         let now = self.now;
         self.programs[row].begin_run(now);

@@ -1,8 +1,8 @@
 //! The simulator as an engine: threads of simulated programs on simulated CPUs under the Linux model.
 //!
-//! Input: a [`Plan`] (programs with profiles) and a topology. Three parts share the work: [`crate::linux`] decides which thread runs
-//! where, [`crate::progress`] says how far each running thread gets, and this module moves programs through their lives
-//! (start, serial and parallel part, bursts and sleeps, restart) and shows the outside what counters would show.
+//! Input: a [`Plan`] (programs with profiles) and a topology. [`crate::linux`] decides which thread runs on which CPU.
+//! [`crate::progress`] computes the speed of each running thread. This module moves programs through their life cycle: start,
+//! serial and parallel part, bursts and sleeps, restart. It reports the values that counters would show.
 
 mod alone;
 mod ceiling;
@@ -44,46 +44,46 @@ use crate::progress::{
     Analytic, ModelError, ModelId, ProgressConfig, ProgressModel, Traced, Traces,
 };
 
-/// How a simulation is run.
+/// Configuration of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     pub seed: u64,
     pub linux: LinuxConfig,
     pub progress: ProgressConfig,
-    /// Relative standard deviation of a counter reading.
+    /// Relative standard deviation of a counter's value.
     pub counter_noise: f64,
-    /// CPU time that reading one thread's counters takes.
+    /// CPU time for reading one thread's counters.
     pub sample_cost: Nanos,
-    /// Finished runs of the slowest program that end the experiment.
+    /// Number of finished runs of the slowest program that end the experiment.
     pub rounds: u32,
     /// Keeps every run interval.
     pub trace: bool,
-    /// The governor, if not the machine file's.
+    /// Frequency governor; `None` for the one in the machine file.
     pub governor: Option<Governor>,
 }
 
-/// A simulation that cannot go on.
+/// Reasons for which a simulation cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A profile cannot be simulated on this machine.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Nothing would ever happen again, though the workload is not finished.
+    /// No event would ever happen again, though the workload is not finished.
     #[error(
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
     Stuck { at: Nanos },
-    /// It takes longer than it may.
+    /// The simulation exceeds its budget of wall-clock time.
     #[error(
         "the simulation was stopped after {budget:?} (`--max-wall`), at {at} of its own time; give it more time, a smaller workload or `--max-seconds`"
     )]
     OutOfTime { at: Nanos, budget: Duration },
 }
 
-/// Steps between two looks at the clock.
+/// Number of steps between two checks of the wall clock.
 const STEPS_PER_LOOK: u32 = 16;
 
-/// How long a simulation may take.
+/// Wall-clock time that a simulation may take.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     given: Duration,
@@ -109,36 +109,36 @@ pub struct Simulation {
     linux: Linux,
     progress: Box<dyn ProgressModel>,
     pmu: Pmu,
-    /// Programs end instead of beginning anew.
+    /// Programs end after one run and do not restart.
     runs_once: bool,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
-    /// Those asked for so far, of whole programs and of parts.
+    /// Signatures requested so far, of whole programs and of parts.
     signatures: Vec<signatures::Known>,
-    /// By program.
+    /// Indexed by program.
     infos: Vec<ProgramInfo>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
     events: Vec<ThreadEvent>,
     spans: Vec<Span>,
-    /// Emptied and filled again at every step, to save allocations.
+    /// Buffers that every step empties and fills again, to save allocations.
     switch_buffer: Vec<Switch>,
     finished_buffer: Vec<ThreadId>,
     admission: Option<AdmissionTable>,
-    /// Where the table sends each thread, by the metrics of the last observation.
+    /// Group that the admission table selects for each thread, by the metrics of the last observation.
     admission_groups: Vec<Option<GroupId>>,
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
     clocks: Option<Clocks>,
-    /// By thread; empty until a policy clamps one.
+    /// Indexed by thread; empty until a policy clamps a thread.
     clamps: Vec<Clamp>,
-    /// Caches that classes of threads divide among them.
+    /// Caches that are divided among classes of threads.
     divided: Vec<CacheId>,
 }
 
-/// Something this module waits for; the order breaks ties.
+/// Kinds of timers of this module; the order breaks ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Start { program: usize },
@@ -148,21 +148,21 @@ enum Timer {
 #[derive(Clone, Debug)]
 struct Thread {
     program: usize,
-    /// CPUs the program may use.
+    /// CPUs that the program may use.
     allowed: Arc<CpuSet>,
-    /// CPUs it is confined to for now.
+    /// CPUs to which the thread is confined at present.
     confined: Arc<CpuSet>,
     alive: bool,
-    /// Where it runs or last ran.
+    /// CPU on which it runs or last ran.
     cpu: CpuId,
     running_since: Option<Nanos>,
     runnable: bool,
-    /// Time on a CPU, by core type, up to the last switch.
+    /// Time on a CPU by core type, up to the last switch.
     ran_by_type: Vec<Nanos>,
 }
 
 impl Thread {
-    /// A thread of a program, before it starts: it may run everywhere.
+    /// Creates a thread of a program before its start; it may run on all CPUs.
     fn of(program: usize, topology: &Topology) -> Self {
         let everywhere = &topology.groups[0].cpus;
         Self {
@@ -182,16 +182,16 @@ impl Simulation {
     /// Prepares a simulation; nothing runs before the first [`Engine::observe`].
     ///
     /// # Errors
-    /// A profile that this machine cannot run.
+    /// Fails if this machine cannot run a profile.
     pub fn new(topology: Arc<Topology>, plan: &Plan, config: SimConfig) -> Result<Self, SimError> {
         let analytic = Analytic::new(Arc::clone(&topology), config.progress.clone());
         Self::with_model(topology, plan, config, Box::new(analytic))
     }
 
-    /// The same with the programs' recorded accesses going through simulated caches.
+    /// Prepares a simulation in which the programs' recorded accesses pass through simulated caches.
     ///
     /// # Errors
-    /// A program that was not traced.
+    /// Fails if a program was not traced.
     pub fn traced(
         topology: Arc<Topology>,
         plan: &Plan,
@@ -202,10 +202,10 @@ impl Simulation {
         Self::with_traced(topology, plan, config, traced)
     }
 
-    /// The same where only samples go through the caches.
+    /// Prepares a traced simulation in which only samples of the accesses pass through the caches.
     ///
     /// # Errors
-    /// A program that was not traced.
+    /// Fails if a program was not traced.
     pub fn sampled(
         topology: Arc<Topology>,
         plan: &Plan,
@@ -223,7 +223,7 @@ impl Simulation {
         traced: Traced,
     ) -> Result<Self, SimError> {
         let mut sim = Self::with_model(topology, plan, config, Box::new(traced))?;
-        // That model knows no frequencies but `freq_ghz`.
+        // The traced model supports no frequency but `freq_ghz`.
         sim.clocks = None;
         Ok(sim)
     }
@@ -274,7 +274,7 @@ impl Simulation {
         Ok(sim)
     }
 
-    /// The same, which fails once it has taken so much time of the clock on the wall, from now on.
+    /// Limits the wall-clock time from now on; the simulation fails once it exceeds `budget`.
     #[must_use]
     pub fn within(mut self, budget: Duration) -> Self {
         self.budget = Some(Budget {
@@ -285,14 +285,14 @@ impl Simulation {
         self
     }
 
-    /// The same, counting these events besides what is watched.
+    /// Counts these events in addition to the observed metrics.
     #[must_use]
     pub fn counting_events(mut self, events: &[Event]) -> Self {
         self.pmu.count_also(events, &self.topology);
         self
     }
 
-    /// The same, with programs that end instead of beginning anew.
+    /// Lets programs end after one run; they do not restart.
     #[must_use]
     pub const fn once(mut self) -> Self {
         self.runs_once = true;
@@ -321,7 +321,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// The progress model of a profile; copies of a program share it.
+    /// Returns the progress model of a profile; copies of a program share it.
     fn model_of(&mut self, profile: &Arc<Profile>) -> Result<ModelId, ModelError> {
         match self
             .models
@@ -337,7 +337,7 @@ impl Simulation {
         }
     }
 
-    /// Runs until `until`, or until the workload is finished, or, with `early`, until something befell a thread.
+    /// Runs until `until` or the end of the workload; with `early`, it returns after any thread event.
     fn run(&mut self, until: Nanos, early: bool) -> Result<(), SimError> {
         loop {
             let due = self

@@ -1,4 +1,4 @@
-//! The simulation as an [`Engine`]: what a policy observes, and what becomes of its placements.
+//! The simulation as an [`Engine`]: observations for a policy, and application of its placements.
 
 use std::sync::Arc;
 
@@ -107,13 +107,13 @@ impl Simulation {
         infos.map(|(info, _)| info.clone()).collect()
     }
 
-    /// Where the admission table sends a thread, if there is a table.
+    /// CPUs to which the admission table sends a thread; `None` without a table or an entry.
     pub(super) fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
         let group = (*self.admission_groups.get(id.index())?)?;
         Some(Arc::clone(&self.topology.group(group).cpus))
     }
 
-    /// Looks up where threads are sent that come or wake before the next observation.
+    /// Selects the group of each thread that forks or wakes before the next observation.
     pub(super) fn admit_by(&mut self, values: Option<&MetricBank>) {
         let Some(table) = &self.admission else {
             return;
@@ -124,7 +124,7 @@ impl Simulation {
         self.admission_groups = ids.map(|id| table.choose(value(id))).collect();
     }
 
-    /// Confines a thread; says whether that changed anything.
+    /// Sets a thread's affinity mask; returns true if it changed.
     pub(super) fn confine(&mut self, id: ThreadId, cpus: &Arc<CpuSet>) -> bool {
         let thread = &mut self.threads[id.index()];
         if *thread.confined == **cpus {

@@ -1,14 +1,14 @@
-//! What is known at the end: completions, speed alone, use of cores and caches.
+//! Results at the end of a simulation: completions, times alone, use of cores and caches.
 
 use countersteer_model::score::{Outcome, ProgramOutcome};
 
 use super::Simulation;
 use super::alone::Alone;
 
-/// What a program used in the whole run, exact.
+/// Exact resource use of a program in the whole run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramUsage {
-    /// Time its threads were on a CPU, by core type.
+    /// Seconds that its threads were on a CPU, by core type.
     pub cpu_s: Vec<f64>,
     pub instructions: f64,
     pub llc_misses: f64,
@@ -30,7 +30,7 @@ impl Simulation {
         }
     }
 
-    /// What each program has used so far, in the workload's order.
+    /// Resource use of each program so far, in the order of the workload.
     pub fn usage(&mut self) -> Vec<ProgramUsage> {
         self.progress.advance(self.now);
         (0..self.programs.len())

@@ -1,9 +1,10 @@
-//! The simulated PMU: what counters would show of the progress model's truth.
+//! The simulated PMU: derives the values of counters from the exact state of the progress model.
 //!
-//! Input: cumulative counters at the ends of intervals. Output: [`Samples`] with the noise that real readings have. Only what a
-//! policy reads is counted, beside instructions and cycles, and it is multiplexed where a core type has too few counters: each
-//! core type has event sets of its own. Energy, occupancy and what programs report take no counter and are always there. So does
-//! Thread Director's class, once it is read: it is there on the fastest core type, and drawn for each phase of each program.
+//! Input: cumulative counters at the ends of intervals. Output: [`Samples`] with noise like that of real counters. Besides
+//! instructions and cycles it counts only the events that a policy reads. They are multiplexed on a core type with too few
+//! counters: each core type has its own event sets. Energy, occupancy and values that programs report need no counter and are
+//! always present. The class of Thread Director needs none either. It exists on the fastest core type if it is read, and is drawn
+//! for each phase of each program.
 
 use std::sync::Arc;
 
@@ -18,16 +19,16 @@ use rand::{RngExt, SeedableRng};
 
 use crate::progress::{Counters, Detail, Evictions};
 
-/// What each set counts besides, or the first of them at least.
+/// Events that each set counts; the first one at least.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
-/// Those that may have counters of their own, in the order in which they get them.
+/// Events that may have fixed counters, in the order in which they get them.
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
 /// Virtual counters that are read with every set.
 const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
-/// What is known without a counter and without noise.
+/// Values known without a counter and without noise.
 const KNOWN: [Event; 4] = [Event::SfTrue, Event::EfTrue, Event::TdClass, Event::Work];
 
-/// The events of real machines that these metrics need and that the model cannot tell, whatever profiles say.
+/// Events of real machines that these metrics need and that the model never provides.
 #[must_use]
 pub fn not_offered(metrics: &[&str]) -> Vec<Event> {
     let metrics = metrics.iter().filter_map(|name| metric::resolve(name));
@@ -40,7 +41,7 @@ pub fn not_offered(metrics: &[&str]) -> Vec<Event> {
     missing
 }
 
-/// Whether the model can tell an event of threads whose profiles say enough.
+/// True if the model provides an event for threads with sufficiently detailed profiles.
 fn is_offered(event: Event) -> bool {
     let detail = Detail {
         instructions: 1.0,
@@ -55,7 +56,7 @@ fn is_offered(event: Event) -> bool {
     counters.event(event).is_some()
 }
 
-/// The event sets of a core type: as few as its counters allow.
+/// Event sets of a core type: as few as its counters allow.
 fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
     let fits = |set: &[Event]| {
@@ -71,41 +72,41 @@ fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
 /// Counting state of all threads.
 pub(super) struct Pmu {
     noise: f64,
-    /// By event: the noise of one does not depend on which others are counted.
+    /// Indexed by event: the noise of one event does not depend on the other counted events.
     rngs: Vec<rand_pcg::Pcg64>,
     threads: Vec<State>,
     samples: Samples,
-    /// By core type, its event sets.
+    /// Event sets of each core type.
     sets: Vec<Vec<CountedSet>>,
-    /// Counted whatever is read.
+    /// Events that are always counted.
     always: Vec<Event>,
-    /// True efficiency factors are read.
+    /// True if true efficiency factors are read.
     wants_ef: bool,
-    /// Of the sample that is made.
+    /// Values of the sample in progress.
     values: Vec<Option<f64>>,
     period: usize,
-    /// Core type on which threads have classes, while somebody reads them; what these are drawn by.
+    /// Core type on which threads have classes; `None` if no metric reads them. Below, the seed of the classes.
     classes_on: Option<CoreTypeId>,
     seed: u64,
 }
 
-/// An event set: what it counts, and what rows of its samples go by.
+/// An event set: its counted events, and all columns of its samples.
 struct CountedSet {
     counted: Vec<Event>,
     all: Arc<EventSet>,
 }
 
-/// What only a simulator knows of a thread's current phase.
+/// Exact values of a thread's current phase, which only a simulator knows.
 pub(super) struct Truth {
     pub sf: f64,
-    /// Where it is read.
+    /// `None` if it is not read.
     pub ef: Option<f64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
     last: Counters,
-    /// When that was read.
+    /// Time of the last sample.
     read_at: Nanos,
     /// Occupancy at switch-outs of this interval: sum and count (CMPSched$im samples capacity then, section 4.2).
     occupancy_sum: f64,
@@ -114,7 +115,7 @@ struct State {
 
 impl Pmu {
     pub fn new(seed: u64, noise: f64, topology: &Topology) -> Self {
-        // Streams of their own: counter noise must not shift the kernel model's draws.
+        // Separate random streams: counter noise must not change the draws of the kernel model.
         let rng = |row: usize| {
             rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed ^ (row as u64) << 40)
         };
@@ -135,7 +136,7 @@ impl Pmu {
         pmu
     }
 
-    /// Counts on each core type these groups of events, as far as the model can tell them and the core type can count them.
+    /// Counts these groups of events on each core type, as far as the model provides them and the core type can count them.
     pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Vec<Event>>) {
         self.wants_ef = read(CoreTypeId(0))
             .iter()
@@ -171,18 +172,18 @@ impl Pmu {
         self.period = 0;
     }
 
-    /// Counts these events too, from now on.
+    /// Counts these events as well from now on.
     pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
         self.count(topology, |_| Vec::new());
     }
 
-    /// Whether true efficiency factors are read; nobody else pays for them.
+    /// True if true efficiency factors are read; they are not computed otherwise.
     pub const fn wants_ef(&self) -> bool {
         self.wants_ef
     }
 
-    /// A period is over: the next set counts.
+    /// Switches to the next event set at the end of a period.
     pub fn turn(&mut self) {
         self.period += 1;
     }
@@ -197,7 +198,7 @@ impl Pmu {
         state.occupancy_count += 1;
     }
 
-    /// Closes a thread's interval; nothing is sampled of a thread that did not run.
+    /// Closes a thread's interval; a thread that did not run gets no sample.
     #[allow(
         clippy::too_many_arguments,
         reason = "one reading of everything at one instant"
@@ -262,29 +263,30 @@ impl Pmu {
         self.samples.push_by(sample, &sets[set].all, values);
     }
 
-    /// The samples since the last call, by thread, then time.
+    /// Returns the samples since the last call, sorted by thread, then by time.
     pub fn take_samples(&mut self) -> Samples {
         self.samples.sort();
         self.samples.take()
     }
 }
 
-/// Thread Director's class of a phase, which is known by its speed-up factor to the last bit: all classes are as likely whatever
-/// the factor, and the same phase of a program keeps its own for a whole run.
+/// Thread Director's class of a phase, derived from the exact bits of its speed-up factor and the seed.
+///
+/// All classes are equally likely for any factor, and each phase of a program keeps its class for a whole run.
 fn class_of(seed: u64, sf_true: f64) -> u32 {
     let bytes = sf_true
         .to_bits()
         .to_le_bytes()
         .into_iter()
         .chain(seed.to_le_bytes());
-    // FNV-1a, and its upper half mixed in since the lowest bits are the weakest.
+    // FNV-1a; its upper half is mixed in because the lowest bits are the weakest.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     ((hash ^ hash >> 32) % 4) as u32
 }
 
-/// A deviate of mean 0 and standard deviation 1, bell-shaped as far as noise needs it.
+/// Draws a deviate of mean 0 and standard deviation 1 that is close enough to a normal one for noise.
 fn deviate(rng: &mut rand_pcg::Pcg64) -> f64 {
     // The sum of three uniforms (Irwin-Hall) has variance 1/4.
     let sum: f64 = (0..3).map(|_| rng.random::<f64>()).sum();

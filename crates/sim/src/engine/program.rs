@@ -1,7 +1,7 @@
-//! Programs: what their threads do next.
+//! Programs: the sequence of work of their threads.
 //!
-//! A run is a serial part (thread 0 alone) and a parallel part (all threads, equal shares); either may be cut into bursts
-//! with sleeps between. A run is over when all threads are done.
+//! A run has a serial part (thread 0 alone) and a parallel part (all threads, equal shares). Either may be cut into bursts with
+//! sleeps between them. A run is over when all threads are done.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ pub struct Plan {
     pub programs: Vec<PlannedProgram>,
 }
 
-/// One program (one copy of it).
+/// One copy of a program.
 #[derive(Clone, Debug)]
 pub struct PlannedProgram {
     pub name: Arc<str>,
     pub profile: Arc<Profile>,
     pub threads: u32,
-    /// Share of its instructions that one thread executes before the others begin; nothing to a program of one thread.
+    /// Share of the instructions that one thread executes before the others begin; ignored for a program of one thread.
     pub serial_share: f64,
     pub nice: i8,
     pub start: Nanos,
-    /// Instructions between sleeps and their length.
+    /// Instructions between sleeps, and length of a sleep.
     pub bursts: Option<(f64, Nanos)>,
-    /// CPUs it is launched on.
+    /// CPUs on which it is launched.
     pub launch_on: Option<Arc<CpuSet>>,
-    /// Share of the profile's instructions that a run has.
+    /// Instructions of a run, relative to the profile's.
     pub scale: f64,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Program {
     busy: u32,
 }
 
-/// What a thread still has to do in this part of the run.
+/// Work of a thread that is left in this part of the run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
-    /// Position on the profile's timeline.
+    /// Position on the profile's timeline, in instructions.
     offset: f64,
     left: f64,
     chunk: f64,
@@ -69,7 +69,7 @@ pub(super) struct Piece {
     pub stride: f64,
 }
 
-/// What a thread does after a piece of work.
+/// Next step of a thread after a piece of work.
 pub(super) enum Step {
     Work,
     /// Sleep, then the next piece.
@@ -77,7 +77,7 @@ pub(super) enum Step {
     Wait,
     /// The serial part is over: all threads start.
     Parallel,
-    /// The run is over and the next begins.
+    /// The run is over and the next one begins.
     Restart,
 }
 
@@ -102,7 +102,7 @@ impl Program {
         }
     }
 
-    /// Instructions of a whole run by all threads.
+    /// Instructions of a whole run, summed over all threads.
     pub fn instructions(&self) -> f64 {
         self.instructions
     }
@@ -141,7 +141,7 @@ impl Program {
         work.left + work.chunk > 0.0
     }
 
-    /// The next piece for a thread, `None` when it has none.
+    /// Takes the next piece of a thread; `None` if it has none.
     pub fn next_work(&mut self, id: ThreadId) -> Option<Piece> {
         let threads = self.work.len() as f64;
         let work = &mut self.work[(id.0 - self.first.0) as usize];
@@ -159,7 +159,7 @@ impl Program {
         })
     }
 
-    /// A thread did its piece.
+    /// Records that a thread finished its piece, and returns its next step.
     pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> Step {
         let threads = self.work.len() as f64;
         let stride = self.timeline_rate * if self.in_serial { 1.0 } else { threads };
@@ -167,7 +167,7 @@ impl Program {
         let chunk = std::mem::take(&mut work.chunk);
         work.offset += chunk * stride;
         work.left -= chunk;
-        // Bursts are subtracted one by one: what rounding leaves is no work.
+        // Bursts are subtracted one by one, so that rounding can leave a fraction of an instruction.
         if work.left > 0.5 {
             return self
                 .bursts
@@ -186,7 +186,7 @@ impl Program {
         Step::Restart
     }
 
-    /// What its time alone is made of.
+    /// Returns the parts of the program's time alone.
     pub fn parts(&self) -> Parts {
         let threads = self.work.len();
         let parallel = self.instructions * (1.0 - self.serial_share) / threads as f64;
@@ -205,12 +205,12 @@ impl Program {
     }
 }
 
-/// What one run of a program is made of.
+/// Parts of one run of a program.
 pub(super) struct Parts {
     pub threads: usize,
-    /// Of all threads.
+    /// Instructions of all threads.
     pub instructions: f64,
-    /// The same as the profile has them.
+    /// Instructions of the profile's timeline.
     pub timeline: f64,
     /// Share of the instructions that thread 0 executes before the others begin.
     pub serial_share: f64,

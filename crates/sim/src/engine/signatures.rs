@@ -1,4 +1,4 @@
-//! What policies may ask the simulator: forecasts of static mappings, and signatures of programs and of parts of their runs.
+//! Information that policies may request: forecasts of static mappings, and signatures of programs and of parts of their runs.
 
 use countersteer_model::engine::{Forecast, ThreadForecast};
 use countersteer_model::signature::Signature;
@@ -8,10 +8,10 @@ use super::Simulation;
 use super::forecast::SteadyState;
 use crate::progress::ModelId;
 
-/// Parts of a run that have a signature each.
+/// Number of parts of a run that have a signature each.
 const PHASES: usize = 8;
 
-/// A program, a part of its run or the whole of it, and its signature if it has one.
+/// A program, one part of its run or the whole run (`None`), and its signature if it has one.
 pub(super) type Known = (ModelId, Option<usize>, Option<Signature>);
 
 impl Forecast for Simulation {
@@ -41,7 +41,7 @@ impl Forecast for Simulation {
 }
 
 impl Simulation {
-    /// The signature of a thread's program, or of one of [`PHASES`] equal parts of its run.
+    /// Returns the signature of a thread's program, or of one of [`PHASES`] equal parts of its run.
     fn signature_of(&mut self, thread: ThreadId, part: Option<usize>) -> Option<Signature> {
         let model = self.programs[self.threads[thread.index()].program].model;
         let known = |k: &&Known| (k.0, k.1) == (model, part);

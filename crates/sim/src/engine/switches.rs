@@ -1,4 +1,4 @@
-//! What follows from a switch: where threads ran, how long, and what their counters show.
+//! Consequences of context switches: CPUs and running times of threads, and the values of their counters.
 
 use countersteer_model::engine::{Span, ThreadEventKind};
 use countersteer_model::units::{CpuId, ThreadId};
@@ -6,15 +6,16 @@ use countersteer_model::units::{CpuId, ThreadId};
 use super::{Simulation, pmu};
 
 impl Simulation {
-    /// Hands each CPU's running thread to the progress model, and notes migrations and spans.
+    /// Passes each CPU's running thread to the progress model, and records migrations and run intervals; true if there was a
+    /// switch.
     pub(super) fn forward_switches(&mut self) -> bool {
         let mut switches = std::mem::take(&mut self.switch_buffer);
         switches.extend(self.linux.take_switches());
         let any = !switches.is_empty();
         for switch in switches.drain(..) {
             self.switches += 1;
-            // A thread that was pulled while it ran is elsewhere already: the CPU that pulls it shows it before the other one
-            // shows that it lost it.
+            // A thread that was pulled while it ran is on another CPU already. The CPU that pulls it reports it before the other
+            // CPU reports the loss.
             let here = |prev: &ThreadId| self.threads[prev.index()].cpu == switch.cpu;
             if let Some(prev) = switch.prev.filter(here) {
                 self.switched_out(prev);
@@ -64,7 +65,7 @@ impl Simulation {
         thread.running_since = Some(self.now);
     }
 
-    /// Closes a thread's counting interval.
+    /// Closes a thread's sampling interval.
     pub(super) fn sample(&mut self, id: ThreadId) {
         let cpu = self.threads[id.index()].cpu;
         let counters = self.progress.counters(id, self.now);

@@ -63,8 +63,6 @@ impl Linux {
     /// True if a group of the same kind is better than the local one.
     fn leaves(&self, domain: u32, here: &Stats, there: &Stats, thread: &Thread) -> bool {
         let node = self.domains.node(domain);
-        // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a few threads although another node has more idle
-        // CPUs.
         let numa = node.level == Level::Numa;
         if here.kind == Kind::HasSpare {
             let allowed = self
@@ -78,6 +76,7 @@ impl Linux {
             } else {
                 0
             };
+            // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a few threads although another has more idle CPUs.
             let tolerated =
                 numa && here.running < slack && here.idle_cpus.abs_diff(there.idle_cpus) <= 2;
             return !tolerated && here.idle_cpus < there.idle_cpus;
@@ -90,7 +89,7 @@ impl Linux {
             && 100.0 * here.avg_load > pct * there.avg_load
     }
 
-    // `update_pick_idlest` (kernel/sched/fair.c).
+    /// True if `new` is idler than `best` (`update_pick_idlest`, kernel/sched/fair.c).
     fn idler(&self, best: &Stats, new: &Stats, now: u64) -> bool {
         if new.kind != best.kind {
             return new.kind < best.kind;

@@ -360,8 +360,8 @@ impl Linux {
                     return NONE;
                 }
                 looked = true;
-            // `pick_next_entity` (kernel/sched/fair.c): a delayed entity that is picked leaves the queue, and another is picked.
             } else if self.threads[next as usize].state == State::Delayed {
+                // `pick_next_entity` (kernel/sched/fair.c): a delayed entity leaves the queue, and another is picked.
                 self.finish_delayed(cpu, next, now);
             } else {
                 return next;
