@@ -1,17 +1,17 @@
-//! `steer` with a policy of one's own: what a package outside this repository looks like, in one file.
+//! `steer` with a custom policy: an example of a package outside this repository, in one file.
 //!
 //! ```toml
 //! [dependencies]
-//! countersteer = { git = "..." }   # or path = "..."
+//! countersteer = { git = "..." } # or path = "..."
 //! ```
 //!
-//! `cargo run --release --example big_cache -- policy show big-cache`, and everything else that `steer` does: `compare` tries it in
-//! the simulator, `run --dry-run` prints what it would do to real threads, `run`, `trial` and `daemon` do it, by affinity or in the
-//! kernel, `why` gives its reasons and `replay` repeats its decisions.
+//! `cargo run --release --example big_cache -- policy show big-cache` shows it; all other commands of `steer` work too. `compare`
+//! tries it in the simulator, and `run --dry-run` prints its decisions about real threads. `run`, `trial` and `daemon` apply
+//! them, by affinity or in the kernel. `why` gives its reasons, and `replay` repeats its decisions.
 //!
-//! The policy is for machines whose last-level caches differ in size, such as desktops with a stacked cache on one of two dies:
-//! those that miss most there get the big one. A thread is judged by what it missed in the small one: in the big one it may look as
-//! if it needed no cache at all, and would be sent back.
+//! The policy is for machines whose last-level caches differ in size, such as desktops with a stacked cache on one of two dies.
+//! The threads with the most misses get the big cache. Misses in the small cache decide. In the big one a thread may seem to need
+//! no cache, and would be sent back.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
     },
 }];
 
-/// A metric spelled out: formulas over events need no name.
+/// A metric as a formula: formulas over events need no name.
 const MISSES: &str = "1000 * llc_misses / instructions";
 
 fn main() -> ExitCode {
@@ -51,11 +51,11 @@ fn main() -> ExitCode {
 struct BigCache {
     needs: Needs,
     mpki: f64,
-    /// The CPUs of the largest cache, and all others; nothing where all caches are as large.
+    /// CPUs of the largest cache, and all others; `None` if all caches have the same size.
     places: Option<(Arc<CpuSet>, Arc<CpuSet>)>,
-    /// What threads missed with a small cache, per kilo-instruction.
+    /// Misses of threads with a small cache, per kilo-instruction.
     missed: BTreeMap<ThreadId, f64>,
-    /// Where each thread was placed.
+    /// True for each thread that was placed on the big cache.
     placed: BTreeMap<ThreadId, bool>,
 }
 
@@ -80,7 +80,7 @@ impl BigCache {
                 .collect();
             (!rest.is_empty()).then(|| (Arc::clone(&big.cpus), Arc::new(rest)))
         });
-        // Phases are derived from the counters of the second one.
+        // Phases are detected from the counters of the second metric.
         let metrics = vec![MISSES, "ipc"];
         Self {
             needs: Needs {
@@ -95,7 +95,7 @@ impl BigCache {
         }
     }
 
-    /// Keeps in mind what threads miss that are not on the big cache, and forgets what is no longer true.
+    /// Stores the misses of threads outside the big cache, and removes outdated values.
     fn learn(&mut self, view: &View<'_>, big: &CpuSet) {
         for event in view.events {
             if matches!(
@@ -117,7 +117,7 @@ impl BigCache {
                 continue;
             };
             let missed = self.missed.entry(thread.id).or_insert(mpki);
-            // A thread that misses even with the big cache would miss with a small one as well.
+            // A thread with misses in the big cache would also have them in a small one.
             *missed = if big.contains(thread.cpu) {
                 missed.max(mpki)
             } else {

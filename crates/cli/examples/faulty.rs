@@ -1,6 +1,6 @@
-//! `steer` with a policy that fails, to see that no program has to suffer for it: `run -P faulty:fault=panic -- ...`.
+//! `steer` with a failing policy, to show that no program suffers from it: `run -P faulty:fault=panic -- ...`.
 //!
-//! It sends all threads to the last CPU, and after some decisions it panics, takes too long, or never comes back.
+//! It moves all threads to the last CPU. After some decisions it panics, takes too long, or never returns.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use countersteer_counters::{BpfLoader, BpfRequest, Follow};
 use countersteer_sysfs::waits::{Source, Whose};
 
-/// How threads are counted: by BPF programs beside counters of CPUs, or by a counter for each thread.
+/// Counting method: BPF programs with per-CPU counters, or a counter for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bpf {
     /// BPF programs where they may be loaded and can do what is asked

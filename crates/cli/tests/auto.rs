@@ -1,4 +1,4 @@
-//! `steer auto`: verdicts are kept, shown, forgotten and distrusted, and programs run whatever the verdict is.
+//! `steer auto`: verdicts are stored, shown, removed and checked. Programs run with any verdict.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Two CPUs of this machine, one of them declared small.
+/// Two CPUs of this machine; one of them is declared small.
 fn machine() -> String {
     let four = include_str!("../../../vm/unequal.toml");
     four.replace("cpus = \"0-1\"", "cpus = \"0\"")

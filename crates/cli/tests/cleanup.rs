@@ -1,4 +1,4 @@
-//! What a run that is killed leaves behind: nothing, at once.
+//! A killed run leaves nothing behind, at once.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that ends with the test, whatever becomes of it.
+/// A process that ends with the test in every case.
 struct Process(Child);
 
 impl Drop for Process {
@@ -52,7 +52,7 @@ fn mask(pid: u32) -> Option<String> {
     status(pid, "Cpus_allowed_list")
 }
 
-/// The cleanup process of a run.
+/// PID of a run's cleanup process.
 fn cleanup(steer: u32) -> Option<u32> {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
@@ -65,7 +65,7 @@ fn cleanup(steer: u32) -> Option<u32> {
     { pids }.find(is_cleanup)
 }
 
-/// Waits until that is there; half a minute is more than any machine takes.
+/// Waits until `there` returns a value; half a minute is more than any machine takes.
 fn until<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
@@ -81,13 +81,14 @@ fn kill(args: &[&str]) {
     assert!(Command::new("kill").args(args).status().unwrap().success());
 }
 
-/// A program, and a run in a process group of its own that confines it to one CPU.
+/// Starts a program, and a run in its own process group that confines it to one CPU.
 fn confined(dir: &Path) -> Option<(Process, Process, u32, String)> {
     let own = mask(std::process::id()).unwrap();
     if !countersteer_fuzz::cpus::may_use(&[0]) {
         return None;
     }
-    // Cleanup processes look for relatives in whole sessions, and that of another test knows nothing of this run, whose folder is another.
+    // Cleanup processes look for relatives in whole sessions. The cleanup process of another test has another folder and does not
+    // know this run.
     let program = Process::start(Command::new("setsid").args([
         "sh",
         "-c",
@@ -139,11 +140,11 @@ fn what_a_killed_run_confined_is_free_at_once() {
         return;
     };
     assert_eq!(journals(dir.path()), 1);
-    // What a terminal and a service manager send does not reach it, or is not heeded.
+    // Signals of a terminal or a service manager do not reach it, or are ignored.
     kill(&["-INT", &cleanup.to_string()]);
     kill(&["-HUP", &cleanup.to_string()]);
     kill(&["-TERM", &cleanup.to_string()]);
-    // The whole process group is killed, as a shell does with a job.
+    // Kills the whole process group, as a shell does with a job.
     kill(&["-KILL", "--", &format!("-{}", run.pid())]);
     let free = until(|| mask(program.pid()).filter(|now| *now == own));
     assert!(free.is_some(), "{:?}", mask(program.pid()));

@@ -1,4 +1,4 @@
-//! What users of perf, time and hyperfine do without thinking.
+//! Common usage patterns of perf, time and hyperfine.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -10,7 +10,7 @@ fn steer(args: &[&str], dir: &Path) -> Output {
     command
         .args(args)
         .current_dir(dir)
-        // Sentences stay on one line.
+        // Keeps sentences on one line.
         .env("COLUMNS", "1000")
         .env("HOME", dir)
         .env("RUNTIME_DIRECTORY", dir.join("runtime"))
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Output of a `stat` of what every user may count; nothing where nobody may count.
+/// Output of a `stat` of events that every user may count; `None` if counting is not permitted.
 fn stat(args: &[&str], dir: &Path) -> Option<(String, String, Option<i32>)> {
     let args = [&["stat", "-e", "task_clock:u"], args].concat();
     let output = steer(&args, dir);
@@ -193,7 +193,7 @@ fn policies_for_unequal_cores_or_several_caches_say_where_there_is_nothing_to_do
     assert!(errors.contains("one last-level cache"), "{errors}");
 }
 
-/// Three real programs, on a machine where policies have something to do.
+/// Three real programs, on a machine where policies can act.
 #[test]
 fn try_says_what_to_do_with_three_programs() {
     let dir = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn try_says_what_to_do_with_three_programs() {
         assert!(out.contains(word), "{out}");
     }
     assert!(!out.contains("Use best-static"), "{out}");
-    // Programs of some milliseconds end before a policy has acted on them.
+    // Programs of some milliseconds end before a policy can act.
     assert!(
         out.contains("Left out") || out.contains("Not compared"),
         "{out}"
@@ -292,7 +292,7 @@ fn commands_that_start_programs_are_sides_of_a_trial() {
     let mut expected = [own, own, own + 3, own + 3].map(|level| level.to_string());
     expected.sort();
     assert_eq!(levels, expected);
-    // What it is worth is what the command makes of the output.
+    // The score is the number that the command prints.
     let score = format!("expr $(cat $STEER_OUTPUT) - {own} + 1");
     let score = trial(&["--score", &score, "nice"]);
     let gain = score["all"]["gain"].as_f64().unwrap();
@@ -332,7 +332,7 @@ fn a_simulation_that_is_cut_names_the_programs_without_a_whole_run() {
 
 const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
-/// What waits are without privilege: the kernel's sums, which have no percentiles, and the words that say so.
+/// Run-queue latency without privilege: the kernel's sums, which have no percentiles, with a message about it.
 #[test]
 fn waits_for_a_cpu_are_shown_and_sums_are_no_percentiles() {
     let dir = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ fn waits_for_a_cpu_are_shown_and_sums_are_no_percentiles() {
     assert_eq!(lines.last().unwrap()["kind"], "end", "{out}");
 }
 
-/// Where BPF programs may be loaded, each wait is measured: of a program that is counted, and of one that is steered.
+/// With BPF programs each wait is measured, for counted and for steered programs.
 #[test]
 fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
     let dir = tempfile::tempdir().unwrap();
@@ -413,7 +413,7 @@ fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
     assert_eq!(others.count(), 0, "only the program is: {errors}");
 }
 
-/// As percentiles in `top`; where that cannot be, a line says why.
+/// Percentiles in `top`, or a line with the reason if they are not available.
 #[test]
 fn top_shows_percentiles_of_waits_or_says_why_not() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Files that are not what a user says they are: each is refused with exit code 3, at once and without much memory.
+//! Files with false contents: each is refused with exit code 3, quickly and without much memory.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 
-/// A machine that does nothing else answers in hundredths of a second.
+/// An idle machine answers in hundredths of a second.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Kilobytes.
+/// Memory limit in kilobytes.
 const MOST_MEMORY: u64 = 200_000;
 
 fn steer(dir: &Path) -> Command {
@@ -32,7 +32,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Ends the command after a time; what it printed, and the memory that it had at most, in kilobytes.
+/// Runs a command with a time limit. Returns its output and peak memory in kilobytes.
 fn measured(command: &mut Command) -> (Output, u64) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -58,7 +58,7 @@ fn bounded(command: &mut Command) -> Output {
     measured(command).0
 }
 
-/// Runs a command that must refuse its file; what it says.
+/// Runs a command that must refuse its file; returns its message.
 fn refused(args: &[&str], dir: &Path) -> String {
     let (output, most) = measured(steer(dir).args(args).stdin(Stdio::null()));
     let said = text_of(&output.stderr);
@@ -74,7 +74,7 @@ fn pipe(path: &Path) {
     assert!(made.success());
 }
 
-/// Commands, with `FILE` where the hostile one goes.
+/// Commands; `FILE` stands for the hostile file.
 const COMMANDS: [&str; 17] = [
     "machine show FILE",
     "compare -M FILE -w shared-caches -P linux",
@@ -116,7 +116,7 @@ fn what_is_no_regular_file_or_has_no_end_is_refused_at_once() {
                 .map(|word| if word == "FILE" { file } else { word })
                 .collect();
             let said = refused(&args, dir.path());
-            // A record is a folder: what is none is said to be none.
+            // A record is a folder, so the error about another file is different.
             let named = said.contains(kind) || command.starts_with("report");
             assert!(named && said.contains(file), "{args:?}: {said}");
         }
@@ -182,7 +182,7 @@ fn standard_input_and_what_the_shell_opens_are_still_read() {
     }
 }
 
-/// A short record, and the tables that it has.
+/// A short record with its tables.
 fn record(dir: &Path) -> PathBuf {
     let args = "sim -M core2-quad -w shared-caches -P linux --max-seconds 0.2 -o run.rec";
     let output = bounded(steer(dir).args(args.split(' ')));

@@ -1,5 +1,5 @@
-//! Ctrl-C at any stage: the exit code is that of the signal, a line says so, no process and no folder stays, what was confined
-//! is free, and no profile of half a run passes for a whole one.
+//! Ctrl-C at any stage: the exit code is that of the signal, and a line reports it. No process and no folder remains, and
+//! confined threads are released. A partial profile never looks complete.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 /// A program without an end.
 const ENDLESS: [&str; 3] = ["sh", "-c", "while :; do :; done"];
 
-/// Where the signal goes: to `steer` alone, as by `kill`, or to all of its process group, as by a terminal.
+/// Target of the signal: `steer` alone, as with `kill`, or its whole process group, as from a terminal.
 #[derive(Clone, Copy, Debug)]
 enum To {
     Steer,
     Group,
 }
 
-/// A command in a process group of its own; all of it ends with the test.
+/// A command in its own process group; the whole group ends with the test.
 struct Started(Child);
 
 impl Started {
@@ -71,11 +71,11 @@ fn kill(signal: &str, pid: u32, to: To) {
     };
     let mut command = Command::new("kill");
     command.args([signal, "--", &whom]).stderr(Stdio::null());
-    // It may have ended.
+    // It may have ended already.
     let _ = command.status();
 }
 
-/// Names of the processes of a group that have not ended.
+/// Names of the running processes in a group.
 fn group(of: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let stats = entries.filter_map(|e| std::fs::read_to_string(e.path().join("stat")).ok());
@@ -95,13 +95,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether programs can be recorded here; it says so if not.
+/// True if programs can be recorded here; prints a message if not.
 fn records() -> bool {
     let ready = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools);
     ready.map_err(countersteer_fuzz::skipped).is_ok()
 }
 
-/// That the program runs inside QEMU: what is not there yet cannot be interrupted.
+/// Waits until the program runs inside QEMU: it cannot be interrupted earlier.
 fn recording(started: &Started) {
     until("recording", || {
         group(started.0.id())
@@ -123,7 +123,7 @@ fn said(output: &Output) -> String {
     said
 }
 
-/// A moment after the program has begun, and where the signal goes.
+/// Delays after the program's start, with the target of the signal.
 fn moments() -> impl Iterator<Item = (Duration, To)> {
     let delays = [0, 50, 500].map(Duration::from_millis);
     delays.into_iter().zip([To::Steer, To::Group, To::Steer])
@@ -225,7 +225,7 @@ fn a_simulation_that_is_interrupted_says_so() {
         "50",
     ];
     let started = Started::new(&[&["compare"][..], &grid].concat(), dir.path());
-    // Workers show that it is at work.
+    // Worker threads show that the simulation runs.
     let tasks = format!("/proc/{}/task", started.0.id());
     until("simulating", || entries(Path::new(&tasks)).len() > 2);
     let said = said(&started.interrupted(To::Group));
@@ -246,7 +246,7 @@ fn a_run_that_is_interrupted_takes_its_program_along() {
     }
 }
 
-/// Ctrl-C is how a run ends that was asked to steer what runs already, so it is no failure.
+/// A run that steers existing processes normally ends by Ctrl-C, so that is not a failure.
 #[test]
 fn a_run_that_is_interrupted_frees_what_it_confined() {
     let mask = |pid: u32| {

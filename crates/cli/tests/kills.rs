@@ -1,7 +1,7 @@
-//! Runs, trials and daemons that are killed at any moment while programs come and go: nothing stays confined, nothing stays in
-//! the folder of journals, and what was recorded can be read.
+//! Runs, trials and daemons killed at random times while programs start and exit. No thread stays confined, no journal remains,
+//! and the record is readable.
 //!
-//! `COUNTERSTEER_KILLS` has how many; a few by default.
+//! `COUNTERSTEER_KILLS` sets the number of kills; the default is small.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -16,7 +16,7 @@ use rand_pcg::Pcg64;
 
 const STEER: &str = env!("CARGO_BIN_EXE_steer");
 
-/// Ends with the test, and all of its process group with it.
+/// A process group that ends with the test.
 struct Group(Child);
 
 impl Drop for Group {
@@ -27,14 +27,14 @@ impl Drop for Group {
 }
 
 fn kill(whom: &str) {
-    // It may have ended.
+    // It may have ended already.
     let _ = Command::new("kill")
         .args(["-KILL", "--", whom])
         .stderr(Stdio::null())
         .status();
 }
 
-/// What the kernel says of a process.
+/// Kernel data of a process.
 struct Seen {
     pid: u32,
     parent: u32,
@@ -43,7 +43,7 @@ struct Seen {
     mask: String,
 }
 
-/// All processes but those that have ended and were not waited for.
+/// All processes except zombies.
 fn processes() -> Vec<Seen> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
@@ -67,7 +67,7 @@ fn seen(pid: u32) -> Option<Seen> {
     })
 }
 
-/// Waits until that holds; a minute is more than any machine takes.
+/// Waits until `holds` returns true; a minute is more than any machine takes.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
@@ -79,7 +79,7 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Something with children that live for some milliseconds, in a session of its own.
+/// Starts a program in its own session, with children that live for some milliseconds.
 fn churn(name: &str) -> Group {
     let script = "ulimit -t 300; printf %s $0 > /proc/$$/comm; while :; do \
                   (n=0; while [ $n -lt 3000 ]; do n=$((n+1)); done) & sleep 0.01; done";
@@ -107,13 +107,13 @@ fn steer(args: &[&str], dir: &Path) -> Command {
     command
 }
 
-/// What was confined when the kill came, and what the record lacks.
+/// Number of threads confined at the kill, and the time that the record lacks.
 struct Outcome {
     confined: usize,
     lost: Option<Duration>,
 }
 
-/// One kill.
+/// Runs one kill.
 fn round(number: u64, own: &str) -> Outcome {
     let mut rng = Pcg64::seed_from_u64(number);
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn round(number: u64, own: &str) -> Outcome {
         all.filter(|p| p.session == program.0.id()).collect()
     };
     let confined = || here().iter().filter(|p| p.mask != own).count();
-    // Some before anything was done, most while it is at work.
+    // Some kills come before anything was done, most during steering.
     if rng.random::<f64>() < 0.8 {
         assert!(until(|| confined() > 0), "round {number}: never at work");
     }

@@ -1,4 +1,4 @@
-//! Models out of records: programs that ran alone on each core type, simulated here, against the direct way.
+//! Models from records of programs alone on each core type, simulated here, compared with direct training.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -14,9 +14,9 @@ use countersteer_report::record::Record;
 use countersteer_train::rows::rows;
 
 const MACHINE: &str = "i9-12900k-8p8e";
-/// Where models are that were trained without saying where.
+/// Default folder of trained models.
 const OWN: &str = "data/countersteer/models";
-/// One of each of several families.
+/// One program from each of several families.
 const PROGRAMS: [&str; 8] = [
     "bzip2",
     "gcc",
@@ -31,7 +31,7 @@ const EVENTS: &str = "llc_references,llc_misses,branches,branch_misses,l2_misses
 
 fn steer(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir).env("HOME", dir);
     command.env("XDG_DATA_HOME", dir.join("data"));
@@ -46,7 +46,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The record of a program alone on a core type.
+/// Records a program alone on a core type.
 fn record(dir: &Path, program: &str, core_type: &str, events: &str) -> String {
     let workload = format!("{program}.toml");
     let profile = root().join(format!("profiles/recorded/{program}.json"));
@@ -85,7 +85,7 @@ fn train(dir: &Path, records: &[String]) -> Output {
     steer(dir, &args)
 }
 
-/// Mean factor of programs, each phase counting alike, by the direct way.
+/// Mean factor of each program by direct simulation; each phase has equal weight.
 fn directly() -> Vec<(String, f64)> {
     let topology = Arc::clone(&experiment::machine(MACHINE).unwrap().topology);
     let shipped = library::recorded().into_iter();
@@ -96,7 +96,7 @@ fn directly() -> Vec<(String, f64)> {
     PROGRAMS
         .iter()
         .map(|name| {
-            // The first are of behaviours alone; the last are of its windows.
+            // The first samples are of single behaviours; the last one is of the program's windows.
             let last = all.iter().rfind(|s| s.program == *name).unwrap();
             ((*name).to_owned(), last.speed_up())
         })
@@ -125,7 +125,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
             "{}",
             file.trained_on
         );
-        // Nothing is read that was not counted.
+        // Models must only read counted events.
         let counted = |name: &str| {
             EVENTS
                 .split(',')
@@ -141,7 +141,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
         );
         assert!(file.constant.factor > 1.0 && file.constant.factor < 2.5);
     }
-    // The factors that records show are those of the simulator's model: but for noise of counters and costs of sampling.
+    // The records' factors equal those of the simulator's model, except for counter noise and sampling costs.
     let passes = |program: &str, core_type: &str| {
         let record = Record::load(&dir.join(format!("{program}.{core_type}.rec"))).unwrap();
         let own = record
@@ -164,7 +164,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
     policies_use_them(dir);
 }
 
-/// Factors that `hsf` was shown in a simulation, and the record's folder.
+/// Factors that `hsf` received in a simulation, with a record in the given folder.
 fn shown(dir: &Path, name: &str, machine: &str) -> Vec<f64> {
     let args = [
         "sim",
@@ -187,13 +187,13 @@ fn shown(dir: &Path, name: &str, machine: &str) -> Vec<f64> {
     values.collect()
 }
 
-/// Models that were just trained are shown to policies instead of the shipped ones, wherever the experiment goes on.
+/// Policies see newly trained models instead of the shipped ones, in every later use of the experiment.
 fn policies_use_them(dir: &Path) {
     let own = dir.join(format!("{OWN}/golden-cove/{MACHINE}.sf.toml"));
     let listed = String::from_utf8(steer(dir, &["model", "list"]).stdout).unwrap();
     assert!(listed.contains(&own.display().to_string()), "{listed}");
     let with = shown(dir, "with.rec", MACHINE);
-    // Once they are away, replays of the record decide the same, and new simulations differ.
+    // Without the models, replays of the record decide the same, and new simulations differ.
     std::fs::rename(dir.join("data"), dir.join("away")).unwrap();
     let replayed = steer(dir, &["replay", "with.rec"]);
     assert!(replayed.status.success(), "{}", errors(&replayed));
@@ -202,7 +202,7 @@ fn policies_use_them(dir: &Path) {
     let apart = with.iter().zip(&without).map(|(a, b)| (a / b - 1.0).abs());
     let apart = apart.sum::<f64>() / with.len().min(without.len()) as f64;
     assert!(with.len() > 50 && apart > 0.01, "{} {apart}", with.len());
-    // Machines that they are not for do not change.
+    // Other machines do not change.
     let said = errors(&steer(
         dir,
         &[
@@ -272,7 +272,7 @@ fn damaged_models_are_refused_with_file_and_line() {
     assert!(said.contains("with the model"), "{said}");
 }
 
-/// On this machine, taken for one with two core types.
+/// The local machine, described as one with two core types.
 #[test]
 fn live_engines_have_own_models_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn live_engines_have_own_models_too() {
     small.name = "small".into();
     small.capacity = 512;
     let big = big.name.clone();
-    // One core of the type that there is not.
+    // One core of the missing type.
     let mut cores = machine.cores[0].clone();
     cores.core_type = small.name.clone();
     let first = machine.cores[0].split(&small).unwrap()[0].clone();

@@ -1,4 +1,4 @@
-//! Miss curves of programs that run, with software events in place of the processor's: what is started and changed is undone.
+//! Miss curves of running programs, with software events instead of hardware events. Everything started and changed is undone.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STAND_INS: [&str; 3] = ["--online", "--counting", "task_clock,cpu_clock,page_faults"];
-/// Makes page faults, which stand for misses.
+/// Causes page faults, which replace misses.
 const BUSY: [&str; 3] = [
     "sh",
     "-c",
@@ -16,7 +16,7 @@ const BUSY: [&str; 3] = [
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command
         .args(args)
@@ -57,7 +57,7 @@ fn counts(dir: &Path) -> bool {
     permitted
 }
 
-/// One test, since both look for co-runners by their command line.
+/// One test for both, because each looks for co-runners by their command line.
 #[test]
 fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
     until(|| running(&own).is_empty() && journals() == 0);
 }
 
-/// Programs that run together, ended when dropped.
+/// Co-running programs, killed when dropped.
 struct Mix(Vec<Child>);
 
 impl Mix {
@@ -242,7 +242,7 @@ fn masks_that_a_killed_measurement_has_set_are_restored() {
         boot.trim(),
         schemata.display()
     );
-    // Beyond the largest number that a process may have.
+    // Beyond the largest PID.
     std::fs::write(journals.join("4194400-0.journal"), text).unwrap();
     let output = steer(&["restore", "--json"], dir.path()).output().unwrap();
     let restored: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ends with the test, whatever becomes of it.
+/// A process that ends with the test in every case.
 struct Process(Child);
 
 impl Drop for Process {
@@ -29,7 +29,7 @@ fn mask(pid: u32) -> String {
     status(pid, "Cpus_allowed_list")
 }
 
-/// Waits until that holds; half a minute is more than any machine takes.
+/// Waits until `holds` returns true; half a minute is more than any machine takes.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
@@ -50,7 +50,7 @@ fn metrics(address: SocketAddr) -> String {
     answer
 }
 
-/// A program with the name that the rules cover.
+/// Starts a program with the name that the rules cover.
 fn program(name: &str) -> Process {
     let script = "ulimit -t 60; echo $0 > /proc/$$/comm; while :; do :; done";
     let mut command = Command::new("setsid");
@@ -71,7 +71,7 @@ fn hundreds_of_idle_connections_to_the_metrics_port_keep_nobody_from_being_steer
     let rules = "schema = \"countersteer.rules/1\"\npolicy = \"static:*=cpu0\"\nperiod_ms = 20\n";
     let rules = format!("{rules}[[steer]]\nname = \"{name}\"\n");
     std::fs::write(dir.path().join("rules.toml"), rules).unwrap();
-    // All of 127.0.0.0/8 is this machine, so this address is nobody else's.
+    // All of 127.0.0.0/8 is the local machine, so this address is unique.
     let [_, _, high, low] = number.to_be_bytes();
     let address = SocketAddr::from((Ipv4Addr::new(127, 77, high, low), 9190));
     let limited = "ulimit -n 128; exec \"$0\" daemon --rules rules.toml --metrics \"$1\"";
@@ -176,7 +176,7 @@ fn what_a_process_is_called_steers_nobodys_terminal() {
     for args in steer.into_iter().chain(counts.then_some(counted)) {
         let text = run(args);
         assert!(text.contains("aud?[31mX"), "{args:?}: {text:?}");
-        // Tables have emphasis of their own.
+        // Tables have their own emphasis.
         let plain = text.replace("\x1b[1m", "").replace("\x1b[0m", "");
         let steers = |c: char| c.is_control() && c != '\n';
         assert!(!plain.contains(steers), "{args:?}: {text:?}");

@@ -1,6 +1,6 @@
-//! Programs under the recorder, when it or they come to grief: nothing of it is left behind, and what is not as usual is said.
+//! Failures of recorded programs and of the recorder: nothing remains, and messages report irregularities.
 //!
-//! Needs a QEMU that takes plugins; says so and passes where there is none.
+//! Requires a QEMU with plugins. Otherwise prints a message and passes.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir);
     command
 }
 
-/// Whether programs can be recorded here; it says so if not.
+/// True if programs can be recorded here; prints a message if not.
 fn records() -> bool {
     let ready = countersteer_fuzz::instrumentation::ready(countersteer_profiler::tools);
     ready.map_err(countersteer_fuzz::skipped).is_ok()
@@ -30,7 +30,7 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether any process was started to record below a folder.
+/// Returns true if any recording process runs below a folder.
 fn records_below(folder: &Path) -> impl Fn(&[u8]) -> bool {
     let needle = format!("dir={}", folder.display());
     move |words: &[u8]| {
@@ -75,7 +75,7 @@ fn a_full_disk_makes_windows_longer_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    // Room for some ten windows of a million instructions each.
+    // Space for about ten windows of a million instructions each.
     let script = "mount -t tmpfs -o size=72k none small && TMPDIR=$PWD/small exec \"$@\"";
     let mut unshare = Command::new("unshare");
     unshare.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_steer")]);
@@ -107,7 +107,7 @@ fn what_sets_a_run_apart_is_said_in_a_line() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // The number of io_uring_setup is the same for all processors.
+    // The number of io_uring_setup is equal on all architectures.
     let refused = "my $parameters = \"\\0\" x 120; syscall(425, 4, $parameters)";
     let mut command = steer(
         &["profile", "-o", "p.json", "--", "perl", "-e", refused],

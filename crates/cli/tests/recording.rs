@@ -1,4 +1,4 @@
-//! Records that are written while counters are read: what ends a run early costs its end, not the rest.
+//! Records written during counting: an early end of a run only loses its last part.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -11,7 +11,7 @@ use countersteer_report::record::Record;
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir).env("HOME", dir);
     command
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether the kernel lets this test count; it says so if not.
+/// True if the kernel lets this test count; prints a message if not.
 fn counts(dir: &Path) -> bool {
     let tried = steer(&["stat", "--", "true"], dir).output().unwrap();
     let permitted = !text(&tried.stderr).contains("perf_event_paranoid") && tried.status.success();
@@ -43,7 +43,7 @@ fn parts(record: &Path) -> usize {
     std::fs::read_dir(record.join("parts")).map_or(0, Iterator::count)
 }
 
-/// A run that was killed once something of it was on the disk.
+/// Kills a run once a part of its record is on disk.
 fn killed(dir: &Path) {
     let args = [
         "stat",
@@ -105,7 +105,7 @@ fn a_killed_run_leaves_a_record_that_says_so() {
         .output()
         .unwrap();
     assert!(replay.status.success(), "{}", text(&replay.stderr));
-    // Another run may take its place, and leaves no trace of it.
+    // Another run may replace it, and leaves no trace of it.
     let again = steer(
         &[
             "stat",
@@ -135,7 +135,7 @@ fn a_killed_run_leaves_a_record_that_says_so() {
     );
 }
 
-/// A limit on the size of files stands for a full disk: the kernel refuses to write in the same way.
+/// A file size limit simulates a full disk: the kernel refuses writes in the same way.
 #[test]
 fn a_full_disk_ends_the_record_but_not_the_counting() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ fn what_is_no_record_is_not_replaced() {
     );
 }
 
-/// The program that is counted turns the meter itself: two joules in each of four intervals.
+/// The counted program itself advances the energy counter: two joules in each of four intervals.
 #[test]
 fn virtual_counters_are_in_formulas_and_in_the_record() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
-//! What terminals of 80 and of 120 columns show. A case is a folder of `terminal/`: `args` (a line each), `expected.80` and
-//! `expected.120`, which `COUNTERSTEER_BLESS=1` writes anew.
+//! Output on terminals of 80 and 120 columns. A case is a folder of `terminal/` with `args` (one per line), `expected.80` and
+//! `expected.120`. `COUNTERSTEER_BLESS=1` writes the expected files again.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a terminal of so many columns shows.
+/// Output of a command on a terminal with this number of columns.
 fn shown(args: &str, columns: usize) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_steer"))
         .args(args.lines())
@@ -47,7 +47,7 @@ fn terminals_show_what_was_reviewed_and_no_line_is_wider() {
     assert!(tried > 5);
 }
 
-/// Listings, which are long, as a pipe gets them.
+/// Long listings, as written to a pipe.
 #[test]
 fn no_listing_is_wider_than_80_columns_in_a_pipe() {
     let listings = [
@@ -74,7 +74,7 @@ fn no_listing_is_wider_than_80_columns_in_a_pipe() {
             output.status.success() && out.lines().count() > 3,
             "{listing}"
         );
-        // A word, such as a path, is never broken.
+        // A word such as a path is never broken.
         let is_wide =
             |line: &&str| line.chars().count() > 80 && line.split_whitespace().nth(1).is_some();
         assert_eq!(out.lines().find(is_wide), None, "{listing}");

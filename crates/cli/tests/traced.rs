@@ -1,4 +1,4 @@
-//! Commands that run while they are simulated: more of them than cores, and what is left of them after a kill.
+//! Commands that run during their simulation: more commands than cores, and cleanup after a kill.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 fn traced(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     let args = [
         "sim",
@@ -32,7 +32,7 @@ fn traced(dir: &Path) -> Command {
     command
 }
 
-/// A workload of shells that count to these numbers.
+/// Writes a workload of shells that count to these numbers.
 fn mix(dir: &Path, counts: &[u32]) {
     let mut text = "title = \"shells\"\n".to_owned();
     for count in counts {
@@ -66,7 +66,7 @@ fn more_commands_than_cores_all_end_and_share_them() {
     let alone = programs.iter().map(|p| p["alone_fast_s"].as_f64().unwrap());
     let alone: Vec<f64> = alone.collect();
     assert_eq!(alone.len(), counts.len());
-    // Five times the rounds, besides what a shell takes to start.
+    // Five times the rounds, plus the start of a shell.
     let longer = alone[1] / alone[0];
     assert!(longer > 2.0 && longer < 5.0, "{alone:?}");
     for (nth, alone_s) in alone.iter().enumerate() {
@@ -79,7 +79,7 @@ fn more_commands_than_cores_all_end_and_share_them() {
     assert!(late.count() >= 2, "six share four cores: {result}");
 }
 
-/// Processes whose command line has these words, but for `steer` itself.
+/// Number of processes with these words on their command line, except `steer` itself.
 fn running(words: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -96,7 +96,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Files in the kernel's folder of shared memory.
+/// Number of files in the kernel's folder of shared memory.
 fn shared() -> usize {
     std::fs::read_dir("/dev/shm").map_or(0, Iterator::count)
 }

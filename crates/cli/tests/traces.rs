@@ -1,4 +1,5 @@
-//! Traces as users meet them: other tools' are taken, shown, and turned into miss curves; what is none is refused.
+//! Traces from a user's point of view: other tools' traces are imported, shown, and converted to miss curves. Invalid files are
+//! refused.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -8,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 fn steer(args: &[&str], dir: &Path, input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command.args(args).current_dir(dir).env("HOME", dir);
     command
@@ -33,7 +34,7 @@ fn json(args: &[&str], dir: &Path, input: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Sweeps over 32 KiB, ten times, a load every second instruction.
+/// Trace of ten sweeps over 32 KiB; every second instruction is a load.
 fn lackey() -> String {
     let sweep = (0..5120).map(|n| {
         format!(
@@ -85,7 +86,7 @@ fn an_imported_trace_has_the_miss_curve_of_its_program() {
     );
 }
 
-/// Of the profiles that are shipped.
+/// Path of a shipped recorded profile.
 fn recorded(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
     folder.join(name).to_string_lossy().into_owned()
@@ -177,7 +178,7 @@ fn a_signature_goes_beside_a_binary_or_into_it_and_is_found_there() {
     ]);
     assert!(done(&["signature", "read", "program"]).contains("inside the binary"));
     let read = json(&["signature", "read", "--json", "program"], dir.path(), "");
-    // A load every second instruction misses 16 KiB each time, and 32 KiB the first time.
+    // Every second instruction is a load. All loads miss in 16 KiB; in 32 KiB only the first sweep misses.
     assert_eq!(read["misses"][0][0], 2048);
     assert_eq!(read["misses"][1][3], 205);
 }

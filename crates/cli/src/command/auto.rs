@@ -1,4 +1,4 @@
-//! `steer auto`: judge a program on this machine, remember the verdict, and run the program accordingly.
+//! `steer auto`: judges a program on this machine, stores the verdict, and runs the program accordingly.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -87,10 +87,10 @@ enum Kept {
     },
 }
 
-/// Part of a block that is left out at its beginning.
+/// Fraction of a block to exclude at its beginning.
 const SETTLE: f64 = 0.2;
 const CONFIDENCE: f64 = 0.95;
-/// Gains up to this, either way, are as good as none.
+/// Relative gains up to this, in either direction, do not count.
 const MARGIN: f64 = 0.01;
 const SEEDS: u64 = 3;
 const LINUX: &str = "linux";
@@ -140,11 +140,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// A policy for a program and why.
+/// A policy for a program, with the reason.
 struct Found {
     policy: String,
     why: String,
-    /// It is about the program, and will hold the next time.
+    /// True if the verdict is about the program and will hold next time.
     holds: bool,
 }
 
@@ -155,7 +155,7 @@ impl Found {
     }
 }
 
-/// Records and simulates the program. A program that cannot be judged is left to Linux, and nothing is remembered.
+/// Records and simulates the program. Without a verdict, the program is left to Linux and nothing is stored.
 fn judge(args: &Args, machine: &Arc<LoadedMachine>) -> anyhow::Result<Found> {
     let ranking = match try_::ranking(&args.command, machine, args.duration, SEEDS) {
         Ok(Some(ranking)) => ranking,
@@ -183,7 +183,7 @@ fn found(ranking: &Ranking) -> Found {
     }
 }
 
-/// Runs the program under the policy, in blocks that alternate with Linux; under `linux` there are none.
+/// Runs the program under the policy, in blocks that alternate with Linux. There are no blocks under `linux`.
 fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     job::restore()?;
     let here = args.here.look()?;
@@ -196,7 +196,7 @@ fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     };
     let job = Job {
         spec,
-        // Under the scheduler in the kernel the blocks of Linux would not be its own.
+        // In the sched_ext scheduler the Linux blocks would not use Linux's own scheduler.
         engine: EngineName::Affinity,
         steal_above: None,
         period: Nanos::from_millis(100),
@@ -245,7 +245,7 @@ fn both(
     ))
 }
 
-/// The verdict after a run with blocks: a policy that certainly does not gain is remembered as `linux`.
+/// The verdict after a run with blocks; `None` if nothing changed. A policy that certainly does not gain is stored as `linux`.
 fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
     if gain.pairs == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! `steer blame`: programs that slow others, and what place or partition would end it.
+//! `steer blame`: programs that slow others, and placements or partitions that prevent it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Kind, failure};
 use crate::sim_args::SimArgs;
 use crate::{interrupt, library};
 
-/// Policies of place that are tried unless others are named.
+/// Placement policies to try by default.
 const PLACES: &str = "mpi,joint";
 
 /// Arguments.
@@ -83,7 +83,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// The experiment that a record holds.
+/// Reads the experiment from a record.
 fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
     let manifest = library::record(path)?.manifest;
     if manifest.profiles.is_empty() {
@@ -135,11 +135,11 @@ fn text(found: &Blame) -> String {
     )
 }
 
-/// Why the columns are no shares.
+/// Reason why the columns are not shares.
 const APART: &str = "Each column is a simulation of its own, without that one program. What two programs take from a third is free again \
     only when both are gone, and what one leaves another may take: the differences do not add up to the slowdown.";
 
-/// Slow-downs with other places and with a partition.
+/// Slowdowns under other placements and with a partition.
 fn remedies(found: &Blame) -> String {
     let mut head = vec!["instead"];
     head.extend(found.programs.iter().map(String::as_str));
@@ -162,7 +162,7 @@ fn remedies(found: &Blame) -> String {
     let Some(partition) = &found.partition else {
         return places;
     };
-    // Of another kind than the rows above, where programs share CPUs and bandwidth too.
+    // Another kind of values than in the rows above, where programs also share CPUs and bandwidth.
     head[0] = "";
     let ways = partition.ways.iter().map(u32::to_string);
     let ways = std::iter::once("ways".to_owned())
@@ -176,7 +176,7 @@ fn remedies(found: &Blame) -> String {
     format!("{places}\n\n{title}\n{}", plain(&head, rows))
 }
 
-/// The pair that matters most, and what helps its victim most.
+/// Describes the pair with the greatest slowdown, and the best remedy for its victim.
 fn sentence(found: &Blame) -> String {
     let pairs = found.caused.iter().enumerate().flat_map(|(victim, by)| {
         by.iter()
@@ -225,5 +225,5 @@ fn sentence(found: &Blame) -> String {
     format!("\n\n{}", prose(&sentence))
 }
 
-/// Slow-down that is worth a word.
+/// Least slowdown worth mentioning.
 const WORTH: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! `steer compare`: policies side by side, over machines, workloads, seeds and kernels.
+//! `steer compare`: comparison of policies over machines, workloads, seeds and kernels.
 
 mod kernels;
 
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&tables(&done.runs, &done.rankings, args.verbose))
 }
 
-/// A sweep that was simulated.
+/// A simulated sweep.
 struct Done {
     experiments: Vec<Experiment>,
     finished: Vec<Finished>,
@@ -125,7 +125,7 @@ fn check(sweep: &Sweep) -> anyhow::Result<()> {
 
 fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     let experiments = sweep.experiments(|seed| {
-        // Timelines are drawn for one seed; the others only need their scores.
+        // Timelines are drawn for one seed; the others only need scores.
         let drawn = args.report.is_some() && seed == 1;
         (args.output.is_some() || drawn).then_some(Detail::Everything)
     });
@@ -157,7 +157,7 @@ fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     })
 }
 
-/// Says for which runs no bound holds.
+/// Prints the number of runs without a bound.
 fn warn_of_unbounded(runs: &[CompareRun]) {
     let without = runs.iter().filter(|run| run.bound_stp.is_none()).count();
     if without > 0 {
@@ -167,7 +167,7 @@ fn warn_of_unbounded(runs: &[CompareRun]) {
     }
 }
 
-/// A report of the scores of all seeds, with timelines of the first.
+/// Writes a report with the scores of all seeds, and timelines of the first.
 fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
     let workloads = names(&sweep.workloads, |w| &w.name);
     let machines = names(&sweep.machines, |m| &m.machine.name);
@@ -182,7 +182,7 @@ fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
     output::report(path, &input)
 }
 
-/// Policies in their order where there is something to compare; each run where there is not, or where it is asked for.
+/// Ranks policies if there is something to compare. Otherwise, or if requested, lists each run.
 fn tables(runs: &[CompareRun], rankings: &[Ranking], verbose: bool) -> String {
     let mut places = rankings
         .iter()
@@ -211,8 +211,8 @@ fn sweep(args: &Args) -> anyhow::Result<Sweep> {
     })
 }
 
-/// Each policy once, in the order of the command line: twice the same is the same result. Without any, the shelves of the
-/// machines.
+/// Policies without duplicates, in the order of the command line: equal policies give equal results. By default the machines'
+/// shelves.
 fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<String>> {
     let shelves = machines.iter().map(|m| reach::shelf(&m.topology).policies);
     let asked: Vec<String> = if args.policies.is_empty() {
@@ -235,7 +235,7 @@ fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<
     Ok(policies)
 }
 
-/// Says which policies let Linux choose among all CPUs of a machine.
+/// Prints the policies that let Linux choose among all CPUs of a machine.
 fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
     for policy in policies {

@@ -1,4 +1,5 @@
-//! `steer profile import-counters` makes profiles of public tables of counters; `steer profile list` names the shipped profiles.
+//! `steer profile import-counters` makes profiles from public tables of counters; `steer profile list` lists the shipped
+//! profiles.
 
 use std::path::PathBuf;
 
@@ -150,7 +151,7 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Figures of a published profile with their errors and tables.
+/// Describes the figures of a published profile, with their errors and tables.
 pub fn provenance(published: &Published) -> String {
     let figure = |name: &str, value: f64, error: f64, from: &str| {
         let from = if from == ASSUMED {

@@ -1,4 +1,4 @@
-//! `steer ctl`: query or change a running `steer`.
+//! `steer ctl`: queries or changes a running `steer`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Whether there is nothing to say: names without a value are for programs that read JSON.
+/// True for an empty value: names without a value are for programs that read JSON.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -96,7 +96,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// A reply for people: a line for each name, and a table for what has the same names again and again.
+/// Formats a reply for people: a line for each name, and a table for a list of objects with equal names.
 fn legible(reply: &Value, depth: usize) -> String {
     let line = |(name, value): (&String, &Value)| {
         let indent = "  ".repeat(depth);

@@ -1,4 +1,4 @@
-//! `steer daemon`: the whole host under a policy, by rules.
+//! `steer daemon`: steers the whole host with a policy, by rules.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -49,9 +49,9 @@ pub struct Args {
     here: HereArgs,
 }
 
-/// Part of a turn that is left out at its beginning.
+/// Fraction of a block to exclude at its beginning.
 const SETTLE: f64 = 0.2;
-/// Confidence with which a policy is judged.
+/// Confidence level of the judgement on a policy.
 const CONFIDENCE: f64 = 0.95;
 
 /// Runs the command.
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut host = Host::new(rules);
     let workload = LiveWorkload::finding(Box::new(move || host.find()));
     let name = Path::display(&args.rules).to_string();
-    // Without a service manager nobody listens, which is no failure.
+    // Without a service manager nothing listens; that is not a failure.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     eprintln!("steer: policy {spec} by the rules of {name}");
     let done = job::conduct(
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// Prints the processes that are steered now.
+/// Prints the processes that the rules cover now.
 fn list(rules: Rules) -> anyhow::Result<ExitCode> {
     let found = Host::new(rules).find();
     let lines: Vec<_> = found.iter().map(|r| printable(&r.name)).collect();
@@ -119,7 +119,7 @@ fn list(rules: Rules) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How threads are placed; under the scheduler in the kernel, it would not be Linux's own that a policy alternates with.
+/// Engine to use. In the sched_ext scheduler, the policy's blocks would not alternate with Linux's own scheduler.
 fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
     match asked {
         EngineName::Auto if rules.trust.is_some() => Ok(EngineName::Affinity),
@@ -131,7 +131,7 @@ fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
     }
 }
 
-/// Where figures are served. A port that somebody else has taken keeps nobody from steering.
+/// Opens the metrics listener. A port in use does not prevent steering.
 fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door>> {
     let door = exposition::door(address, control);
     match door {
@@ -143,7 +143,7 @@ fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door
     }
 }
 
-/// The policy of the rules, which alternates with Linux's own scheduler where it must prove itself.
+/// The policy of the rules. It alternates with Linux's own scheduler if it must prove itself.
 fn judged(
     rules: &Rules,
     here: &Here,

@@ -1,4 +1,4 @@
-//! `steer doctor`: what this machine can and cannot do, and how to fix each.
+//! `steer doctor`: capabilities of this machine, and fixes for missing ones.
 
 use std::path::PathBuf;
 

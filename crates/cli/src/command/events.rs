@@ -1,4 +1,4 @@
-//! `steer events`: what this machine can count, and what it cannot, and why; and the metrics that come of it.
+//! `steer events`: events and metrics that this machine counts, and reasons for the others.
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ struct EventRow {
     name: String,
     pmu: String,
     available: Option<bool>,
-    /// Why it is not, or with what restriction it is.
+    /// Reason why it is not available, or its restriction.
     why: Option<String>,
     description: String,
 }
@@ -75,7 +75,7 @@ struct MetricRow {
     formula: String,
     unit: String,
     available: Option<bool>,
-    /// Why it is not.
+    /// Reason why it is not available.
     why: Option<String>,
     description: String,
 }
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Only what the filter let through.
+/// Lists only the kinds of rows that passed the filter.
 fn found(listing: &Listing) -> String {
     match (listing.events.is_empty(), listing.metrics.is_empty()) {
         (_, true) => events_text(listing),
@@ -163,7 +163,7 @@ fn pmu_row(pmu: &Pmu) -> PmuRow {
     }
 }
 
-/// An event of the table that PMUs or the kernel count: counted if every core PMU that has a code for it counts it.
+/// Row of a portable event. It is available if every core PMU with a code for it counts it.
 fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> EventRow {
     let no_pmu = !row.is_software() && pmus.cores().is_empty();
     let worst = here.then(|| probe_event(row, pmus));
@@ -201,7 +201,7 @@ fn paranoid(level: i32) -> String {
     format!("{} permits it", permission(level))
 }
 
-/// Events that a PMU names in sysfs.
+/// Rows of the events that a PMU names in sysfs.
 fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
     pmu.events.iter().map(move |(name, event)| {
         let term = |(k, v): &(String, Option<String>)| {
@@ -233,7 +233,7 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
     })
 }
 
-/// Virtual counters of a provider.
+/// Rows of a provider's virtual counters.
 fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
     let why = (provider.open)(root)
         .err()
@@ -248,7 +248,7 @@ fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
     provider.columns.iter().map(row).collect()
 }
 
-/// Whether all of these events count here, and if not, which does not and why.
+/// Availability of all these events; with the reason if one is not available.
 fn all_available<'a>(
     names: impl Iterator<Item = &'a str>,
     events: &[EventRow],
@@ -279,7 +279,7 @@ fn all_available<'a>(
     (all, None)
 }
 
-/// A virtual counter that is derived from counts.
+/// Row of a virtual counter derived from counts.
 fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
     let (available, why) = all_available(metric.needs.iter().map(|e| e.def().name), events);
     let description = format!("{}, in {}; -v", metric.prose, metric.unit);

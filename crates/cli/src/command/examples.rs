@@ -1,10 +1,10 @@
-//! The end of every `--help`: two examples, each of which is a command line that this program understands.
+//! Examples at the end of every `--help`: two valid command lines each.
 
 use clap::{Command, CommandFactory};
 
 use super::Cli;
 
-/// By command and command of a command, as they are typed after `steer`.
+/// Examples by command and subcommand, without the leading `steer`.
 pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("try", ["try -- ./a", "try --live -- ./a --fast -- ./b"]),
     ("auto", ["auto -- ./program", "auto list"]),
@@ -259,7 +259,7 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("ctl why", ["ctl why 4711", "ctl why 4711 --json"]),
 ];
 
-/// The command line's definition, with examples.
+/// Definition of the command line, with examples.
 pub fn command() -> Command {
     EXAMPLES
         .iter()
@@ -269,7 +269,7 @@ pub fn command() -> Command {
         })
 }
 
-/// The help of a command, which may be one of a command's, ends with this.
+/// Appends text to the help of a command; `path` may name a subcommand.
 fn with_help(cli: Command, path: &str, text: String) -> Command {
     match path.split_once(' ') {
         Some((first, rest)) => cli.mut_subcommand(first, |c| with_help(c, rest, text)),
@@ -281,7 +281,7 @@ fn with_help(cli: Command, path: &str, text: String) -> Command {
 mod tests {
     use super::*;
 
-    /// Words as a shell takes them apart.
+    /// Splits a line into words as a shell does.
     fn words(line: &str) -> Vec<String> {
         let part = |(i, text): (usize, &str)| -> Vec<String> {
             if i % 2 == 1 {
@@ -293,7 +293,7 @@ mod tests {
         line.split('\'').enumerate().flat_map(part).collect()
     }
 
-    /// Every command that is not hidden, as it is typed after `steer`.
+    /// Paths of all visible commands, as typed after `steer`.
     fn all(of: &Command, before: &str) -> Vec<String> {
         let seen = of.get_subcommands().filter(|c| !c.is_hide_set());
         seen.flat_map(|c| {

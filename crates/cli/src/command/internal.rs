@@ -1,4 +1,4 @@
-//! `steer internal`: what this program starts of itself. It is not for users.
+//! `steer internal`: processes that this program starts itself; not for users.
 
 use std::ffi::OsString;
 use std::io::stdin;
@@ -17,9 +17,9 @@ pub enum Args {
     },
 }
 
-/// Whether this process was started as a cleanup process, which waits for the end of an engine and restores what it has left behind:
-/// `steer internal guard FOLDER ENGINE`. What this needs is found without the help of a parser, whose tables would stay in memory
-/// for as long as the engine runs.
+/// Runs the cleanup process `steer internal guard FOLDER ENGINE`; returns false for other command lines. It waits for an engine's
+/// end and restores what the engine left behind. It needs no argument parser, whose tables would stay in memory while the engine
+/// runs.
 pub fn guarded(words: &[OsString]) -> bool {
     let mut words = words.iter().skip(1);
     if words.next().is_none_or(|w| w != "internal") || words.next().is_none_or(|w| w != "guard") {

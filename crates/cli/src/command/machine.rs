@@ -126,7 +126,7 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Core groups, caches and memory in words; CPUs by the kernel's numbers.
+/// Describes core groups, caches and memory; CPUs have the kernel's numbers.
 fn drawing(topology: &Topology, numbers: &CpuNumbers) -> String {
     let cpus = |own: &CpuSet| format!("CPUs {}", numbers.os_set(own));
     let groups = topology
@@ -179,7 +179,7 @@ fn drawing(topology: &Topology, numbers: &CpuNumbers) -> String {
     text + &spread
 }
 
-/// What simulated speed-up factors of the fastest over the slowest core type are worth.
+/// Describes the reliability of simulated speed-up factors of the fastest over the slowest core type.
 fn spread(topology: &Topology) -> String {
     let (fast, slow) = topology.extremes();
     let [fast, slow] = [fast, slow].map(|t| &topology.core_types[t.index()]);

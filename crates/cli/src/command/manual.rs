@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print_raw(&String::from_utf8_lossy(&out))
 }
 
-/// Where each shell looks for completions of `steer`, below the folder.
+/// Path of each shell's completions below the folder.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash/steer"),
     (Shell::Zsh, "zsh/_steer"),
@@ -42,7 +42,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
     let pages = dir.join("man1");
     create_dir_all(&pages)?;
-    // A page for each command that is no secret, and for each of its own; before completions, which add commands for help.
+    // One page for each visible command and subcommand. This comes before completions, which add help commands.
     let described = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(described, pages)?;
     for (shell, name) in COMPLETIONS {

@@ -124,14 +124,14 @@ enum Command {
 pub use crate::output::{print, print_json, print_raw};
 pub use examples::command;
 
-/// The command line as it was typed, with the program's name first; or a help, or an error of usage.
+/// Parses a command line, program name first. The error may be a help text.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let words = words.iter().map(|word| name::escaped(word));
     Cli::from_arg_matches(&with_any_path(command()).try_get_matches_from(words)?)
 }
 
-/// The command, and those below it, with paths that may be any bytes. Words are escaped before: programs' arguments and names of
-/// machines are text here, and may be paths all the same.
+/// Lets path arguments be any bytes. Words were escaped before, because arguments of programs and machine names are text here but
+/// may be paths.
 fn with_any_path(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         if arg.get_value_parser().type_id() != TypeId::of::<PathBuf>() {
@@ -142,7 +142,7 @@ fn with_any_path(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_any_path)
 }
 
-/// Runs a command; its exit code, where it has one of its own.
+/// Runs a command; returns its own exit code if it has one.
 pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {

@@ -1,4 +1,4 @@
-//! `steer mrc`: misses against cache size, of a profile, a trace, or addresses from anywhere.
+//! `steer mrc`: misses by cache size of a profile, a trace, or any list of addresses.
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -80,12 +80,12 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a rate is 0.0001 to 1".into())
 }
 
-/// A row of the table; `null` where there is no figure.
+/// A row of the table; `null` if a value is not known.
 #[derive(Debug, Serialize)]
 struct Row {
     bytes: u64,
     full_mpki: f64,
-    /// By [`WAYS`].
+    /// Misses per kilo-instruction for each of [`WAYS`].
     ways_mpki: [Option<f64>; WAYS.len()],
 }
 
@@ -134,7 +134,7 @@ fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The table of a profile; none if the input is something else.
+/// Table of a profile; `None` if the input has another format.
 fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     let extension = input.extension().and_then(|e| e.to_str());
     if !matches!(extension, Some("json" | "toml")) {
@@ -209,7 +209,7 @@ fn traced(shown: &str, input: impl Read, curve: &mut Curve) -> anyhow::Result<St
     Ok(blocks.header().name.clone())
 }
 
-/// An address in hexadecimal or decimal digits.
+/// Parses a hexadecimal or decimal address.
 fn address(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -217,7 +217,7 @@ fn address(text: &str) -> Option<u64> {
     }
 }
 
-/// Plain addresses: each is an access of an instruction of its own.
+/// Reads plain addresses. Each counts as one access by one instruction.
 fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow::Result<()> {
     let mut raw = Vec::new();
     for number in 1_u64.. {

@@ -1,14 +1,14 @@
-//! A machine as a picture: last-level caches as boxes, cores with their CPUs in them by the kernel's numbers, caches that a cluster shares around
-//! it.
+//! A picture of a machine: last-level caches as boxes that contain cores. CPUs have the kernel's numbers. Caches shared by a
+//! cluster enclose its cores.
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 
-/// Inner width of a box; with its frame it fits 80 columns.
+/// Inner width of a box; with its frame it fits into 80 columns.
 const WIDTH: usize = 76;
 
-/// Draws caches, cores and the CPUs of each core: `[0 1]` is a core with two SMT siblings.
+/// Draws caches, cores and the CPUs of each core. `[0 1]` is a core with two SMT siblings.
 pub fn picture(topology: &Topology, numbers: &CpuNumbers) -> String {
     let mut text = String::new();
     for llc in topology.groups_by(GroupBy::Llc) {
@@ -73,7 +73,7 @@ fn cores(topology: &Topology, among: &CpuSet) -> Vec<CpuSet> {
         .collect()
 }
 
-/// Words of the picture: a core each, those that share an inner cache together.
+/// Words of the picture: one for each core; cores with a common inner cache are grouped.
 fn clusters(
     topology: &Topology,
     numbers: &CpuNumbers,

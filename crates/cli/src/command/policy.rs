@@ -35,9 +35,9 @@ struct Row {
     name: &'static str,
     summary: &'static str,
     source: &'static str,
-    /// Idea, decisions, when it loses; none for policies of other packages.
+    /// Idea, decisions and weaknesses; `None` for policies of other packages.
     head: Option<String>,
-    /// It knows what only a simulator can know.
+    /// True if it needs information that only a simulator has.
     simulator_only: bool,
     /// Assumptions about the machine.
     assumes: Vec<&'static str>,
@@ -52,7 +52,7 @@ struct Param {
     prose: &'static str,
 }
 
-/// What it needs with its defaults.
+/// Needs of a policy with default parameters.
 #[derive(Serialize)]
 struct NeedsRow {
     metrics: Vec<&'static str>,
@@ -94,10 +94,10 @@ impl From<&PolicyDef> for Row {
     }
 }
 
-/// A machine on which every policy has something to tell apart.
+/// A machine on which every policy can distinguish CPUs.
 const MACHINE: &str = "opteron-8356-12-4";
 
-/// What a policy needs with its defaults; `static` is the one that has no default mapping.
+/// Needs of a policy with default parameters. `static` is the only policy without a default mapping.
 fn needs(name: &str) -> Option<NeedsRow> {
     let machine = countersteer_lab::experiment::machine(MACHINE).ok()?;
     let make = |spec: &str| countersteer_policies::parse(spec, &machine.topology);

@@ -1,4 +1,4 @@
-//! `steer profile -- PROGRAM` records a program; `--online` measures one that runs; `steer profile show` shows a profile.
+//! `steer profile -- PROGRAM` records a program, `--online` measures a running one, and `steer profile show` shows a profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -164,7 +164,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let output = args
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
-    // Found out before the program runs for minutes, not after.
+    // Checked before the program runs for minutes.
     crate::output::check_writable(&output)?;
     let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
@@ -204,17 +204,17 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// The sentence on a script of which only what it starts is kept, in its middle.
+/// Middle of the message about a script whose profile only covers the programs it starts.
 pub(super) const WRAPPER: &str = "is a script that becomes another program";
 
-/// A line for each.
+/// Prints a line for each caveat.
 pub(super) fn say_caveats(caveats: &[Caveat]) {
     for caveat in caveats {
         eprintln!("steer: {}", caveat.text());
     }
 }
 
-/// The exit code of a recording that a signal ended before there was anything to record.
+/// Exit code of a recording that a signal ended before there was anything to record.
 fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
     match error.downcast_ref()? {
         ProfileError::Interrupted { signal, .. } => {
@@ -225,7 +225,7 @@ fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
     }
 }
 
-/// A tabulated profile of a record's program.
+/// Writes a tabulated profile of a program in a record.
 fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
         return Err(failure(
@@ -249,7 +249,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records with a spinner that counts instructions.
+/// Records with a spinner that shows the number of instructions.
 pub(super) fn watched(mut options: ProfileOptions) -> anyhow::Result<Profiled> {
     let spinner = progress::spinner(&format!("recording {}", options.command[0]));
     let shown = spinner.clone();
@@ -286,10 +286,10 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// A workload, with profiles of its commands; says which profiles are not of whole runs.
+/// Loads a workload and the profiles of its commands. Warns about profiles of partial runs.
 pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
     let mut loaded = plan::load(name, &record_cached)?;
-    // Traced simulation runs commands while it simulates them.
+    // Traced simulation runs the commands itself.
     for (program, profile) in &loaded.programs {
         if let (Some(command), Profile::Recorded(recorded)) = (&program.command, &**profile) {
             let live = Live::new(command.clone(), recorded.shape.threads);
@@ -302,7 +302,7 @@ pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// The profile of a command, recorded at first use and cached by command and program file.
+/// Profile of a command, recorded at first use. The cache key includes command and program file.
 fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     let path = cache_path(name, command)?;
     if path.is_file() {
@@ -312,7 +312,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     if let Some(dir) = path.parent() {
         make_folder(dir)?;
     }
-    // A process of its own: what the program prints must not mix with what this one prints.
+    // A separate process, because the program's output must not mix with this one's.
     let mut recorder = this_program::command()?;
     recorder
         .args(["profile", "--whole", "--name"])
@@ -325,7 +325,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         .stdout(Stdio::null());
     let status = Helper::start(&mut recorder)?.wait()?;
     if !status.success() || !path.is_file() {
-        // Nothing of a failed run may be found in the cache later.
+        // A later lookup must not find the result of a failed run.
         let _ = std::fs::remove_file(&path);
         let command = command.join(" ");
         let why = format!("recording `{command}` failed ({status}); see what it printed above");
@@ -340,7 +340,7 @@ pub(super) fn file_name(program: &str) -> String {
         .map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
 }
 
-/// Where a command's profile is cached: it changes with the command, the program's file and this program's version.
+/// Path of a command's cached profile. It depends on the command, the program's file and this program's version.
 fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf> {
     let cache = this_program::cache_folder().ok_or_else(|| {
         failure(

@@ -1,4 +1,4 @@
-//! `steer replay`: a record's observations through a policy; the same policy must decide the same.
+//! `steer replay`: passes a record's observations to a policy; the recorded policy must decide the same again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command; exit code 1 says that the recorded policy decided differently this time.
+/// Runs the command. Exit code 1 means that the recorded policy decided differently this time.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = library::record(&args.record)?;
     let manifest = &record.manifest;

@@ -1,4 +1,4 @@
-//! `steer restore`: undo what engines that were killed have left behind.
+//! `steer restore`: undoes changes of engines that were killed.
 
 use countersteer_live::undo::{Restored, journal_folder, restore};
 

@@ -1,4 +1,4 @@
-//! `steer run`: programs of this machine under a policy.
+//! `steer run`: runs programs on this machine under a policy.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// Prints what would be changed, beside the summary and not into it.
+/// Callback that prints planned changes to another stream than the summary.
 fn teller(json: bool) -> Tell {
     if json {
         Box::new(|line| eprintln!("{line}"))
@@ -97,7 +97,7 @@ fn teller(json: bool) -> Tell {
     }
 }
 
-/// How long a program's threads waited for CPUs: cells of the mean, and of percentiles where each wait was measured.
+/// Run-queue latency of a program's threads: cells with the mean, and with percentiles if each wait was measured.
 fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
     let cell = |of: fn(&Wait) -> Option<f64>| {
         let value = program.wait.as_ref().and_then(of);
@@ -112,7 +112,7 @@ fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
     cells
 }
 
-/// The summary for people.
+/// Formats the summary as text.
 fn text(summary: &Summary, args: &Args) -> String {
     programs_table(summary, args) + &decisions(summary, args)
 }
@@ -167,7 +167,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
     table::plain(&head, rows)
 }
 
-/// What the policy decided, and what came of it.
+/// Describes the policy's decisions and their effects.
 fn decisions(summary: &Summary, args: &Args) -> String {
     let changed = summary.changed;
     let decisions = summary.decisions;
@@ -196,7 +196,7 @@ fn decisions(summary: &Summary, args: &Args) -> String {
     text + &predicted(summary, args)
 }
 
-/// What the policy would gain, where it only observes.
+/// Predicted gain of the policy under `--observe`.
 fn predicted(summary: &Summary, args: &Args) -> String {
     let Some(gain) = summary.predicted_gain.filter(|_| args.observe) else {
         return String::new();

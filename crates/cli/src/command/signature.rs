@@ -1,4 +1,4 @@
-//! `steer signature`: make, show and compare signatures; put them into binaries or beside them; read what is there.
+//! `steer signature`: makes, shows and compares signatures, embeds them in binaries or beside them, and reads them.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -18,7 +18,7 @@ use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::make_folder;
 
-/// Filters of more sets leave out what the smallest caches of a signature would miss.
+/// Maximum number of filter sets: more would omit accesses that the smallest caches of a signature miss.
 const MOST_FILTER_SETS: u32 = 8;
 
 /// Make, show and compare signatures; put them into binaries or beside them, and read them there
@@ -217,8 +217,8 @@ fn text(carried: &Carried) -> String {
     text
 }
 
-/// What a signature says about speed with a clock twice as fast, as in HASS's figure 4: 2.3 against 1.15 GHz, 512 KiB of 16 ways,
-/// memory 100 ns away.
+/// Speed gain from doubling the clock, according to a signature, as in HASS's figure 4. The clock is 1.15 or 2.3 GHz, the cache
+/// 512 KiB with 16 ways, the memory latency 100 ns.
 fn gain(signature: &Signature) -> f64 {
     let memory_ns = signature.misses(524_288.0, 16) * 100.0;
     let ns = |ghz: f64| 4096.0 * 1.5 / ghz + memory_ns;
@@ -250,7 +250,7 @@ fn compared(a: &Carried, b: &Carried) -> String {
     text
 }
 
-/// Writes the binary anew, whole or not at all, with the rights that it had.
+/// Rewrites the binary atomically, and keeps its permissions.
 fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let shown = binary.display();

@@ -1,4 +1,4 @@
-//! `steer sweep`: a grid of experiments, chunk by chunk, on as many machines as take part.
+//! `steer sweep`: a grid of experiments, chunk by chunk, on any number of machines.
 
 use std::path::PathBuf;
 

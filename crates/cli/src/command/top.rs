@@ -1,4 +1,4 @@
-//! `steer top`: what threads do to the hardware, on a terminal or as a table per interval.
+//! `steer top`: hardware metrics of threads, on a terminal or as a table per interval.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -76,7 +76,7 @@ enum LinePer {
     Process,
 }
 
-/// Runs the command; passes on the exit code of a program that ended by itself.
+/// Runs the command; passes on the exit code of a program that ended on its own.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dir = args.record.place()?;
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     end(outcome, dir)
 }
 
-/// Saves the record, and says what was lost.
+/// Saves the record, and reports losses.
 fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     let summary = outcome.summary;
     if summary.lost > 0 {
@@ -159,7 +159,7 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The columns, those shown that were asked for, and what is measured for them.
+/// The columns, those shown by request, and their measures.
 fn shown(
     args: &Args,
     counted: &Counted,
@@ -182,7 +182,7 @@ fn shown(
     Ok((columns, measures))
 }
 
-/// The processes that are looked at, if there are any.
+/// The target processes, if any were given.
 fn target(args: &Args) -> Option<Target> {
     match args.pid.as_slice() {
         [] => (!args.command.is_empty()).then(|| Target::Launch(args.command.clone())),
@@ -190,8 +190,8 @@ fn target(args: &Args) -> Option<Target> {
     }
 }
 
-/// A session over everybody, and what is to be said about who is not looked at. BPF programs need no counters per thread; without
-/// them there may be too many threads.
+/// Session for all processes, with a message about omitted ones. BPF programs need no counters per thread; without them there may
+/// be too many threads.
 fn everybody(
     bpf: Bpf,
     open: &dyn Fn(Target, Bpf) -> Result<Session, CounterError>,
@@ -249,7 +249,7 @@ fn request(
         sets: counted.sets.clone(),
         plan: counted.plan.clone(),
         interval: Some(args.interval),
-        // Enough is enough when it is shown: a program that was started ends with it.
+        // The display stops at the limit; a program that it started ends with it.
         samples: None,
         duration: None,
         every: None,
@@ -281,7 +281,7 @@ fn print(
         let snapshot = taker.take(tick);
         session::kept(taker.recorder.as_mut());
         if stopped {
-            // The program was asked to end and has not: now it has to.
+            // Second request: the program did not end at the first one, so it is killed.
             stopper.stop();
             return ControlFlow::Continue(());
         }
@@ -295,7 +295,7 @@ fn print(
             failed = Some(error);
         }
         if failed.is_some() || args.samples.is_some_and(|n| tick.number + 1 >= n) {
-            // What ended by itself needs not be asked.
+            // No request is needed after the program's own end.
             stopped = !tick.last;
             stopper.stop();
         }

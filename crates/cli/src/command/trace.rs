@@ -1,4 +1,4 @@
-//! `steer trace`: record what a program executes and touches, take other tools' traces, show what is in one.
+//! `steer trace`: records a program's instructions and accesses, imports traces of other tools, and describes traces.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -94,7 +94,7 @@ fn create(path: &Path, header: &Header) -> anyhow::Result<TraceWriter<BufWriter<
     Ok(TraceWriter::new(&shown, file, header)?)
 }
 
-/// A trace under way, and what went wrong with it.
+/// A trace being written, and its first error.
 struct Writing {
     writer: TraceWriter<BufWriter<File>>,
     failed: Option<TraceError>,
@@ -139,7 +139,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-/// Ends a trace file with its totals and the profile, and says what is in it.
+/// Completes a trace file with its totals and the profile, and describes its contents.
 fn finish(
     writing: &Mutex<Option<Writing>>,
     profile: Recorded,
@@ -212,7 +212,7 @@ fn import(args: &Import) -> anyhow::Result<()> {
     let input = library::stream(&args.file)?;
     let mut writer = create(&output, &header)?;
     if let Err(error) = trace::import(&shown, args.format, input, args.filter, &mut writer) {
-        // Half a trace would pass for a whole one.
+        // A partial trace would look like a complete one.
         let _ = std::fs::remove_file(&output);
         return Err(error.into());
     }

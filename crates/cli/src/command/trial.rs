@@ -1,4 +1,4 @@
-//! `steer trial`: a policy against a baseline on the same live load, turn by turn, with confidence intervals.
+//! `steer trial`: compares a policy with a baseline on one live load, in alternating blocks, with confidence intervals.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,10 +69,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Part of a turn that is left out at its beginning.
+/// Fraction of a block to exclude at its beginning.
 const SETTLE: f64 = 0.2;
 
-/// A confidence for which there are intervals; not a number is none.
+/// Parses a confidence level for which intervals exist; rejects NaN.
 fn confidence(text: &str) -> Result<f64, String> {
     let percent = parsed(text)?;
     if (50.0..=99.99).contains(&percent) {
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
     let job = Job {
         spec: &spec,
-        // Under the scheduler in the kernel the baseline would not be Linux's own.
+        // In the sched_ext scheduler the baseline would not be Linux's own.
         engine: EngineName::Affinity,
         steal_above: None,
         period: args.decisions.interval,
@@ -131,14 +131,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// Whether an exit code is that of a program to which the user's signal was passed on: what was measured until then holds.
+/// True if an exit code shows that the program received the user's signal; measurements until then are valid.
 fn was_interrupted(code: u8) -> bool {
     [SIGHUP, SIGINT, SIGTERM]
         .map(|signal| 128 + signal)
         .contains(&i32::from(code))
 }
 
-/// The plan of blocks, and when it ends.
+/// Plan of blocks, and its condition to end.
 fn planned(args: &Args) -> AbTrial {
     let ab_trial = AbTrial::new(TrialPlan {
         policy: args.block,
@@ -154,7 +154,7 @@ fn planned(args: &Args) -> AbTrial {
     }
 }
 
-/// What came of it: as JSON on stdout, or as a table on stderr.
+/// Prints the result: JSON on stdout, or a table on stderr.
 fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
     let trial = ab_trial.trial();
     let gains = trial.gains();
@@ -184,7 +184,7 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whole runs of a started program, under one side and the other.
+/// Compares whole runs of a started program under both arms.
 fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
     let Some(command) = args.whom.command() else {
         return Err(failure(
@@ -229,7 +229,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
     tell_whole_runs(&plan, args.json)
 }
 
-/// Under a policy and under Linux, by wall time, until it is decided.
+/// Compares whole runs under a policy and under Linux by wall time, until decided.
 pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
     let sides = [Side::Policy(policy.into()), Side::Policy("linux".into())];
     let plan = RunsPlan {
@@ -248,10 +248,10 @@ pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<Exit
     tell_whole_runs(&plan, false)
 }
 
-/// The file of the result, beside the records of the runs.
+/// File with the result, in the folder of the runs' records.
 const RESULT: &str = "trial.json";
 
-/// How the result of whole runs is shown.
+/// Output of the results of whole runs.
 struct WholeRuns {
     title: String,
     of: &'static str,
@@ -262,7 +262,7 @@ struct WholeRuns {
 }
 
 impl WholeRuns {
-    /// Prints the result so far, and writes it beside the records; whether there is one.
+    /// Prints the result so far, and writes it into the folder of the records. Returns false if there is none.
     fn tell(&self) -> anyhow::Result<bool> {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let Limits { confidence, margin } = self.limits;
@@ -322,7 +322,7 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long threads waited for CPUs under either side; nothing where that is not known of both.
+/// Run-queue latency under both arms; empty unless it is known for both.
 fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     let ms = |ms: f64| format!("{} ms", number(ms, 3));
     let of = |(name, wait): (&str, Wait)| match wait.tail {

@@ -1,4 +1,4 @@
-//! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
+//! `steer try`: records the programs for a while, simulates this machine under every useful policy, and recommends one.
 
 mod recording;
 
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the ranking of the shelf for one program on a machine; `None` where no policy has anything to do.
+/// Returns the ranking of the shelf for one program on a machine; `None` if no policy has anything to do.
 ///
 /// # Errors
 /// The program cannot be recorded, or fails.
@@ -149,7 +149,7 @@ pub fn ranking(
     Ok(tried.rankings.into_iter().next())
 }
 
-/// Programs that were recorded and simulated.
+/// Recorded programs with their simulations.
 struct Tried {
     machine: Arc<LoadedMachine>,
     recorded: Vec<Recorded>,
@@ -211,7 +211,7 @@ fn here() -> anyhow::Result<Arc<LoadedMachine>> {
     library::with_models(machine, None)
 }
 
-/// Commands apart by `--`.
+/// Splits words into commands at `--`.
 fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let commands: Vec<Vec<String>> = words.split(|w| w == "--").map(<[String]>::to_vec).collect();
     if commands.iter().any(Vec::is_empty) {
@@ -226,7 +226,7 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(commands)
 }
 
-/// `linux`, then those that could help here: what was asked for, or the shelf of the machine.
+/// `linux`, then the policies that could help here: the requested ones, or the machine's shelf.
 fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
     let useful = |p: &String| p != LINUX && reach::idle_on(p, &machine.topology).is_none();
     let mut found: Vec<String> = match args.policies.as_slice() {
@@ -235,7 +235,7 @@ fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
         asked => asked.to_vec(),
     };
     found.retain(useful);
-    // Policies for simulators alone show gains that no machine can have.
+    // Policies for simulators alone show gains that no machine can reach.
     if found.iter().all(|p| reach::simulator_only(p)) {
         found.clear();
     }
@@ -292,7 +292,7 @@ fn tell(
     print(&text)
 }
 
-/// Policies that were not simulated, and why.
+/// Policies that were not simulated, with the reason.
 fn left_out(machine: &LoadedMachine) -> String {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (policy, why) in reach::shelf(&machine.topology).left_out {
@@ -305,7 +305,7 @@ fn left_out(machine: &LoadedMachine) -> String {
     format!("Left out: {}.", reasons.join("; "))
 }
 
-/// What to type, a command a line, where there is something that this machine can run.
+/// Recommended commands, one per line; empty if this machine can run none.
 fn next_step(
     args: &Args,
     commands: &[Vec<String>],
@@ -321,7 +321,7 @@ fn next_step(
     is_here.then(|| to_type(&best.policy, file, commands))
 }
 
-/// Commands that steer the programs under a policy, or confirm that it helps.
+/// Commands that run the programs under a policy, or confirm that it helps.
 fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> String {
     let programs = commands.iter().map(|command| quoted(command));
     let programs = programs.collect::<Vec<_>>().join(" -- ");
@@ -337,7 +337,7 @@ fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> Str
     text
 }
 
-/// A machine whose CPUs are those of this one.
+/// True if a machine has the CPUs of the local one.
 fn is_this_one(machine: &LoadedMachine) -> bool {
     let online = countersteer_sysfs::files::online(Path::new("/"));
     online.is_some_and(|online| {
@@ -349,7 +349,7 @@ fn is_this_one(machine: &LoadedMachine) -> bool {
     })
 }
 
-/// A trial of whole runs under Linux and the policy.
+/// Runs a trial of whole runs under Linux and the policy.
 fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
     eprintln!("steer: running them for real, under linux and {policy} in turns");
     super::trial::whole_runs(policy, commands)

@@ -1,4 +1,4 @@
-//! `steer why`: why a thread was where it was.
+//! `steer why`: the reason for a thread's place.
 
 use std::path::PathBuf;
 

@@ -97,7 +97,7 @@ struct Row {
     name: String,
     title: String,
     programs: u32,
-    /// Core types that its programs were measured on, where they run on no others.
+    /// Core types of its measured programs, if they run on no others.
     only_on: Option<Vec<String>>,
 }
 
@@ -159,7 +159,7 @@ fn import(args: Import) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name of a recording for messages, and its bytes.
+/// Name of a recording for messages, and its bytes.
 fn recording(file: &Path) -> anyhow::Result<(String, Box<dyn Read>)> {
     if file.as_os_str() == "-" {
         return Ok(("standard input".into(), Box::new(std::io::stdin().lock())));
@@ -199,7 +199,7 @@ fn row(name: String) -> anyhow::Result<Row> {
         Profile::Tabulated(table) => Some(table.core.iter().map(|c| c.core_type.clone()).collect()),
         Profile::Recorded(_) => None,
     });
-    // What was recorded runs on every core; what was measured, where all its programs were.
+    // Recorded programs run on every core type. Measured ones run only on the core types common to all of them.
     let only_on = tables
         .flatten()
         .reduce(|all: Vec<String>, own| all.into_iter().filter(|t| own.contains(t)).collect());

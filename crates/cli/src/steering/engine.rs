@@ -11,7 +11,7 @@ use countersteer_bpf::{Mode, ScxConfig, ScxEngine, probe};
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::placer::Placer;
 
-/// How threads are placed.
+/// Engine that places threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
     /// The scheduler in the kernel where there can be one, else masks

@@ -33,7 +33,7 @@ pub enum Side {
     Scheduler(Vec<String>),
 }
 
-/// What is compared.
+/// Measure by which whole runs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// Elapsed time of each program

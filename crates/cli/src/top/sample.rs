@@ -16,7 +16,7 @@ use super::tails::Tails;
 use crate::session;
 use crate::virtuals::Bank;
 
-/// A thread; a process if `tid` is that of none.
+/// A thread, or a process if `tid` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub pid: u32,

@@ -75,7 +75,7 @@ fn rows_replace_a_file_only_where_something_is_counted() {
     assert!(nowhere.stdout.is_empty());
 }
 
-/// `script` (util-linux) gives the program a terminal.
+/// `script` (util-linux) provides a terminal for the program.
 #[test]
 fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,14 +193,15 @@ fn a_record_of_counts_is_a_record_like_any_other() {
     data(&["report", "run.rec", "-o", "run.html"], dir.path());
 }
 
-/// A stand-in for ssh runs the line that the other machine's shell would get.
+/// A substitute for ssh runs the line that the other machine's shell would get.
 #[test]
 fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, script: String| {
         let [text, path] = ["txt", ""].map(|kind| dir.path().join(name).with_extension(kind));
         std::fs::write(&text, script).unwrap();
-        // By a process that ends: a child of another test could hold a file of this one open for writing, and it could not be executed.
+        // Another process writes the file and exits. A child of another test could otherwise hold it open for writing, which
+        // prevents its execution.
         let mut install = Command::new("install");
         let installed = install.args(["-m", "755"]).args([&text, &path]).status();
         assert!(installed.unwrap().success());

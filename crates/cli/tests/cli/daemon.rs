@@ -12,7 +12,8 @@ fn a_daemon_steers_by_rules_and_answers_until_it_is_stopped() {
         .spawn()
         .unwrap();
     let program = dir.path().join(&name);
-    // By a process that ends: a child of another test could hold a file of this one open for writing, and it could not be executed.
+    // Another process writes the file and exits. A child of another test could otherwise hold it open for writing, which prevents
+    // its execution.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
     assert!(copied.unwrap().success());
     let mut sleeper = Command::new(&program).arg("60").spawn().unwrap();
@@ -87,7 +88,7 @@ fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
             .unwrap()
     };
     let status = || text(&ctl(&["status", "--json"]).stdout);
-    // Masks are restored at once; the summary learns of it with the next observation.
+    // Masks are restored at once; the summary follows with the next observation.
     let forgotten = until(|| !status().contains(&format!("#{pid}\"")));
     let status = status();
     let legible = text(&ctl(&["status"]).stdout);

@@ -1,4 +1,4 @@
-//! Errors are one paragraph: what, where, what to do.
+//! Errors are one paragraph: problem, place, remedy.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Simulations, comparisons and records: same bytes, replays, limits.
+//! Simulations, comparisons and records: equal bytes, replays, limits.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn a_program_may_bring_its_own_policies() {
     assert!(simulated.status.success(), "{}", text(&simulated.stderr));
     let replayed = run(&["replay", "run.rec"]);
     assert!(replayed.status.success(), "{}", text(&replayed.stderr));
-    // Without the policy, what it decided cannot be repeated, and the error says so.
+    // Without the policy its decisions cannot be repeated, and the error says so.
     let other = steer(&["replay", "run.rec"], dir.path());
     assert_eq!(other.status.code(), Some(2));
     assert!(

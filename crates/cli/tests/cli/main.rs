@@ -1,4 +1,4 @@
-//! `steer` as its users meet it: output, errors, exit codes.
+//! `steer` from a user's point of view: output, errors, exit codes.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -15,12 +15,12 @@ mod verdicts;
 mod virtual_counters;
 
 fn steer(args: &[&str], dir: &Path) -> Output {
-    // Nothing that other runs have left may show.
+    // The output must not depend on other runs.
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
     command
         .args(args)
         .current_dir(dir)
-        // Sentences stay on one line.
+        // Keeps sentences on one line.
         .env("COLUMNS", "1000")
         .env("HOME", dir)
         .env("RUNTIME_DIRECTORY", dir.join("runtime"));
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command that must succeed; its stdout.
+/// Runs a command that must succeed; returns its stdout.
 fn data(args: &[&str], dir: &Path) -> String {
     let output = steer(args, dir);
     assert!(
@@ -46,12 +46,12 @@ fn data(args: &[&str], dir: &Path) -> String {
     text(&output.stdout)
 }
 
-/// A job's own folder for journals and sockets.
+/// Command with its own folder for journals and sockets.
 fn steered(args: &[&str], dir: &Path) -> Command {
     steered_by(&[], args, dir)
 }
 
-/// The same, started by another program.
+/// As [`steered`], started by another program.
 fn steered_by(starter: &[&str], args: &[&str], dir: &Path) -> Command {
     let mut words = [starter, &[env!("CARGO_BIN_EXE_steer")], args]
         .concat()
@@ -65,7 +65,7 @@ fn steered_by(starter: &[&str], args: &[&str], dir: &Path) -> Command {
     command
 }
 
-/// A process that ends with its test, whatever becomes of that.
+/// A process that ends with its test in every case.
 struct Ends(std::process::Child);
 
 impl Drop for Ends {
@@ -75,7 +75,7 @@ impl Drop for Ends {
     }
 }
 
-/// The CPUs of a process, as the kernel tells them.
+/// Affinity list of a process from the kernel.
 fn cpus_of(pid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
@@ -86,7 +86,7 @@ fn cpus_of(pid: u32) -> String {
         .to_owned()
 }
 
-/// Asks again and again; half a minute is more than any machine takes.
+/// Repeats a check until it holds; half a minute is more than any machine takes.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     (0..300).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));

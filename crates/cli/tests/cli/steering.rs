@@ -50,7 +50,7 @@ fn a_run_whose_summary_cannot_be_written_does_not_begin() {
     assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
 }
 
-/// An engine that rests looks once a second; counters report forks to it, which the scan of /proc would not.
+/// An idle engine scans once a second. Counters report forks to it that the scan of /proc would miss.
 #[test]
 fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
     let args = [
         "run", "-P", "linux", "--engine", "affinity", "--json", "--", "sh", "-c", script,
     ];
-    // By BPF programs, where these may be loaded, and by counters.
+    // With BPF programs if possible, and with counters.
     for starter in [&[][..], &["setpriv", "--bounding-set=-bpf,-sys_admin"]] {
         let Ok(out) = steered_by(starter, &args, dir.path()).output() else {
             countersteer_fuzz::skipped(format_args!("{starter:?} is not there"));
@@ -82,7 +82,7 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
     }
 }
 
-/// With an hour between decisions, only being woken has one follow.
+/// With an hour between decisions, the engine only reacts if it is woken.
 #[test]
 fn what_is_set_is_obeyed_at_once_by_an_engine_that_rests() {
     if !countersteer_fuzz::cpus::may_use(&[0, 1]) {

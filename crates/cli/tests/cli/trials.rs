@@ -22,7 +22,7 @@ fn a_trial_that_is_decided_ends() {
         "--",
         "sh",
         "-c",
-        // A trial leaves its program running; this one has 8 s of CPU time.
+        // A trial does not end its program; this one has a limit of 8 s of CPU time.
         "ulimit -t 8; while :; do :; done",
     ];
     let output = steered(&args, dir.path()).output().unwrap();
@@ -110,7 +110,7 @@ fn a_trial_of_whole_runs_leaves_records_and_at_an_interrupt_what_it_has_found() 
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // The third pair is under way.
+    // The third pair is running.
     let third = |side: &str| dir.path().join(format!("out/03-{side}.rec")).exists();
     assert!(until(|| third("policy") || third("baseline")));
     nix_kill(started.id());

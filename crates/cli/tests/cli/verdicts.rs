@@ -1,4 +1,4 @@
-//! Verdicts of `try`, `trial` and `compare`: what is refused, and what is compared.
+//! Verdicts of `try`, `trial` and `compare`: refusals and comparisons.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn programs_that_fail_are_refused_and_their_own_error_is_shown() {
     let (code, said, out) = tried(&["false"]);
     assert_eq!((code, out.as_str()), (Some(3), ""), "{said}");
     assert!(said.contains("it printed no error"), "{said}");
-    // One of two is enough.
+    // One of two suffices.
     let (code, said, _) = tried(&["true", "--", "false"]);
     assert_eq!(code, Some(3), "{said}");
 }

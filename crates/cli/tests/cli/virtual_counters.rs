@@ -1,8 +1,8 @@
-//! Virtual counters beside counts.
+//! Virtual counters together with counts.
 
 use super::*;
 
-/// Files of a machine whose one package spends a joule each ten milliseconds, and which has no other virtual counter.
+/// Files of a machine with one package that uses a joule every ten milliseconds; it has no other virtual counter.
 struct Spends {
     root: tempfile::TempDir,
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -83,7 +83,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         .lines()
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
-    // One thread has all that was spent.
+    // One thread has the whole total.
     let is = |value: &serde_json::Value, wanted: f64| {
         (value.as_f64().unwrap() / wanted - 1.0).abs() < 1e-6
     };
@@ -100,7 +100,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         is(&columns["watts"], columns["energy_j/s"].as_f64().unwrap()),
         "{columns}"
     );
-    // Sets are multiplexed, so the formula has nothing to say at first.
+    // Sets are multiplexed, so the formula has no value at first.
     let shares: Vec<f64> = lines
         .iter()
         .filter_map(|l| l["columns"]["100*thread_energy/energy"].as_f64())
@@ -189,7 +189,7 @@ fn virtual_counters_are_read_with_each_window_of_events() {
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
     let energies = rows.iter().filter(|r| r["name"] == "energy_j").count();
-    // A busy machine may read several windows at once; without windows there is one value, at the end.
+    // A busy machine may read several windows at once. Without windows there is one value, at the end.
     assert!(energies >= 3, "{energies} of {} rows: {rows:?}", rows.len());
 }
 

@@ -1,4 +1,5 @@
-//! A C program and `steer run` talk through pages: it says which thread spins, and sees which one gets the fast core.
+//! A C program and `steer run` communicate through hint pages. The program reports its spinning thread, and sees which thread
+//! gets the fast core.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,12 +10,12 @@ use std::process::{Command, Output, Stdio};
 use countersteer_model::hint::Phase;
 use countersteer_report::record::Record;
 
-/// The library's own name, so that it is built.
+/// Links the library under its own name, so that it is built.
 use countersteer as _;
 
 const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
-/// The first two CPUs, one of them declared small.
+/// The first two CPUs; one of them is declared small.
 fn machine() -> String {
     let four = include_str!("../../../../vm/unequal.toml");
     four.replace("cpus = \"0-1\"", "cpus = \"0\"")
@@ -22,7 +23,7 @@ fn machine() -> String {
         .replace("0-3", "0-1")
 }
 
-/// Whether this process may run on CPUs 0 and 1, and there is a compiler.
+/// True if this process may run on CPUs 0 and 1, and there is a compiler.
 fn is_possible() -> bool {
     let compiler = Command::new("cc").arg("--version").output().is_ok();
     if !compiler {
@@ -31,7 +32,7 @@ fn is_possible() -> bool {
     compiler && countersteer_fuzz::cpus::may_use(&[0, 1])
 }
 
-/// Compiles the program against the library as tests find it.
+/// Compiles the program against the library next to the tests.
 fn compile(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
@@ -62,7 +63,7 @@ fn compile(folder: &Path) -> PathBuf {
 
 fn steer(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    // Sentences stay on one line.
+    // Keeps sentences on one line.
     command.env("COLUMNS", "1000");
     command
         .args(args)

@@ -1,7 +1,7 @@
-//! Policies under several kernels: each table, and what the kernels leave of each policy's gain.
+//! Policies under several kernels: each table, and the change of each policy's gain.
 //!
-//! Input: the arguments of `steer compare` and releases of the kernel. Output: per kernel what `compare` prints for one; then each
-//! policy's gain over `linux` by kernel. A policy's gain shrinks by what a later kernel does by itself.
+//! Input: the arguments of `steer compare` and kernel releases. Output: the tables of `compare` for each kernel, then each
+//! policy's gain over `linux` by kernel. A policy's gain shrinks by the improvements of a later kernel.
 
 use countersteer_report::judge::{Ranked, Ranking};
 use countersteer_report::table::{self, Judged};

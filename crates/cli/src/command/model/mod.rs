@@ -153,7 +153,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     print(&plain(&heads, cells))
 }
 
-/// Own models, then shipped ones, by path.
+/// Own models, then shipped ones, sorted by path.
 fn known() -> anyhow::Result<Vec<(String, ModelFile)>> {
     let own = models::all()?.into_iter();
     let own = own.map(|found| (found.path.display().to_string(), found.file));
@@ -208,11 +208,11 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Crossed samples for each behaviour.
+/// Crossed samples per behaviour.
 const CROSSED: usize = 4;
 const SEED: u64 = 1;
 
-/// What models of a machine are trained and judged on.
+/// Training and test data for the models of a machine.
 struct Material {
     topology: Arc<Topology>,
     samples: Vec<TrainingRow>,
@@ -266,7 +266,7 @@ fn machines(named: &[String]) -> Vec<String> {
     }
 }
 
-/// What models of machines are trained on, or of the machine of records.
+/// Training data of the named machines, or of the records' machine.
 fn materials(
     named: &[String],
     records: &[PathBuf],
@@ -278,7 +278,7 @@ fn materials(
     Ok(Box::new(machines(named).into_iter().filter_map(of)))
 }
 
-/// Families of programs that a model is trained on at least: the width of its intervals needs some that it has not seen.
+/// Minimum number of program families for training: the width of intervals requires held-out families.
 const LEAST_FAMILIES: usize = 4;
 
 fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
@@ -320,7 +320,7 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
 }
 
 impl Material {
-    /// Says what records lack.
+    /// Prints the events that the records lack.
     fn say_missing(&self) {
         for (row, core_type) in self.topology.core_types.iter().enumerate() {
             let missing = missing(&self.samples, row, core_type);
@@ -340,7 +340,7 @@ impl Material {
         }
     }
 
-    /// What there can be models of.
+    /// Targets for which models are possible.
     fn targets(&self) -> &'static [Target] {
         if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
             &Target::ALL
@@ -383,7 +383,7 @@ impl Material {
     }
 }
 
-/// A model that was judged, beside yardsticks.
+/// An evaluated model with its references.
 #[derive(Serialize)]
 struct Evaluated {
     machine: String,
@@ -391,7 +391,7 @@ struct Evaluated {
     target: Target,
     models: Vec<judge::Line>,
     judged: Judged,
-    /// Else the constant is exported in its place.
+    /// If false, the constant is exported instead.
     beats_constant: bool,
 }
 

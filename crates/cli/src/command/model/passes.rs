@@ -1,6 +1,6 @@
-//! Passes of programs out of records: each program alone on a core type, from the first instruction to the last.
+//! Passes of programs from records: each program alone on a core type, from its first to its last instruction.
 //!
-//! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and the machine they are of.
+//! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and their machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use countersteer_train::records::Pass;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// A program's instructions are taken to be those of one thread, on one core type, where this part of them is.
+/// Least share of instructions on one thread and core type for which all count as such.
 const NEARLY_ALL: f64 = 0.95;
 
-/// What records hold for training.
+/// Training data from records.
 pub struct Material {
     pub topology: Arc<Topology>,
     pub passes: Vec<Pass>,
-    /// What is left out, each with why.
+    /// Omitted programs, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// Reads records, which must be of one machine.
+/// Reads records, which must be from one machine.
 pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
     let families = library::families();
     let mut machine: Option<(&Path, Arc<Topology>)> = None;
@@ -100,7 +100,7 @@ fn described(topology: &Topology) -> String {
     format!("{} ({})", topology.name, types.join(", "))
 }
 
-/// Copies of a program are that program.
+/// Program name without the number of its copy.
 fn base_name(name: &str) -> &str {
     name.split_once('#').map_or(name, |(base, _)| base)
 }
@@ -108,11 +108,11 @@ fn base_name(name: &str) -> &str {
 /// A program of a record.
 struct Run {
     name: Arc<str>,
-    /// Samples of the thread that did most, in order; that thread; the program's instructions in all.
+    /// Samples of the busiest thread, in order; that thread; instructions of the whole program.
     samples: Samples,
     thread: ThreadId,
     instructions: f64,
-    /// Others that ran at the same time.
+    /// Programs that ran at the same time.
     beside: BTreeSet<Arc<str>>,
 }
 
@@ -120,14 +120,14 @@ fn retired(sample: &Row<'_>) -> f64 {
     sample.counts.get(Event::Instructions).unwrap_or(0.0)
 }
 
-/// Instructions of all of these.
+/// Total number of instructions.
 fn sum(samples: &Samples) -> f64 {
     samples.iter().map(|s| retired(&s)).sum()
 }
 
-/// The programs of a record that retired instructions.
+/// Programs in a record that retired instructions.
 fn runs(record: &Record) -> Vec<Run> {
-    // A process may become another program: the last name counts.
+    // A process may `exec` another program: the last name applies.
     let mut owners: BTreeMap<u32, (u32, Arc<str>)> = BTreeMap::new();
     for row in &record.threads {
         owners.insert(row.thread, (row.program, Arc::clone(&row.name)));
@@ -175,7 +175,7 @@ fn runs(record: &Record) -> Vec<Run> {
 }
 
 impl Run {
-    /// The core type on which it ran alone, with one thread.
+    /// Core type on which it ran alone, with one thread; otherwise the reason.
     fn alone(&self) -> Result<CoreTypeId, String> {
         if !self.beside.is_empty() {
             let others: Vec<&str> = self.beside.iter().map(|n| &**n).collect();
@@ -196,7 +196,7 @@ impl Run {
             .ok_or_else(|| "it ran on several core types: pin it to one".into())
     }
 
-    /// Samples of each of its runs, and whether the run went to its end.
+    /// Samples of each of its runs. The flag is true if the run completed.
     fn passes(&self, record: &Record) -> Vec<(Samples, bool)> {
         let exits = |e: &&countersteer_report::record::EventRow| {
             e.thread == self.thread.0 && e.kind == ThreadEventKind::Exit
@@ -215,13 +215,13 @@ impl Run {
             ends.push(Nanos::from_secs_f64(at));
         }
         let mut parts = split(&self.samples, &ends);
-        // What began after the last run that ended.
+        // Omits samples after the last completed run.
         parts.truncate(ends.len());
         parts.into_iter().map(|part| (part, true)).collect()
     }
 }
 
-/// Samples cut at times; what reaches beyond one is shared out evenly.
+/// Splits samples at times; a sample across a time is divided in proportion.
 fn split(samples: &Samples, ends: &[Nanos]) -> Vec<Samples> {
     let mut parts = vec![Samples::default(); ends.len() + 1];
     let mut begin = Nanos::ZERO;

@@ -1,4 +1,4 @@
-//! `steer mrc -M MACHINE`: what programs that run together leave each other of a shared cache.
+//! `steer mrc -M MACHINE`: shares of co-running programs in a cache.
 
 use std::path::PathBuf;
 

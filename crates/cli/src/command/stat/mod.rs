@@ -1,4 +1,4 @@
-//! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
+//! `steer stat`: counts events of a program, of processes, threads, CPUs or control groups.
 
 mod latency;
 mod repeat;
@@ -123,7 +123,7 @@ enum RowPer {
     Total,
 }
 
-/// Options of `perf stat` as those that they are here.
+/// Translates options of `perf stat` into the corresponding ones.
 fn as_here(mut args: Args) -> anyhow::Result<Args> {
     let milliseconds = args
         .interval_ms
@@ -169,7 +169,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(times) = args.repeat {
         return repeat::run(times, &request, &counted, &args);
     }
-    // A program that is started is one of this process's children from its first moment on.
+    // The program is this process's child from its first moment on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
     let session = Session::open(request, loader(bpf(&args)?))?;
     let mut bank = Bank::open(&args.counted.root, &wanted, &counted)?;
@@ -181,13 +181,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         asked: &asked,
         period,
     };
-    // Not before it is known that something will be counted: a former record is replaced, and a former file of rows.
+    // Only now is it certain that something will be counted: this replaces a former record and a former file of rows.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut out = output(&args)?;
     let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
-        // Readings of events come one by one where virtual counters are read with them.
+        // With event-based sampling, virtual counters are read with each sample.
         if args.interval.is_some() || counted.every.is_some() || tick.last {
             bank.read(tick.readings)
         } else {
@@ -209,7 +209,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(session::exit_code(&summary))
 }
 
-/// Refuses virtual counters that are read thread by thread, where no threads are.
+/// Refuses virtual counters that are read per thread, if no threads are counted.
 fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
     match wanted.by_thread(counted) {
         Some(name) if !reads_threads(args) => {
@@ -243,7 +243,7 @@ fn per(args: &Args) -> Per {
     }
 }
 
-/// How threads are counted. Programs inside the kernel do not tell CPUs apart.
+/// Effective counting method: BPF programs do not distinguish CPUs.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.counted.bpf) {
         (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
@@ -255,7 +255,7 @@ fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     }
 }
 
-/// Whether threads are looked at one by one.
+/// True if threads are counted individually.
 fn reads_threads(args: &Args) -> bool {
     let together = args.per == Some(RowPer::Total) && args.cpus.is_none();
     !args.all && args.cgroup.is_none() && !together

@@ -1,4 +1,4 @@
-//! `steer stat -r N`: a program several times over; what it counted in its mean, and how far runs differ.
+//! `steer stat -r N`: runs a program several times; shows means of its counts, and their spread.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -14,15 +14,15 @@ use crate::bpf::loader;
 use crate::counted::Counted;
 use crate::session;
 
-/// A quantity in all runs.
+/// Values of a quantity in all runs.
 struct Quantity {
     name: String,
     unit: String,
-    /// One per run; absent where it was not counted.
+    /// One value per run; `None` if it was not counted.
     values: Vec<Option<f64>>,
 }
 
-/// Mean and standard deviation of a quantity over runs.
+/// Statistics of a quantity over runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Spread {
     runs: usize,
@@ -32,7 +32,7 @@ struct Spread {
     most: f64,
 }
 
-/// Runs the program `times` times and tells of all runs together; the exit code of the last.
+/// Runs the program `times` times and prints the statistics. Returns the exit code of the last run.
 pub(super) fn run(
     times: u32,
     request: &Request,
@@ -45,7 +45,7 @@ pub(super) fn run(
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
         let session = Session::open(request.clone(), loader(super::bpf(args)?))?;
-        // Not before it is known that something will be counted: a former file of rows is replaced.
+        // Only now is it certain that something will be counted: this replaces a former file of rows.
         if out.is_none() {
             out = Some(screen::output(args)?);
         }
@@ -57,7 +57,7 @@ pub(super) fn run(
         for (name, unit, value) in values.into_iter().chain(times_of(&last)) {
             put(&mut quantities, run, (name, unit, value));
         }
-        // A signal is meant for all runs.
+        // A signal applies to all runs.
         if matches!(last.ending, Some(Ending::Signaled(_))) {
             eprintln!("steer: ended by a signal in run {} of {times}", run + 1);
             break;
@@ -86,7 +86,7 @@ fn put(quantities: &mut Vec<Quantity>, run: usize, (name, unit, value): (String,
     values.push(Some(value));
 }
 
-/// Events, then metrics, of one run; by core type where there are several.
+/// Events, then metrics, of one run; separate for each core type if there are several.
 fn values_of(
     sums: &Samples,
     counted: &Counted,
@@ -222,7 +222,7 @@ mod tests {
                 ("faults".into(), String::new(), value),
             );
         }
-        // Counted in the last run only.
+        // Counted only in the last run.
         put(&mut quantities, 2, ("late".into(), "J".into(), 3.0));
         let faults = spread(&quantities[0].values).unwrap();
         assert_eq!((faults.runs, faults.mean, faults.deviation), (3, 4.0, 2.0));

@@ -1,4 +1,4 @@
-//! Rows of counts as they come: on a terminal, in a file, and what is said at the end.
+//! Output of count rows on a terminal or to a file, and the messages at the end.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -15,15 +15,15 @@ use crate::live_table::LiveTable;
 use crate::output::create;
 use crate::virtuals::{Bank, Sums};
 
-/// Rows as they come.
+/// Writer of rows.
 pub(super) struct Screen<'a> {
     writer: Writer<'a>,
     fold: Fold,
-    /// A table that is drawn again, and the sums of the whole run.
+    /// The redrawn table, and the sums of the whole run.
     live: Option<Live>,
-    /// Readings stand for themselves and are not added up.
+    /// Samples are independent and are not added up.
     single: bool,
-    /// Something was counted.
+    /// True once something was counted.
     seen: bool,
     text: Vec<u8>,
     failed: Option<std::io::Error>,
@@ -37,7 +37,7 @@ impl<'a> Screen<'a> {
         names: &'a [&'a str],
     ) -> Self {
         let per = per(args);
-        // With -e, or with -v's that come of counts, counts are shown too.
+        // With -e, or with derived virtual counters of -v, counts are also shown.
         let own_events =
             !args.counted.events.is_empty() || counted.sets.len() > args.counted.metrics.len();
         let writer = Writer::new(Form {
@@ -62,7 +62,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Says how it went.
+    /// Prints the final messages.
     pub(super) fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
@@ -126,12 +126,12 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// What a terminal shows: the last interval, in the end the whole run.
+/// Contents of the terminal: the last interval, at the end the whole run.
 struct Live {
     table: LiveTable,
     whole: Fold,
     virtuals: Sums,
-    /// Of threads that were read.
+    /// Names of sampled threads, by TID.
     names: HashMap<u32, String>,
 }
 
@@ -174,7 +174,7 @@ impl Live {
     }
 }
 
-/// Whether somebody looks at intervals as they come.
+/// True if a user watches the intervals.
 fn is_live(args: &Args) -> bool {
     let watched = match stream(args) {
         Stream::Out => std::io::stdout().is_terminal(),
@@ -185,7 +185,7 @@ fn is_live(args: &Args) -> bool {
     wanted && watched && LiveTable::possible()
 }
 
-/// Columns that rows may have: those of the terminal they go to, or what `COLUMNS` says.
+/// Maximum number of columns of a row: `COLUMNS`, or those of the terminal; `None` for a file.
 fn room(args: &Args) -> Option<usize> {
     let seen = match stream(args) {
         Stream::Out => std::io::stdout().is_terminal(),
@@ -193,17 +193,17 @@ fn room(args: &Args) -> Option<usize> {
         Stream::File => return None,
     };
     let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    // Where there is no terminal, asking for its size starts a program.
+    // Without a terminal, the query for its size starts a program.
     let size = || seen.then(|| ratatui::crossterm::terminal::size().ok())?;
     let columns = asked.or_else(|| Some(usize::from(size()?.0)));
     columns.filter(|columns| *columns > 0)
 }
 
-/// Where rows go.
+/// Destination of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Out,
-    /// Tables of a program that is started: stdout is the program's own.
+    /// Tables of a started program go to stderr: stdout belongs to the program.
     Error,
     File,
 }
@@ -216,7 +216,7 @@ const fn stream(args: &Args) -> Stream {
     }
 }
 
-/// Opens what rows are written to.
+/// Opens the destination of rows.
 pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = &args.to else {
         return Ok(match stream(args) {
@@ -227,7 +227,7 @@ pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(std::io::BufWriter::new(create(path)?)))
 }
 
-/// What `time` would say of the program that was started.
+/// Times of the started program, as `time` reports them.
 fn times(summary: &Summary) -> Option<String> {
     summary.ending?;
     let seconds = Nanos::as_secs_f64;
@@ -255,7 +255,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
     })
 }
 
-/// Says what the numbers are not.
+/// Prints warnings about limited counts.
 pub(super) fn warn(summary: &Summary) {
     if summary.user_only {
         eprintln!(

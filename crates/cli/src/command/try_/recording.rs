@@ -21,11 +21,11 @@ const LINES: usize = 3;
 pub(super) struct Recorded {
     pub name: String,
     file: PathBuf,
-    /// It was ended before it was done.
+    /// True if the recording ended before the program did.
     pub partial: bool,
 }
 
-/// Records all programs, as many at once as there are CPUs.
+/// Records all programs, concurrently on all CPUs.
 pub(super) fn record(
     args: &Args,
     commands: &[Vec<String>],
@@ -63,7 +63,7 @@ pub(super) fn record(
     Ok(recorded)
 }
 
-/// The program's file name, with a number where several have the same.
+/// File name of a program, with a suffix if several programs have the same name.
 pub(super) fn name_of(commands: &[Vec<String>], nth: usize) -> String {
     let stem = |command: &Vec<String>| {
         let name = Path::new(&command[0])
@@ -80,7 +80,7 @@ pub(super) fn name_of(commands: &[Vec<String>], nth: usize) -> String {
     }
 }
 
-/// A process of its own: what the program prints must not mix with what this one prints.
+/// Starts a separate recorder process, because the program's output must not mix with this one's.
 fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
     let log = std::fs::File::create(file.with_extension("log"))?;
     let mut recorder = this_program::command()?;
@@ -96,7 +96,7 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helpe
     Helper::start(&mut recorder).context("cannot start the recorder")
 }
 
-/// Repeats what the recorder said of a script that only starts the program.
+/// Repeats the recorder's message about a script that only starts the program.
 fn say_wrapper(file: &Path) {
     let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
     for line in log.lines().filter(|line| line.contains(profile::WRAPPER)) {
@@ -141,7 +141,8 @@ fn refused(
     Some(failure(Kind::BadInput, why))
 }
 
-/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; how it ended by itself, `None` if it was ended.
+/// Waits for a recorder, and interrupts it at the deadline as Ctrl-C would. Returns its exit status, `None` if it was
+/// interrupted.
 fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(15);
     let mut asked = None;
@@ -164,7 +165,7 @@ fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitSt
     }
 }
 
-/// All of them together, each once.
+/// Workload of all programs, each once.
 pub(super) fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
     let mut text = String::new();
     for r in recorded {
