@@ -1,7 +1,7 @@
 //! Slowdown that each program of a workload causes for each other one, and remedies.
 //!
 //! Input: an experiment with several programs. Output: [`Blame`]: how much longer each program takes because of each co-runner.
-//! The workload runs once without each of its programs for that. Other rows give slowdowns under other placement policies and
+//! To measure that, the workload also runs without each program. Other rows give slowdowns under other placement policies and
 //! under a partition of the last-level cache. The partition follows from each program's speed alone with some of the ways.
 //!
 //! Removing a program removes everything that programs share: caches, memory, SMT siblings, and CPU time if threads outnumber

@@ -252,7 +252,8 @@ pub struct Finding {
     pub value: Option<f64>,
     /// The paper's range, if it gives one.
     pub range: Option<[f64; 2]>,
-    /// Another measure, for correlations. For orders, `then` has the rows that must come after.
+    /// Another measure, for orders by two measures; arm and measure for correlations. For orders, `then` has the rows that must
+    /// come after.
     pub with: Option<String>,
     #[serde(default)]
     pub then: Vec<String>,
