@@ -3,7 +3,7 @@
 //! Input: a policy's specification and a topology. Output: words for users, and whether a policy may win a comparison.
 
 use countersteer_model::machine::swaps_for;
-use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::topology::{Cpu, GroupBy, Topology};
 
 /// Property that a policy distinguishes. If the machine has one of it, the policy lets Linux choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,10 @@ enum Ground {
     CoresAlike,
     /// Its signatures model clocks and caches, but not pipelines.
     PipelinesAlike,
+    /// It measures threads on each core type beside other threads.
+    CachesByCoreType,
+    /// Its predictions know the speed of core types, but not which thread gains how much from them.
+    GainsAlike,
     /// It draws pairs by rules that were induced for the machine.
     SwapRules,
 }
@@ -30,6 +34,8 @@ impl Ground {
         match self {
             Self::CoresAlike => "cores are alike",
             Self::PipelinesAlike => "core types differ in clock and cache, not in their pipelines",
+            Self::CachesByCoreType => "core types share no last-level cache",
+            Self::GainsAlike => "all threads gain alike from a faster core",
             Self::SwapRules => "exchange rules were induced for the machine",
         }
     }
@@ -51,12 +57,27 @@ impl Ground {
                     "its signatures know clocks and caches, and core types here differ in their pipelines",
                 )
             }
+            Self::CachesByCoreType if types_share_a_cache(topology) => Some(
+                "it measures a thread's speed on each core type, and core types here share a last-level cache, whose other users change \
+                 that speed",
+            ),
+            Self::GainsAlike if topology.groups_by(GroupBy::CoreType).len() > 1 => Some(
+                "its predictions take all threads to gain alike from a faster core, and core types here differ",
+            ),
             Self::SwapRules if swaps_for(&topology.name, types).is_none() => {
                 Some("there are no exchange rules for this machine")
             }
             _ => None,
         }
     }
+}
+
+/// True if CPUs of different core types have one last-level cache.
+fn types_share_a_cache(topology: &Topology) -> bool {
+    let cpus = &topology.cpus;
+    let differ =
+        |a: &Cpu, b: &Cpu| a.caches.last() == b.caches.last() && a.core_type != b.core_type;
+    cpus.iter().any(|a| cpus.iter().any(|b| differ(a, b)))
 }
 
 struct Reach {
@@ -96,12 +117,18 @@ const REACH: &[Reach] = &[
     row("hsf", Apart::CoreTypes, false),
     row("ef", Apart::CoreTypes, false),
     on(&[Ground::SwapRules], row("prim", Apart::CoreTypes, false)),
-    row("greedy-energy", Apart::Nothing, false),
+    on(
+        &[Ground::GainsAlike],
+        row("greedy-energy", Apart::Nothing, false),
+    ),
     on(
         &[Ground::PipelinesAlike],
         row("hass", Apart::CoreTypes, false),
     ),
-    row("ipc-driven", Apart::CoreTypes, false),
+    on(
+        &[Ground::CachesByCoreType],
+        row("ipc-driven", Apart::CoreTypes, false),
+    ),
     on(
         &[Ground::CoresAlike],
         row("mpi", Apart::LastLevelCaches, false),
@@ -263,6 +290,13 @@ mod tests {
         }
         assert!(assumptions("joint").is_empty());
         assert!(unmet("hass", &quickia)[0].contains("pipelines"));
+        assert!(unmet("greedy-energy", &quickia)[0].contains("gain alike"));
+        assert!(unmet("greedy-energy", &alike).is_empty());
+        assert!(unmet("ipc-driven", &topology("i9-12900k-8p8e"))[0].contains("share"));
+        assert!(unmet("ipc-driven", &topology("opteron-2425-2b-10s"))[0].contains("share"));
+        for apart in ["juno-2-4", "ryzen-7950x3d"] {
+            assert!(unmet("ipc-driven", &topology(apart)).is_empty(), "{apart}");
+        }
         for policy in ["linux", "hsf", "joint", "of-another-package"] {
             assert!(unmet(policy, &quickia).is_empty(), "{policy}");
         }

@@ -212,7 +212,7 @@ fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Op
         @if let Some((group, mine, theirs)) = places {
             " It ran on " (group) " " (format!("{:.0} %", mine * 100.0)) " of its time, against " (format!("{:.0} %", theirs * 100.0)) "."
         }
-        " Threads moved " (count(moves(best))) " times, against " (count(moves(reference))) "."
+        " Threads moved " (count(moves(best))) " times in the whole experiment, against " (count(moves(reference))) "; the lengths of experiments differ."
     })
 }
 

@@ -104,7 +104,7 @@ pub const METRICS: &[Metric] = &[
     Metric {
         key: "migrations",
         label: "migrations",
-        prose: "moves between CPUs",
+        prose: "moves between CPUs in the whole experiment, whose length differs between policies",
         better: Better::Neither,
         positive: false,
         of: |r| r.migrations as f64,

@@ -22,6 +22,7 @@ pub struct Counters {
     pub energy_nj: f64,
     pub run_ns: f64,
     pub detail: Detail,
+    pub unmeasured: Unmeasured,
     /// Where lines are simulated.
     pub evictions: Option<Evictions>,
 }
@@ -31,6 +32,15 @@ pub struct Counters {
 pub struct Evictions {
     pub suffered: f64,
     pub caused: f64,
+}
+
+/// Instructions of tabulated profiles that do not give these events. Their counts stay zero, which is no measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Unmeasured {
+    /// Instructions without counts of cache misses.
+    pub misses: f64,
+    /// Instructions without counts of mispredicted branches.
+    pub branch_misses: f64,
 }
 
 /// Events that only a recorded profile can tell: one measured at a few cache sizes says nothing of the instruction mix.
@@ -94,6 +104,10 @@ impl Counters {
                 stall_branches: add(|c| c.detail.stall_branches),
                 stall_other: add(|c| c.detail.stall_other),
             },
+            unmeasured: Unmeasured {
+                misses: add(|c| c.unmeasured.misses),
+                branch_misses: add(|c| c.unmeasured.branch_misses),
+            },
             evictions: self.evictions,
         }
     }
@@ -105,14 +119,19 @@ impl Counters {
             let whole = self.detail.instructions > 0.5 * self.instructions;
             whole.then_some(value)
         };
+        let measured = |value: f64, without: f64| {
+            let whole = without <= 0.5 * self.instructions;
+            whole.then_some(value)
+        };
+        let misses = |value: f64| measured(value, self.unmeasured.misses);
         match event {
             Event::Instructions | Event::Work => Some(self.instructions),
             Event::Cycles => Some(self.cycles),
-            Event::L2Misses => Some(self.l2_misses),
-            Event::LlcReferences => Some(self.llc_references),
-            Event::LlcMisses => Some(self.llc_misses),
+            Event::L2Misses => misses(self.l2_misses),
+            Event::LlcReferences => misses(self.llc_references),
+            Event::LlcMisses => misses(self.llc_misses),
             Event::Branches => Some(self.branch_instructions),
-            Event::BranchMisses => Some(self.branch_misses),
+            Event::BranchMisses => measured(self.branch_misses, self.unmeasured.branch_misses),
             Event::EnergyNj => Some(self.energy_nj),
             Event::L1dAccesses => detail(self.detail.loads + self.detail.stores),
             // What misses the level-one cache is looked up in the level-two cache.

@@ -18,7 +18,7 @@ use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
 pub use ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, SHARED_PARTS, Way};
-pub use counters::{Counters, Detail, Evictions};
+pub use counters::{Counters, Detail, Evictions, Unmeasured};
 pub use traced::{Traced, Traces};
 
 /// A program known to the model.

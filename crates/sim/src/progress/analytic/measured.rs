@@ -11,6 +11,7 @@ use super::class::Class;
 use super::curves::interpolate;
 use super::siblings::{DISPATCH, Shares};
 use super::table::{LevelTable, Point, Table};
+use crate::progress::Unmeasured;
 
 /// Misses taken to overlap where nothing was measured.
 const OVERLAP: f64 = 2.0;
@@ -60,6 +61,10 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         private_misses: most,
         private_references: most,
         branch_misses: measured.branch_mpki.unwrap_or(0.0) / 1000.0,
+        unmeasured: Unmeasured {
+            misses: f64::from(miss.is_none()),
+            branch_misses: f64::from(measured.branch_mpki.is_none()),
+        },
         instruction_nj: if measured.power_w.is_some() {
             0.0
         } else {

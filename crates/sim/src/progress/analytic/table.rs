@@ -11,6 +11,7 @@
 use countersteer_model::profile::Mix;
 
 use super::siblings::{Beside, Shares};
+use crate::progress::Unmeasured;
 
 /// Shared cache levels on the way to memory, at most (levels 2, 3 and 4).
 pub const MAX_LEVELS: usize = 3;
@@ -274,6 +275,8 @@ pub struct Table {
     pub branches: f64,
     /// Mispredicted branches per instruction.
     pub branch_misses: f64,
+    /// Parts of instructions whose misses and mispredicted branches the profile does not give.
+    pub unmeasured: Unmeasured,
     /// What else is known of an instruction; absent where the profile does not tell.
     pub detail: Option<InstructionDetail>,
     /// Energy per instruction.
@@ -387,6 +390,10 @@ impl Table {
             cold: std::array::from_fn(|i| sum(&|t| t.cold[i])),
             branches: sum(&|t| t.branches),
             branch_misses: sum(&|t| t.branch_misses),
+            unmeasured: Unmeasured {
+                misses: sum(&|t| t.unmeasured.misses),
+                branch_misses: sum(&|t| t.unmeasured.branch_misses),
+            },
             detail: tables
                 .iter()
                 .try_fold(InstructionDetail::default(), |sum, (t, w)| {

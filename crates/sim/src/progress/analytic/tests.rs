@@ -6,6 +6,7 @@ mod steady;
 
 use super::synthetic::{Kind, profile};
 use super::*;
+use countersteer_model::events::Event;
 use countersteer_model::machine::Machine;
 
 const HYBRID: &str = "i9-12900k-8p8e";

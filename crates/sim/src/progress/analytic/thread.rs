@@ -6,7 +6,7 @@
 use super::class::{Cpu, NONE};
 use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
-use crate::progress::{Counters, Detail};
+use crate::progress::{Counters, Detail, Unmeasured};
 
 /// Energy of a run interval, by where it went (nJ).
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,6 +133,10 @@ impl Thread {
                 energy_nj: 0.0,
                 run_ns: 0.0,
                 detail: Detail::NONE,
+                unmeasured: Unmeasured {
+                    misses: 0.0,
+                    branch_misses: 0.0,
+                },
                 evictions: None,
             },
             chain: [NONE; MAX_LEVELS],
@@ -310,6 +314,8 @@ impl Thread {
         c.llc_misses += misses;
         c.branch_instructions += table.branches * n;
         c.branch_misses += table.branch_misses * n;
+        c.unmeasured.misses += table.unmeasured.misses * n;
+        c.unmeasured.branch_misses += table.unmeasured.branch_misses * n;
         c.energy_nj += energy.core + energy.cache + energy.memory;
         if let Some(each) = &table.detail {
             let lost = each.branch_cycles * n;

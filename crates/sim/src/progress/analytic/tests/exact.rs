@@ -260,3 +260,28 @@ fn a_table_gives_its_speed_at_this_machines_clock_and_must_know_the_core_types()
         "{error}"
     );
 }
+
+#[test]
+fn an_event_that_a_table_does_not_give_has_no_count() {
+    let counts = |core: &str, point: &str| {
+        let text = format!(
+            "schema = \"countersteer.table/1\"\nname = \"t\"\ngiga_instructions = 1.0\n[source]\nkind = \"published\"\ndetail = \"\"\n\
+             [[core]]\ncore_type = \"golden-cove\"\nfreq_ghz = 4.9\n{core}points = [{{ cache_kib = 30720, ipc = 2.0{point} }}]\n\
+             [[core]]\ncore_type = \"gracemont\"\nfreq_ghz = 3.7\n{core}points = [{{ cache_kib = 30720, ipc = 1.0{point} }}]\n"
+        );
+        let mut progress = Analytic::new(machine(HYBRID), quiet());
+        let profile = Arc::new(Profile::parse("t", &text).unwrap());
+        let model = progress.add_program(profile).unwrap();
+        progress.add_thread(ThreadId(0), model);
+        progress.set_work(ThreadId(0), 0.0, 1e9, 1.0, Nanos::ZERO);
+        progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
+        let end = finish(&mut progress);
+        let counters = progress.counters(ThreadId(0), end);
+        [Event::LlcMisses, Event::LlcReferences, Event::BranchMisses]
+            .map(|e| counters.event(e).map(f64::round))
+    };
+    assert_eq!(counts("", ""), [None; 3]);
+    let known = counts("branch_mpki = 3.0\n", ", llc_mpki = 4.0");
+    assert_eq!(known, [Some(4e6), Some(4e6), Some(3e6)]);
+    assert_eq!(counts("branch_mpki = 0.0\n", "")[2], Some(0.0));
+}
