@@ -1,9 +1,9 @@
-//! CPUs that a test may use: a container's may begin anywhere.
+//! CPUs that a test may use; a container's CPUs need not start at 0.
 
-/// The numbers of the CPUs that this process may run on.
+/// Returns the CPUs on which this process may run.
 ///
 /// # Panics
-/// Where the kernel does not say.
+/// Panics if the kernel does not list them.
 #[must_use]
 #[allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
 pub fn allowed() -> Vec<u32> {
@@ -23,7 +23,7 @@ fn parse(list: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// Whether this process may run on these CPUs, and on two or more in all; says so where not.
+/// True if this process may run on these CPUs, and on two or more in total; reports a skipped test otherwise.
 pub fn may_use(cpus: &[u32]) -> bool {
     let allowed = allowed();
     let may = allowed.len() > 1 && cpus.iter().all(|cpu| allowed.contains(cpu));

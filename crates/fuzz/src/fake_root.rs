@@ -1,7 +1,7 @@
-//! A machine's files below a temporary folder, for readers of sysfs and /proc.
+//! Fake files of a machine below a temporary folder, for readers of sysfs and /proc.
 //!
-//! Input: files one by one, or a text with a line `path: content` per file. Braces in a path stand for several files (`cpu{0-3,8}/{level,size}`), `{1}` in the content for what the first braces stand
-//! for, `\n` for a line break.
+//! Input: single files, or a text with a line `path: content` per file. Braces in a path list several files
+//! (`cpu{0-3,8}/{level,size}`). In the content, `{1}` is the value of the first braces, and `\n` is a line break.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// `a,b,0-2` to `a b 0 1 2`.
+/// Expands `a,b,0-2` to `a b 0 1 2`.
 fn alternatives(list: &str) -> Vec<String> {
     let range = |item: &str| match item
         .split_once('-')
@@ -22,7 +22,7 @@ fn alternatives(list: &str) -> Vec<String> {
     list.split(',').flat_map(range).collect()
 }
 
-/// All paths that a path with braces stands for, each with what its first braces stand for.
+/// All paths that a path with braces lists, each with the value of its first braces.
 fn expand(path: &str) -> Vec<(String, String)> {
     let Some((head, (list, tail))) = path
         .split_once('{')
@@ -74,7 +74,7 @@ pub fn write(root: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// All files below a folder, in order.
+/// Collects all files below a folder, in order.
 pub fn files_below(folder: &Path, into: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

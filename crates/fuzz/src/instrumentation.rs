@@ -1,16 +1,16 @@
-//! What a test needs to run programs under instrumentation: QEMU, and the plugin beside the test.
+//! Requirements of tests that run programs under instrumentation: QEMU, and the plugin next to the test.
 
 use std::fmt::Display;
 use std::process::Command;
 
-/// Builds the plugin in the folder where `steer` and the library search it, the one above the running test's, and has `find` look for
+/// Builds the plugin in the folder above the running test's, where `steer` and the library search it. Then calls `find` to locate
 /// all that recording needs.
 ///
 /// # Errors
-/// What is missing on this machine.
+/// Fails with the name of a component that is missing on this machine.
 ///
 /// # Panics
-/// If the plugin does not build.
+/// Panics if the plugin does not build.
 pub fn ready<T, E: Display>(find: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     let test = std::env::current_exe().map_err(|why| why.to_string())?;
     // The test is target/PROFILE/deps/NAME.
@@ -32,7 +32,7 @@ pub fn ready<T, E: Display>(find: impl FnOnce() -> Result<T, E>) -> Result<T, St
     find().map_err(|missing| missing.to_string())
 }
 
-/// Whether a program is installed: it prints its version.
+/// True if a program is installed and prints its version.
 pub fn runs(program: &str) -> bool {
     let tried = Command::new(program).arg("--version").output();
     tried.is_ok_and(|output| output.status.success())

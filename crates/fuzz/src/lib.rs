@@ -1,9 +1,10 @@
-//! Random changes of sound input, for tests that hold every parser of outside input to "an error or a value, never a panic".
+//! Random changes of valid input, for tests that check of every parser of external input: "an error or a value, never a panic".
 //!
-//! Input: sound examples, and what parses them. Output: nothing, or a panic that shows the input. Examples are changed by bytes
-//! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
-//! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed. An input that
-//! makes a parser fail is kept in a file; `COUNTERSTEER_FUZZ_INPUT=FILE` gives a parser that input alone.
+//! Input: valid examples, and a parser. Output: none, or a panic that shows the input. Examples are changed by bytes and by
+//! words, so that most pass the syntax checks. Changes of words make numbers absurd, and remove, duplicate or exchange pieces
+//! between examples. `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does so), `COUNTERSTEER_FUZZ_SEED`
+//! the seed. An input on which a parser fails is kept in a file. `COUNTERSTEER_FUZZ_INPUT=FILE` passes only this input to a
+//! parser.
 
 pub mod cpus;
 pub mod fake_root;
@@ -18,15 +19,17 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Runs of a parser where nobody asks for more: fractions of a second.
+/// Default number of runs of a parser, which takes a fraction of a second.
 const RUNS: u64 = 2_000;
-/// No input of these sizes may take more CPU time, however many programs share the CPU.
+/// Maximum CPU time for an input of these sizes, which does not depend on the load of the CPU.
 const HANG: Duration = Duration::from_secs(10);
-/// Nor longer, where it waits.
+/// Maximum elapsed time for an input, including waits.
 const WAIT: Duration = Duration::from_secs(300);
 
-/// Says that a test cannot run here, and why. `COUNTERSTEER_SKIPPED` names a file that collects what is said, for `make test` to
-/// show at its end: the output of a test that passes is seen by nobody.
+/// Reports that a test cannot run on this host, with the reason.
+///
+/// `COUNTERSTEER_SKIPPED` names a file that collects the reports, which `make test` shows at its end. The output of tests that
+/// pass is hidden.
 pub fn skipped(why: impl std::fmt::Display) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
@@ -38,7 +41,7 @@ pub fn skipped(why: impl std::fmt::Display) {
     }
 }
 
-/// Words that parsers stumble over.
+/// Words that often break parsers.
 const WORDS: [&str; 20] = [
     "0",
     "-1",
@@ -67,10 +70,10 @@ fn setting(name: &str, default: u64) -> u64 {
     given.unwrap_or(default)
 }
 
-/// Gives `parse` changed examples; `share` of the usual number, for parsers that are slow.
+/// Passes changed examples to `parse`; `share` scales the number of runs, for slow parsers.
 ///
 /// # Panics
-/// As `parse` does, or where it takes ten seconds of CPU time, after the input was kept.
+/// Panics if `parse` does, or if it takes ten seconds of CPU time; the input is kept in a file before.
 pub fn storm(name: &str, examples: &[&[u8]], share: f64, parse: impl Fn(&[u8])) {
     if let Some(file) = std::env::var_os("COUNTERSTEER_FUZZ_INPUT") {
         let input = std::fs::read(&file);
@@ -111,10 +114,10 @@ pub fn storm(name: &str, examples: &[&[u8]], share: f64, parse: impl Fn(&[u8])) 
     );
 }
 
-/// Bytes of an input that are printed.
+/// Maximum number of bytes of an input that are printed.
 const SHOWN: usize = 2_000;
 
-/// Writes an input to a file that stays.
+/// Writes an input to a file that is kept.
 fn keep(name: &str, run: u64, input: &[u8]) -> PathBuf {
     let name: String = name
         .chars()
@@ -178,7 +181,7 @@ fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
     input.splice(at..at, piece.iter().copied());
 }
 
-/// Puts `word` in place of the first number from `at` on.
+/// Replaces the first number at or after `at` by `word`.
 fn replace_number(input: &mut Vec<u8>, at: usize, word: &[u8]) {
     let Some(start) = input[at..].iter().position(u8::is_ascii_digit) else {
         return;

@@ -15,7 +15,7 @@ fn main() {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// `cpus` equal CPUs, 16 to a last-level cache, 256 to a node.
+/// Machine of `cpus` equal CPUs, with 16 per last-level cache and 256 per node.
 fn machine(cpus: u32) -> Topology {
     let mut text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"made-up\"\ntitle = \"made up\"\nsource = \"made up\"
@@ -71,7 +71,7 @@ fn busy(cpus: u32, threads: u32, scheduler: FairClass) -> Linux {
     linux
 }
 
-/// One simulated second, event by event, as the engine drives it.
+/// Simulates one second, event by event, as the engine drives it.
 fn second(linux: &mut Linux, now: &mut u64) -> usize {
     let end = *now + SECOND;
     let mut switches = 0;
@@ -100,7 +100,7 @@ fn simulated_second_cfs(bencher: Bencher<'_, '_>, (cpus, threads): (u32, u32)) {
     bencher.bench_local(|| second(&mut linux, &mut now));
 }
 
-/// A thread sleeps and is woken, beside others that keep (per cent) of the CPUs busy.
+/// A thread sleeps and wakes while others keep the given percentage of CPUs busy.
 #[divan::bench(args = [(16, 50), (16, 200), (1024, 50), (1024, 99)])]
 fn sleep_and_wake(bencher: Bencher<'_, '_>, (cpus, percent): (u32, u32)) {
     let threads = cpus * percent / 100;

@@ -1,7 +1,7 @@
 //! Simulated seconds per second of the progress model alone, best of five runs.
 //!
-//! `cargo bench -p countersteer-sim --bench progress`. One busy thread per CPU, three phases of about 50 ms per program,
-//! with and without contention; then the cost of context switches and of forecasts.
+//! `cargo bench -p countersteer-sim --bench progress`. The load is one busy thread per CPU and three phases of about 50 ms per
+//! program, with and without contention. Then it measures the cost of context switches and of forecasts.
 
 #![allow(
     clippy::panic,
@@ -24,7 +24,7 @@ fn machine(name: &str) -> Arc<Topology> {
     ))
 }
 
-/// Threads `0 .. count`, the first of them running, one per CPU.
+/// Model with threads `0 .. count`; the first of them run, one per CPU.
 fn load(topology: &Arc<Topology>, config: ProgressConfig, count: usize, phase_s: f64) -> Analytic {
     let mut progress = Analytic::new(Arc::clone(topology), config);
     let models: Vec<_> = (0..16)
@@ -83,7 +83,7 @@ fn throughput(name: &str, seconds: u64, phase_s: f64) {
     }
 }
 
-/// Two threads per CPU, with slices of 3 ms.
+/// Measures two threads per CPU with slices of 3 ms.
 fn switches(name: &str) {
     let topology = machine(name);
     let cpus = topology.cpus.len();

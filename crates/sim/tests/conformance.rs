@@ -1,4 +1,4 @@
-//! Every policy on every shipped machine with three seeds, in the simulator with recorded programs.
+//! Tests of every policy on every shipped machine with three seeds, in the simulator with recorded programs.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -36,7 +36,7 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// Checks what an engine promises and sums up what was decided.
+/// Checks the guarantees of an engine, and sums up the decisions.
 #[derive(Default)]
 struct Check {
     last: Nanos,
@@ -116,7 +116,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
     ] {
         assert!(figure.is_finite(), "{spec} on {}: {score:?}", topology.name);
     }
-    // Whatever a policy does, no CPU runs for longer than there is time.
+    // With any policy, no CPU runs for longer than the elapsed time.
     let cycles: f64 = outcome.programs.iter().map(|p| p.cycles).sum();
     let fastest = topology
         .core_types
@@ -156,7 +156,7 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
         for def in POLICIES {
             let spec = match def.name {
                 "static" => "static:*=machine",
-                // Forecasts with more threads than CPUs simulate their time slices: some hundred show that it works.
+                // Forecasts with more threads than CPUs simulate their time slices: a few hundred suffice as a check.
                 "best-static" => "best-static:budget=200",
                 name => name,
             };

@@ -1,4 +1,4 @@
-//! Frequencies, power limit, idle states and way masks, by closed forms on a made-up machine.
+//! Tests of frequencies, power limit, idle states and way masks, by closed forms on a synthetic machine.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -26,8 +26,8 @@ const IDLE_W: f64 = 0.1;
 const CORES: u32 = 4;
 const INSTRUCTIONS: u64 = 4_000_000_000;
 
-/// Four cores with points at 1, 1.5, 2 and 3 GHz, 2 GHz being the nominal frequency; `extra` goes into the core type, `top`
-/// before it.
+/// Machine of four cores with points at 1, 1.5, 2 and 3 GHz and a nominal frequency of 2 GHz. `extra` goes into the core type,
+/// `top` before it.
 fn machine(top: &str, extra: &str, turbo: &str) -> Arc<Topology> {
     let text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"four\"\ntitle = \"four cores\"\nsource = \"made up\"\nlinux = \"symmetric\"\n{top}
@@ -178,7 +178,7 @@ fn schedutil_follows_utilisation() {
         seconds(&busy) < 1.2 * seconds(&nominal),
         "a busy CPU ends up at full speed"
     );
-    // A fifth of the time at 2 GHz, two fifths at 1 GHz: 1.25 x 0.2 of the capacity asks for no more than the slowest point.
+    // A fifth of the time at 2 GHz, two fifths at 1 GHz: 1.25 x 0.2 of the capacity requires only the slowest point.
     let nominal_ips = INSTRUCTIONS as f64 / seconds(&nominal);
     let sleeper = || {
         let mut sleeper = computing(0);
@@ -232,7 +232,7 @@ fn a_clamp_holds_the_frequency_down_where_a_governor_applies_it() {
     assert!(deaf < free, "{deaf} {free}");
 }
 
-/// Completion of a program beside streams, and unsupported hints.
+/// Completion time of a program next to streams, and number of unsupported hints.
 fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
     let topology = machine("", "", "2.0");
     let streams = (1..4).map(|i| program(&format!("s{i}"), synthetic::streaming()));

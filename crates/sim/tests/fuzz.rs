@@ -1,4 +1,4 @@
-//! Whatever machine file is taken can be simulated: no panic, and an end within the budget.
+//! Every accepted machine file can be simulated: no panic, and an end within the budget.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 

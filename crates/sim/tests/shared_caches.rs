@@ -1,4 +1,4 @@
-//! Policies where caches are shared: `hass` with and without regard to them, and the policies of CMPSched$im.
+//! Tests of policies on shared caches: `hass` with and without regard to them, and the policies of CMPSched$im.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test helper that fails has failed its test
 
@@ -87,7 +87,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, policy: &str, seconds: f64) -> Sco
     Score::of(&simulation.outcome())
 }
 
-/// Two that want the cache and two that flood it, side by side; four that do neither under the other cache.
+/// Two cache-sensitive and two cache-polluting programs share a cache; four that are neither are under the other cache.
 const WORST: [(&str, Option<u32>); 8] = [
     ("needs-cache", Some(0)),
     ("needs-cache", Some(0)),
@@ -150,7 +150,7 @@ fn signatures_match_the_best_mapping_where_no_cache_is_shared() {
 
 #[test]
 fn company_counts_where_caches_are_shared() {
-    // What fits into a cache as long as nothing floods it, and what floods it.
+    // One program fits into a cache unless another pollutes it.
     let topology = machine("opteron-8356-4-4-2-2");
     let names = ["needs-cache", "floods-cache", "computes", "needs-cache"];
     let programs: Vec<_> = names.iter().cycle().take(12).map(|n| (*n, None)).collect();

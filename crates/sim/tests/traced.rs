@@ -1,5 +1,5 @@
-//! The traced model: misses that happen are those that profiles lead to expect, threads meet at shared caches, and the same calls
-//! give the same answers.
+//! Tests of the traced model: actual misses equal those expected from profiles, threads interact at shared caches, and equal
+//! calls give equal results.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -29,10 +29,10 @@ use countersteer_sim::progress::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Instructions of a run.
+/// Number of instructions of a run.
 const LENGTH: u64 = 4_000_000;
 
-/// Blocks in memory, of each thread.
+/// Blocks of each thread in memory.
 #[derive(Clone)]
 struct Recorded(Arc<Vec<Vec<Block>>>);
 
@@ -72,7 +72,7 @@ impl Stream for Reading {
     }
 }
 
-/// A load of a line at random every fourth instruction, or a store.
+/// A load or a store of a random line every fourth instruction.
 fn random(lines: u64, stores: bool, threads: u32) -> Recorded {
     let thread = |thread: u32| {
         let mut rng = Pcg64::seed_from_u64(u64::from(thread));
@@ -97,7 +97,7 @@ fn random(lines: u64, stores: bool, threads: u32) -> Recorded {
     Recorded(Arc::new((1..=threads).map(thread).collect()))
 }
 
-/// The profile that such a program has, and its trace.
+/// Profile of such a program, and its trace.
 fn program(name: &str, lines: u64) -> (Arc<Profile>, Arc<dyn TraceSource>) {
     let kind = synthetic::Kind {
         spread: vec![(lines, 250.0)],
@@ -200,7 +200,7 @@ impl Recorder for Seen {
 
 #[test]
 fn who_evicts_whom_is_counted_by_program_and_sampled() {
-    // Two chips with a cache each, and two programs for each that do not fit together.
+    // Two chips with a cache each, and two programs on each that do not fit together.
     let topology = topology("core2-quad");
     let (profile, trace) = program("large", 50_000);
     let cpus = ["0", "1", "2", "3"];
@@ -231,7 +231,7 @@ fn who_evicts_whom_is_counted_by_program_and_sampled() {
         assert_eq!(far, 0, "{evicted:?}");
         let exact = [near(row, neighbour), near(neighbour, row)];
         for (sampled, exact) in seen.0[row].iter().zip(exact) {
-            // What happened after the last sample is missing.
+            // Events after the last sample are missing.
             let exact = exact as f64;
             assert!(
                 *sampled <= exact && *sampled > 0.8 * exact,
@@ -274,7 +274,7 @@ fn alone_and_in_pairs_both_models_agree_where_profiles_say_all() {
     }
 }
 
-/// What two programs did while both ran and the cache was warm: instructions, misses, and bytes held at each sample.
+/// Instructions, misses and bytes held at each sample of two programs while both ran and the cache was warm.
 #[derive(Default)]
 struct Together([[f64; 3]; 2], [f64; 2]);
 
@@ -307,7 +307,7 @@ impl Recorder for Together {
 fn footprint_composition_tells_what_sharers_of_a_cache_hold_and_miss() {
     let programs = [program("small", 9000), program("large", 30_000)];
     for kib in [512.0, 1024.0] {
-        // One cache, lest the kernel moves one of them to the other.
+        // One cache, so that the kernel cannot move one of them to the other.
         let mut machine = Machine::parse("shared", &machine("core2-quad")).unwrap();
         machine.cache.truncate(1);
         machine.cache[0].cpus = "0-3".parse().unwrap();
@@ -384,7 +384,7 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
         mpki(&run(simulation, &topology)[0])
     };
     assert!(misses(1, "0") < 0.05);
-    // On two chips, with a last-level cache each.
+    // On two chips, each with its own last-level cache.
     let shared = misses(2, "0,2");
     assert!(shared > 0.15, "{shared}");
 }
@@ -488,7 +488,7 @@ fn evictions_go_on_while_time_is_left_out() {
     let mut seen = ByPeriod::default();
     let period = Nanos::from_millis(10);
     watched(sampled, &topology, period, &mut [&mut seen]);
-    // The caches are full after a few periods; the last one is as short as it happens to be.
+    // The caches are full after a few periods; the last period is shorter by chance.
     let mut periods = seen.0[5..seen.0.len() - 1].to_vec();
     assert!(periods.len() > 20, "{periods:?}");
     periods.sort_by(f64::total_cmp);

@@ -1,6 +1,6 @@
-//! What policies gain of what there is: every way to divide a mix between the two halves of a machine is simulated.
+//! Gains of policies compared with the maximum: every division of a mix between the two halves of a machine is simulated.
 //!
-//! The division that is best with one seed is scored with others, as the policies are, so that luck does not count as gain.
+//! The best division under one seed is scored with other seeds, like the policies, so that luck does not count as gain.
 //! `bench -- brute-force [MIXES]` draws another number of mixes.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use rayon::prelude::*;
 
 use super::runner::{self, Setup, machine, profiles};
 
-/// Machines of two kinds of cores or two last-level caches, and programs of a mix.
+/// Machines with two kinds of cores or two last-level caches, and number of programs of a mix.
 const MACHINES: [(&str, usize); 3] = [("core2-quad", 8), ("juno-2-4", 6), ("apple-m1", 8)];
 const MIXES: u64 = 20;
 const SCALE: f64 = 20.0;
-/// The seed that chooses the best division, and those that everything is scored with.
+/// Seed that chooses the best division, and seeds of all scores.
 const CHOOSES: u64 = 1;
 const SCORES: [u64; 2] = [2, 3];
 const POLICIES: [&str; 4] = ["best-static", "joint", "contention", "hsf"];
-/// Rows of the table beside policies, which say where the gain is lost that `joint` does not make.
+/// Rows of the table besides policies, which show where `joint` loses gain.
 const ENDS: &str = "where `joint` ends, from the start";
 const FREE: &str = "`joint`, no costs, no noise";
 
@@ -115,7 +115,7 @@ fn gains(
     Ok(gains)
 }
 
-/// The fixed mapping with each program in the group named.
+/// Specification of the fixed mapping with each program in the named group.
 fn fixed<'a>(plan: &Plan, groups: impl Iterator<Item = &'a str>) -> String {
     let places = plan.programs.iter().zip(groups);
     let places: Vec<String> = places
@@ -124,7 +124,7 @@ fn fixed<'a>(plan: &Plan, groups: impl Iterator<Item = &'a str>) -> String {
     format!("static:{}", places.join(","))
 }
 
-/// The mapping in which `joint` leaves the programs at the end.
+/// Specification of the mapping in which `joint` leaves the programs at the end.
 fn end_of_joint(
     topology: &Arc<Topology>,
     plan: &Plan,
@@ -151,7 +151,7 @@ fn end_of_joint(
     Ok(fixed(plan, (0..plan.programs.len()).map(at)))
 }
 
-/// A policy whose placements are remembered.
+/// A policy whose placements are recorded.
 struct Watched {
     policy: Box<dyn Policy>,
     at: BTreeMap<ThreadId, Target>,
@@ -174,7 +174,7 @@ impl Policy for Watched {
     }
 }
 
-/// Every way to divide programs between two groups of cores, each as full as the other; once where the groups are alike.
+/// All divisions of programs between two groups of cores of equal load; symmetric ones once if the groups are alike.
 fn divisions(topology: &Topology, programs: usize) -> Result<Vec<Vec<&Group>>, Box<dyn Error>> {
     let by_type = topology.groups_by(GroupBy::CoreType);
     let alike = by_type.len() == 1;

@@ -1,4 +1,4 @@
-//! Closed forms: with contention and costs off, completion times follow from shares of the big cores alone.
+//! Closed forms: without contention and costs, completion times follow from shares of the big cores alone.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn compare(name: &str, count: usize, set: &[Arc<Profile>]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// A program that only does what it does most: closed forms know no phases.
+/// A program with its most frequent behaviour only, because closed forms have no phases.
 fn one_phase(profile: &Arc<Profile>) -> Arc<Profile> {
     let Profile::Recorded(recorded) = &**profile else {
         return Arc::clone(profile);
@@ -70,7 +70,7 @@ fn one_phase(profile: &Arc<Profile>) -> Arc<Profile> {
     Arc::new(Profile::Recorded(steady))
 }
 
-/// Share of its time that each thread spends on big cores when they are shared equally.
+/// Share of its time that each thread spends on big cores if they are shared equally.
 fn big_share(topology: &Topology, count: usize) -> f64 {
     let big = topology.groups_by(countersteer_model::topology::GroupBy::CoreType)[0].cores;
     f64::from(big) / count as f64
@@ -82,7 +82,7 @@ fn deviation(completion_s: f64, share: f64, fast_s: f64, slow_s: f64) -> f64 {
     (completion_s / expected - 1.0).abs()
 }
 
-/// ASP when the programs with the highest speed-up factors keep the big cores.
+/// ASP if the programs with the highest speed-up factors keep the big cores.
 fn ideal_asp(score: &Score, big: usize) -> f64 {
     let mut gains: Vec<f64> = score
         .programs

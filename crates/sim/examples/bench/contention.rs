@@ -1,5 +1,5 @@
-//! The CMPSched$im mix on the Core 2 Quad: two poison, two vulnerable, two mildly vulnerable, two neutral programs. And
-//! mixes drawn at random, so that no policy is tuned to one mix.
+//! The CMPSched$im mix on the Core 2 Quad, with two programs of each kind: poison, vulnerable, mildly vulnerable, neutral. Random
+//! mixes ensure that no policy is tuned to one mix.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::runner::{self, Setup, machine, profiles, program, quantile};
 
-/// Programs by what their miss curves say, and the worst launch: both vulnerable ones beside both poison ones (section 4,
-/// figure 7a), as in `workloads/shared-caches.toml`.
+/// Programs by their miss curves, and the worst launch: both vulnerable ones next to both poison ones (section 4, figure 7a), as
+/// in `workloads/shared-caches.toml`.
 const MIX: [(&str, u32); 8] = [
     ("chase", 0),
     ("matmul", 0),
@@ -26,13 +26,13 @@ const MIX: [(&str, u32); 8] = [
     ("perl", 3),
 ];
 
-/// Recorded runs last a second; scheduling policies that look every 800 ms are meant for minutes.
+/// Factor on the length of recorded runs, which last a second; policies with periods of 800 ms are meant for minutes.
 const SCALE: f64 = 40.0;
 
-/// Machines and how many programs random mixes have on them: CPUs shared in time, and not.
+/// Machines and number of programs of random mixes on them: with CPUs shared in time, and without.
 const RANDOM: [(&str, usize); 2] = [("core2-quad", 8), ("ryzen-7950x3d", 16)];
 const MIXES: u64 = 30;
-/// Length of a run of the paper's mix.
+/// Length of a run of the paper's mix, in seconds.
 const SHOWN_S: f64 = 200.0;
 
 const BEST: &str = "best-static:objective=ipc";

@@ -1,7 +1,7 @@
-//! How often trials decide wrongly, and how soon rightly, when they are looked at after every pair.
+//! Frequency of wrong decisions of trials, and time to right ones, if they are checked after every pair.
 //!
-//! Noise is that of a pair's logarithm, with a standard deviation of 4 %; 5.7 % is 4 % in each of its two blocks. Since blocks of a
-//! pair come in random order, noise of a pair is symmetric, whatever that of a block is.
+//! Noise is the standard deviation of a pair's logarithm, 4 %; 5.7 % is 4 % in each of its two blocks. Blocks of a pair have a
+//! random order, so the noise of a pair is symmetric, whatever the noise of a block.
 
 use std::error::Error;
 
@@ -74,7 +74,7 @@ fn row(name: &str, noise: Noise, spread: f64, gain: f64, most: u64) {
     );
 }
 
-/// The first verdict of a trial, and after how many pairs it came; all pairs, if none did.
+/// First verdict of a trial and the number of pairs before it; all pairs if there is none.
 fn trial(
     rng: &mut PolicyRng,
     noise: Noise,
@@ -90,7 +90,7 @@ fn trial(
     (verdict, evidence.pairs())
 }
 
-/// Box and Muller.
+/// Draws a normal deviate by the method of Box and Muller.
 fn normal(rng: &mut PolicyRng) -> f64 {
     let radius = (2.0 * exponential(rng)).sqrt();
     radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()

@@ -1,7 +1,7 @@
-//! Forecasts of mappings held against simulations of them: mixes of recorded programs at places drawn at random.
+//! Forecasts of mappings compared with their simulations: mixes of recorded programs on random CPUs.
 //!
-//! Gains are over the mean of the mix's mappings, since a forecast is asked which mapping is best. `bench -- forecast
-//! [MIXES]` draws another number of mixes.
+//! Gains are relative to the mean of the mix's mappings, since a forecast serves to choose the best mapping.
+//! `bench -- forecast [MIXES]` draws another number of mixes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::runner::{self, Setup, machine, profiles, quantile, rank_correlation};
 
-/// Machines, and programs there: with turns on CPUs, and with a CPU for each.
+/// Machines and numbers of programs: with several programs per CPU, and with a CPU for each.
 const MACHINES: [(&str, usize); 4] = [
     ("core2-quad", 8),
     ("core2-quad", 4),
@@ -26,10 +26,10 @@ const MACHINES: [(&str, usize); 4] = [
 const MIXES: u64 = 20;
 const MAPPINGS: usize = 10;
 const SCALE: f64 = 10.0;
-/// Seeds of the simulations, which leave open which threads meet when.
+/// Number of seeds of the simulations, which decide at random which threads run together.
 const SEEDS: u64 = 2;
 
-/// STP of a mapping: forecast, and the mean of the simulations.
+/// STP of a mapping: forecast, and mean of the simulations.
 type Pair = (f64, f64);
 
 /// Prints the section.
@@ -85,7 +85,7 @@ fn one(name: &str, programs: usize, mixes: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A CPU for each program, drawn at random, with no CPU holding two more than another.
+/// Random CPU for each program; the loads of CPUs differ by at most one.
 fn balanced(topology: &Topology, programs: usize, rng: &mut impl Rng) -> Vec<CpuId> {
     let mut cpus: Vec<CpuId> = topology.cpus.iter().map(|c| c.id).collect();
     cpus.shuffle(rng);

@@ -1,8 +1,8 @@
-//! The Linux model against a kernel: the same sets of tasks on one CPU.
+//! The Linux model compared with a kernel: equal sets of tasks on one CPU.
 //!
-//! Input: `bench/task-sets.tsv`, and what `task_set` printed of it under a kernel, in the file that
-//! `COUNTERSTEER_KERNEL_RUN` names. `bench/run.sh` makes that file in a virtual machine that counts instructions for time, so
-//! the kernel's figures are the same at every run.
+//! Input: `bench/task-sets.tsv`, and the output of `task_set` under a kernel, in the file named by `COUNTERSTEER_KERNEL_RUN`.
+//! `bench/run.sh` creates this file in a virtual machine that uses instruction counts as time, so that the kernel's results are
+//! equal in every run.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,9 +15,9 @@ use countersteer_sim::linux::{Linux, LinuxConfig, kernel};
 
 use super::runner;
 
-/// The model's counterpart of the kernel that the virtual machine boots.
+/// The model's counterpart of the virtual machine's kernel.
 const KERNEL: &str = "7.2";
-/// As long as the kernel's run.
+/// Length of the kernel's run.
 const SECONDS: u64 = 3;
 
 struct Task {
@@ -27,7 +27,7 @@ struct Task {
     sleep_ns: u64,
 }
 
-/// What became of a task.
+/// Outcome of a task.
 #[derive(Clone, Copy)]
 struct Fate {
     ran_s: f64,
@@ -124,7 +124,7 @@ fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>>
 /// Lets tasks work and sleep under the model.
 fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
     let topology = one_cpu()?;
-    // The virtual machine runs little beside the tasks.
+    // The virtual machine runs little besides the tasks.
     let config = LinuxConfig {
         disturbed_every_ns: None,
         ..(kernel(KERNEL).ok_or("no such kernel")?.config)()
@@ -140,7 +140,7 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
             Some(cpu),
             Nanos::ZERO,
         );
-        // Work left, and when to wake.
+        // Work left, and time of the next wake-up.
         threads.push((task.work_ns, None));
     }
     let mut intervals = vec![0.0; tasks.len()];

@@ -1,7 +1,7 @@
-//! Figures of `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...] [MIXES]`.
+//! Results in `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...] [MIXES]`.
 //!
-//! Each module prints one Markdown section; without names all run. A number is for the benchmark that takes one. Times are CPU times
-//! of this process.
+//! Each module prints one Markdown section; without names all run. A number is passed to benchmarks that take one. Times are CPU
+//! times of this process.
 
 mod brute_force;
 mod closed_forms;
@@ -21,7 +21,7 @@ mod yardstick;
 
 use std::error::Error;
 
-/// A benchmark: its name and what prints its section.
+/// A benchmark: its name, and the function that prints its section.
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.

@@ -1,4 +1,4 @@
-//! Random mixes of the SPEC CPU2017 table on the i9-12900K without contention: what high-SF-first gains over round-robin.
+//! Random mixes of the SPEC CPU2017 table on the i9-12900K without contention: gains of high-SF-first over round-robin.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use super::runner::{self, Setup, machine, profiles, program, quantile};
 
 const MIXES: usize = 2_000;
 const PROGRAMS: usize = 16;
-/// Runs are cut to this share of SPEC's lengths: programs of minutes and of seconds show the same gain when nothing costs.
+/// Factor on SPEC's run lengths: without costs, the gain does not depend on it.
 const SCALE: f64 = 0.1;
 
 /// Prints the section.

@@ -1,7 +1,7 @@
-//! Policies held to their own measure: energy per instruction, energy-delay product or unfairness over random mixes of recorded
-//! programs, against `linux` and against `joint`, which knows nothing of that measure.
+//! Policies with objectives in their own measure, over random mixes of recorded programs.
 //!
-//! `bench -- objectives [MIXES]`: so many mixes on each machine, [`FEW`] unless said.
+//! Measures are energy per instruction, energy-delay product or unfairness. The baselines are `linux` and `joint`, which ignores
+//! the measure. `bench -- objectives [MIXES]` draws another number of mixes per machine than [`FEW`].
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::runner::{self, Setup, machine, profiles, program, quantile};
 
-/// Machines, and how many programs mixes have there.
+/// Machines, and number of programs of their mixes.
 const MACHINES: [(&str, usize); 6] = [
     ("i9-12900k-8p8e", 12),
     ("juno-2-4", 6),
@@ -24,21 +24,21 @@ const MACHINES: [(&str, usize); 6] = [
     ("core2-quad", 6),
     ("ryzen-7950x3d", 12),
 ];
-/// Mixes without an argument.
+/// Number of mixes without an argument.
 const FEW: u64 = 6;
-/// Recorded runs last a second; policies that look every 800 ms are meant for minutes.
+/// Factor on the length of recorded runs, which last a second; policies with periods of 800 ms are meant for minutes.
 const SCALE: f64 = 20.0;
-/// Loss beyond which a policy fails in its own measure.
+/// Relative loss above which a policy fails in its own measure.
 const MOST: f64 = 0.01;
 
-/// A measure of which less is better.
+/// A measure; smaller values are better.
 type Measure = (&'static str, fn(&Score) -> f64);
 
 const ENERGY: Measure = ("nJ/instruction", |s| s.energy_per_instruction_nj);
 const EDP: Measure = ("EDP", |s| s.edp_js);
 const UNFAIRNESS: Measure = ("unfairness", |s| s.unfairness);
 
-/// Policies and what they are meant to make small.
+/// Policies and the measures that they minimise.
 const POLICIES: [(&str, Measure); 7] = [
     ("joint:objective=energy", ENERGY),
     ("joint:objective=edp", EDP),
@@ -100,7 +100,7 @@ fn one(
     Ok(())
 }
 
-/// Median, worst and share beyond [`MOST`] of the changes against a base.
+/// Median, worst, and share beyond [`MOST`] of the changes against a baseline.
 fn against(own: &[Score], base: &[Score], of: fn(&Score) -> f64) -> String {
     let pairs = own.iter().zip(base);
     let mut changes: Vec<f64> = pairs.map(|(own, base)| of(own) / of(base) - 1.0).collect();
@@ -110,7 +110,7 @@ fn against(own: &[Score], base: &[Score], of: fn(&Score) -> f64) -> String {
     format!("{median:+.1} % | {worst:+.1} % | {:.0} %", over * 100.0)
 }
 
-/// Scores of a mix that its number draws, under a policy with the same seed.
+/// Score of the random mix with number `mix` under a policy with an equal seed.
 fn score(
     topology: &Arc<Topology>,
     policy: &str,

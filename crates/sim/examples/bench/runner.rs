@@ -1,4 +1,4 @@
-//! Runs experiments for the benchmarks, and measures what they cost.
+//! Runs experiments for the benchmarks, and measures their cost.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use countersteer_sim::linux::{DEFAULT_KERNEL, LinuxConfig, kernel};
 use countersteer_sim::progress::ProgressConfig;
 use rand::{RngExt, SeedableRng};
 
-/// The repository's root.
+/// Root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The number on the command line.
+/// Number on the command line.
 pub fn number() -> Option<u64> {
     std::env::args().find_map(|word| word.parse().ok())
 }
 
-/// A shipped machine.
+/// Topology of a shipped machine.
 pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
     let path = root().join(format!("machines/{name}.toml"));
     let machine = Machine::parse(
@@ -69,7 +69,7 @@ pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
     }
 }
 
-/// Programs drawn at random from these profiles, each run `scale` times as long as recorded.
+/// Random programs from these profiles, each run `scale` times as long as recorded.
 pub fn mix(profiles: &[Arc<Profile>], programs: usize, seed: u64, scale: f64) -> Plan {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
     let mut plan = Plan::default();
@@ -108,11 +108,11 @@ pub fn config(setup: Setup) -> SimConfig {
     }
 }
 
-/// How an experiment is run.
+/// Setup of an experiment.
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub ideal: bool,
-    /// Counters without noise that cost nothing to read, and switches and moves that cost nothing.
+    /// Counters without noise and cost, and switches and migrations without cost.
     pub free: bool,
     pub rounds: u32,
     pub until: Nanos,
@@ -133,7 +133,7 @@ impl Default for Setup {
     }
 }
 
-/// One experiment.
+/// Runs one experiment.
 pub fn run(
     topology: &Arc<Topology>,
     plan: &Plan,
@@ -144,7 +144,7 @@ pub fn run(
     run_policy(topology, plan, policy.as_mut(), setup)
 }
 
-/// One experiment with a policy of the caller's.
+/// Runs one experiment with the caller's policy.
 pub fn run_policy(
     topology: &Arc<Topology>,
     plan: &Plan,
@@ -180,7 +180,7 @@ pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     1.0 - 6.0 * squares / (n * (n * n - 1.0))
 }
 
-/// CPU time of this process so far, in seconds, and its largest resident size so far, in MiB.
+/// CPU time of this process so far in seconds, and its maximum resident size so far in MiB.
 pub fn usage() -> Result<(f64, f64), Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat
@@ -199,7 +199,7 @@ pub fn usage() -> Result<(f64, f64), Box<dyn Error>> {
     Ok((ticks / 100.0, peak_kib / 1024.0))
 }
 
-/// The value at a share of sorted values.
+/// Quantile of sorted values, with linear interpolation.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * (sorted.len().saturating_sub(1)) as f64;
     let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);

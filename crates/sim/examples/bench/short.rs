@@ -1,7 +1,7 @@
-//! Random mixes of recorded programs as long as they are, and 5, 20 and 100 times as long: throughput of policies over `linux`.
+//! Random mixes of recorded programs with recorded length, and 5, 20 and 100 times as long: throughput of policies over `linux`.
 //!
-//! Policies move threads to measure them, and that takes time to pay back. Mixes have between half as many programs as the machine
-//! has CPUs and one and a half times as many, so that some leave cores idle and some make threads wait.
+//! Policies move threads to measure them, and this takes time to pay back. Mixes have between half and one and a half times as
+//! many programs as the machine has CPUs. Some mixes therefore leave cores idle, and some make threads wait.
 
 use std::error::Error;
 
@@ -19,13 +19,13 @@ const MACHINES: [&str; 6] = [
     "quickia-2b-2s",
     "phone-1-3-4",
 ];
-/// Lengths of programs, as multiples of those recorded (.02 to 3 s).
+/// Lengths of programs, relative to the recorded ones (.02 to 3 s).
 const SCALES: [f64; 4] = [1.0, 5.0, 20.0, 100.0];
 const POLICIES: [&str; 2] = ["hsf", "joint"];
-/// Mixes a machine where the command line names no number.
+/// Number of mixes per machine without an argument.
 const MIXES: u64 = 20;
 const SEEDS: u64 = 3;
-/// Loss that counts.
+/// Relative loss that counts as harm.
 const HARM: f64 = 0.01;
 
 /// Prints the section.

@@ -1,5 +1,5 @@
-//! Random mixes of recorded programs on the machines of HASS, without and with shared caches: what signatures gain, and how near
-//! that comes to the best mapping that never changes.
+//! Random mixes of recorded programs on the machines of HASS, without and with shared caches. The results are the gains by
+//! signatures, and their distance from the best fixed mapping.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::runner::{self, Setup, machine, profiles, program, quantile};
 
-/// Machines, how many programs mixes have there, and whether cores share a last-level cache.
+/// Machines, number of programs of their mixes, and the kind of last-level cache.
 const MACHINES: [(&str, usize, &str); 4] = [
     ("opteron-8356-2-2", 4, "private"),
     ("xeon-x5365-2-2", 4, "private"),
@@ -17,7 +17,7 @@ const MACHINES: [(&str, usize, &str); 4] = [
     ("opteron-8356-4-4-2-2", 12, "shared"),
 ];
 const MIXES: u64 = 20;
-/// Instructions that each program runs from start to completion.
+/// Number of instructions of each run of a program.
 const INSTRUCTIONS: f64 = 20e9;
 
 const BEST: &str = "best-static:objective=asp";

@@ -1,7 +1,7 @@
-//! Recorded programs on the simulated i9-12900K against what was measured on a 12900KS for a program like each.
+//! Recorded programs on the simulated i9-12900K compared with measurements of similar programs on a 12900KS.
 //!
-//! The pairs are in `bench/silicon.tsv`; the measured figures are those of `profiles/spec2017`, which name their source.
-//! Programs and inputs differ, so single rows say little; rank correlation, medians and the direction of errors do.
+//! The pairs are in `bench/silicon.tsv`; the measurements are those of `profiles/spec2017`, which name their source. Programs and
+//! inputs differ, so single rows are not conclusive; rank correlation, medians and the direction of errors are.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::runner::{machine, profiles, quantile, root};
 /// Core types in the order of the columns.
 const CORES: [&str; 2] = ["golden-cove", "gracemont"];
 
-/// One recorded program beside a measured one.
+/// A recorded program and a measured one.
 struct Row {
     recorded: String,
     like: String,
@@ -31,13 +31,13 @@ struct Row {
 }
 
 impl Row {
-    /// Simulated over measured IPC on a core, less one.
+    /// Ratio of simulated to measured IPC on a core, minus one.
     fn error(&self, core: usize) -> f64 {
         self.simulated[core] / self.measured[core] - 1.0
     }
 }
 
-/// Which rows a summary is of.
+/// Selects the rows of a summary.
 type Filter = fn(&&Row) -> bool;
 
 /// Prints the section.
@@ -93,7 +93,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     siblings()
 }
 
-/// Prints how far measured speed-up factors are from simulated ones, beside what the program says of it.
+/// Prints the distances between measured and simulated speed-up factors, next to the spread that the program states.
 fn spread(rows: &[Row]) {
     let ratio = |ipc: [f64; 2]| ipc[0] / ipc[1];
     let mut off: Vec<f64> = rows
@@ -112,7 +112,7 @@ fn spread(rows: &[Row]) {
     );
 }
 
-/// Prints what a second thread on a core adds.
+/// Prints the throughput that a second thread adds to a core.
 fn siblings() -> Result<(), Box<dyn Error>> {
     let topology = machine("i9-12900k")?;
     let cpu = topology.cpus.first().ok_or("the machine has no CPU")?;

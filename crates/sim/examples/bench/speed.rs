@@ -1,4 +1,4 @@
-//! Simulated seconds per CPU-second, and how that grows with the machine.
+//! Simulated seconds per CPU-second, and their dependence on the size of the machine.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,8 +11,10 @@ use countersteer_sim::engine::Plan;
 
 use super::runner::{self, Setup, machine, profiles, program};
 
-/// Where programs come from, and how much longer than recorded they run: recorded runs last a second with up to two hundred
-/// phases, benchmarks of the field last minutes. Published figures have one phase a program.
+/// Folders of programs, and factors on their lengths.
+///
+/// Recorded runs last a second with up to two hundred phases, while common benchmarks last minutes. Published profiles have one
+/// phase per program.
 const PUBLISHED: (&str, f64) = ("spec2017", 1.0);
 const RECORDED: (&str, f64) = ("recorded", 40.0);
 

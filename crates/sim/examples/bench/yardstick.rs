@@ -1,9 +1,9 @@
-//! Cycles per instruction of the hot loops of small programs, between misses, beside LLVM's scheduling models and OSACA.
+//! Cycles per instruction of the hot loops of small programs between misses, compared with LLVM's scheduling models and OSACA.
 //!
-//! The programs are those of `demo/kernels.c`, whose recordings are in `profiles/recorded`. The model's figure is that of the
-//! longest phase of the recording, branches and misses left out; `llvm-mca` and `osaca` have the loop itself, compiled here, out of the
-//! first level of the cache. All are models, so a difference says where to look, not which is right: OSACA takes the busiest port
-//! or the longest loop-carried dependence, whichever is longer, and knows no width and no window.
+//! The programs are those of `demo/kernels.c`, with recordings in `profiles/recorded`. The model's result is for the longest
+//! phase of the recording, without branches and misses. `llvm-mca` and `osaca` analyse the loop itself, compiled on this host,
+//! with hits in the first level of the cache. All are models, so a difference only shows what to examine. OSACA takes the longer
+//! of the busiest port and the longest loop-carried dependence, and has no width and no window.
 
 use std::error::Error;
 use std::path::Path;
@@ -16,14 +16,14 @@ use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel};
 
 use super::runner::{machine, profiles, quantile, root};
 
-/// Programs of `demo/kernels.c` whose time is in one innermost loop.
+/// Programs of `demo/kernels.c` that spend their time in one innermost loop.
 const KERNELS: [&str; 6] = ["stream", "stencil", "matmul", "sieve", "chase", "mix"];
-/// Core types: machine, name there, name in LLVM, name in OSACA.
+/// Core types: machine, name in its file, name in LLVM, name in OSACA.
 const CORES: [(&str, &str, &str, &str); 2] = [
     ("i9-12900k-8p8e", "golden-cove", "alderlake", "SPR"),
     ("ryzen-7950x3d", "zen4", "znver4", "ZEN4"),
 ];
-/// Releases of `llvm-mca` that know these core types, best first.
+/// Releases of `llvm-mca` that know these core types, newest first.
 const TOOLS: [&str; 6] = [
     "llvm-mca-21",
     "llvm-mca-20",
@@ -33,7 +33,7 @@ const TOOLS: [&str; 6] = [
     "llvm-mca",
 ];
 
-/// Prints the section, or why not.
+/// Prints the section, or the reason for which it is missing.
 pub fn run() -> Result<(), Box<dyn Error>> {
     println!(
         "\n### Hot loops beside LLVM's scheduling models and OSACA: cycles per instruction between misses\n"
@@ -58,7 +58,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     table(tool, &loops)
 }
 
-/// Prints the table: rows are loops, columns core types and yardsticks.
+/// Prints the table: rows are loops, columns are core types and models.
 fn table(tool: &str, loops: &[(&str, Vec<String>)]) -> Result<(), Box<dyn Error>> {
     let with_osaca = osaca("SPR", &["addq %rax, %rbx".to_owned()]).is_ok();
     let missing = if with_osaca {
@@ -106,7 +106,7 @@ fn works(tool: &str) -> bool {
     CORES.iter().all(|(_, _, cpu, _)| known(cpu))
 }
 
-/// Output of a command, or what went wrong.
+/// Runs a command; returns its output, or an error message.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command
@@ -121,13 +121,13 @@ fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// The hot loop of each kernel, as instructions.
+/// Hot loop of each kernel, as instructions.
 fn hot_loops(folder: &Path) -> Result<Vec<(&'static str, Vec<String>)>, String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the loops are those of x86-64".into());
     }
     let binary = folder.join("kernels");
-    // Functions of their own; no loop that counts calls one.
+    // Separate functions, without inlining; the relevant loops contain no calls.
     output(
         Command::new("cc")
             .args(["-O2", "-fno-inline", "-o"])
@@ -163,7 +163,7 @@ fn instructions(text: &str) -> Vec<(u64, String)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Where an instruction jumps to.
+/// Target address of a jump; `None` for other instructions.
 fn target(text: &str) -> Option<u64> {
     let (name, rest) = text.split_once(char::is_whitespace)?;
     let to = rest.split_whitespace().next()?;
@@ -171,8 +171,8 @@ fn target(text: &str) -> Option<u64> {
         .then(|| u64::from_str_radix(to, 16).ok())?
 }
 
-/// The innermost loop that is nested deepest, without calls and returns (jumps back to a shared end are no loops); of several
-/// the last.
+/// Innermost loop with the deepest nesting, without calls and returns (jumps back to a shared end are no loops). Of several, the
+/// last is returned.
 fn hottest(code: &[(u64, String)]) -> Option<Vec<String>> {
     let row = |address| code.iter().position(|(at, _)| *at == address);
     let back = code.iter().enumerate().filter_map(|(end, (at, text))| {
@@ -199,7 +199,7 @@ fn hottest(code: &[(u64, String)]) -> Option<Vec<String>> {
     )
 }
 
-/// What a tool says of a loop: `.Lstart`, the loop, and a jump back to it.
+/// Output of a tool for a loop: `.Lstart`, the loop, and a jump back to it.
 fn analysed(tool: &str, arguments: &[&str], block: &[String]) -> Result<String, String> {
     let lines = block.iter().map(|text| match target(text) {
         Some(_) => {
@@ -233,7 +233,7 @@ fn mca(tool: &str, cpu: &str, block: &[String]) -> Result<f64, String> {
         .ok_or(format!("`{tool}` did not say how many cycles"))
 }
 
-/// Cycles per instruction of a loop by `osaca`: the busiest port, or the longest dependence from one turn to the next.
+/// Cycles per instruction of a loop by `osaca`: the busiest port, or the longest dependence between iterations.
 fn osaca(arch: &str, block: &[String]) -> Result<f64, String> {
     let arguments = ["--arch", arch, "--syntax", "ATT", "--ignore-unknown"];
     let text = analysed("osaca", &arguments, block)?;

@@ -1,14 +1,14 @@
-//! Ceilings: speeds that no thread exceeds, for upper bounds of what placements reach.
+//! Ceilings: speeds that no thread exceeds, for upper bounds of placements.
 //!
-//! Input: a [`super::ProgressModel`] with its programs. Output: the kinds of CPUs, the states that their cores can be in, and for
-//! each behaviour of each program the fastest that it can be there, with the least that it takes of what cores share.
+//! Input: a [`super::ProgressModel`] with its programs. Output: the kinds of CPUs and the possible states of their cores. For
+//! each behaviour of each program it gives the highest speed in each state, and the least use of resources that cores share.
 
 use countersteer_model::units::CoreTypeId;
 
-/// Parts of a core that SMT siblings share.
+/// Number of parts of a core that SMT siblings share.
 pub use super::analytic::SHARED_PARTS;
 
-/// What a machine offers, and how fast programs can be on it at most.
+/// Resources of a machine, and highest speeds of programs on it.
 #[derive(Clone, Debug, Default)]
 pub struct Ceilings {
     pub places: Vec<Place>,
@@ -16,58 +16,58 @@ pub struct Ceilings {
     pub states: Vec<CoreState>,
     /// Lines of each group of last-level caches that places share.
     pub caches: Vec<f64>,
-    /// Lines per second that all memory moves at most.
+    /// Maximum lines per second of all memory.
     pub bandwidth: f64,
-    /// By [`super::ModelId`].
+    /// Indexed by [`super::ModelId`].
     pub models: Vec<ModelCeiling>,
 }
 
-/// Cores that are alike to every program.
+/// Cores that are equivalent for every program.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub cores: f64,
-    /// Row of [`Ceilings::caches`]; none where no cache is shared, or contention is left out.
+    /// Row of [`Ceilings::caches`]; `None` if no cache is shared, or if contention is disabled.
     pub cache: Option<usize>,
 }
 
-/// A frequency that the cores of a type have at most while some of them run.
+/// A maximum frequency of the cores of a type while some of them run.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub core_type: CoreTypeId,
-    /// Cores of the type that may run at it.
+    /// Number of cores of the type that may run at it.
     pub cores: f64,
 }
 
-/// A core of a place at a clock with some of its SMT siblings running.
+/// State of a core of a place: its clock, and the number of running SMT siblings.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreState {
     pub place: usize,
     pub clock: usize,
-    /// Threads that run on the core at the same time.
+    /// Number of threads that run on the core at the same time.
     pub threads: f64,
 }
 
-/// A program's behaviours.
+/// Behaviours of a program.
 #[derive(Clone, Debug, Default)]
 pub struct ModelCeiling {
-    /// Where each segment of the timeline ends, in instructions, and its behaviour.
+    /// End of each segment of the timeline in instructions, and its behaviour.
     pub timeline: Vec<(f64, usize)>,
-    /// By behaviour.
+    /// Indexed by behaviour.
     pub ways: Vec<Vec<Way>>,
 }
 
-/// A way for a thread to run: in a state of a core, with some lines of the last-level cache.
+/// A way to run a thread: a state of a core, with some lines of the last-level cache.
 ///
-/// A thread that holds any number of lines is no faster than a mix of two ways of that many lines on average.
+/// A thread that holds any number of lines is at most as fast as a mix of two ways with that many lines on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub state: usize,
     /// Instructions per second.
     pub ips: f64,
-    /// Lines that it holds of the last-level caches of its place.
+    /// Lines that it holds in the last-level caches of its place.
     pub lines: f64,
-    /// Lines per second from or to memory, at least.
+    /// Minimum lines per second from or to memory.
     pub bus: f64,
-    /// Parts of the core's cycles that it takes beside siblings, at least.
+    /// Minimum part of the cycles of each shared part of the core, next to siblings.
     pub uses: [f64; SHARED_PARTS],
 }

@@ -1,4 +1,4 @@
-//! What a simulated thread's counters hold.
+//! Counters of a simulated thread.
 //!
 //! Output of the progress model, cumulative since the thread was added; the simulated PMU samples differences.
 
@@ -14,7 +14,7 @@ pub struct Counters {
     pub l2_misses: f64,
     /// Accesses to the last-level cache.
     pub llc_references: f64,
-    /// Accesses that the last-level cache missed.
+    /// Accesses that missed the last-level cache.
     pub llc_misses: f64,
     pub branch_instructions: f64,
     pub branch_misses: f64,
@@ -23,18 +23,18 @@ pub struct Counters {
     pub run_ns: f64,
     pub detail: Detail,
     pub unmeasured: Unmeasured,
-    /// Where lines are simulated.
+    /// `None` if the model does not simulate lines.
     pub evictions: Option<Evictions>,
 }
 
-/// A thread's part of the lines that its program and others lost to each other in the last-level caches.
+/// A thread's part of the lines that its program and its co-runners evicted from each other in the last-level caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evictions {
     pub suffered: f64,
     pub caused: f64,
 }
 
-/// Instructions of tabulated profiles that do not give these events. Their counts stay zero, which is no measurement.
+/// Instructions of tabulated profiles that lack these events. Their counts stay zero, but were not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unmeasured {
     /// Instructions without counts of cache misses.
@@ -43,24 +43,24 @@ pub struct Unmeasured {
     pub branch_misses: f64,
 }
 
-/// Events that only a recorded profile can tell: one measured at a few cache sizes says nothing of the instruction mix.
+/// Events that only recorded profiles provide: measurements at a few cache sizes do not include the instruction mix.
 ///
 /// Every cycle is one of dispatch at full width or lost to one of three causes:
 /// `cycles = instructions / width + stall_memory + stall_branches + stall_other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Detail {
-    /// Instructions to which all of this belongs.
+    /// Instructions to which these counts belong.
     pub instructions: f64,
     pub loads: f64,
     pub stores: f64,
     pub fp_operations: f64,
     pub simd_operations: f64,
     pub l1d_misses: f64,
-    /// Cycles waiting for caches and memory, caches being filled again after a switch included.
+    /// Cycles waiting for caches and memory, including the refill of caches after a switch.
     pub stall_memory: f64,
     /// Cycles lost to mispredicted branches.
     pub stall_branches: f64,
-    /// Cycles lost to dependences, and to SMT siblings that take dispatch slots.
+    /// Cycles lost to dependences, and to SMT siblings that use dispatch slots.
     pub stall_other: f64,
 }
 
@@ -79,7 +79,7 @@ impl Detail {
 }
 
 impl Counters {
-    /// Adds a part of what another one counted; evictions stay.
+    /// Adds the fraction `part` of another thread's counts; evictions stay unchanged.
     #[must_use]
     pub fn plus(&self, other: &Self, part: f64) -> Self {
         let add = |of: fn(&Self) -> f64| of(self) + of(other) * part;
@@ -112,7 +112,7 @@ impl Counters {
         }
     }
 
-    /// What the model tells of an event; `None` where it cannot, or where a thread's profile says nothing of it.
+    /// Count of an event; `None` if the model does not provide it, or if the thread's profile lacks the data.
     #[must_use]
     pub fn event(&self, event: Event) -> Option<f64> {
         let detail = |value: f64| {
@@ -134,7 +134,7 @@ impl Counters {
             Event::BranchMisses => measured(self.branch_misses, self.unmeasured.branch_misses),
             Event::EnergyNj => Some(self.energy_nj),
             Event::L1dAccesses => detail(self.detail.loads + self.detail.stores),
-            // What misses the level-one cache is looked up in the level-two cache.
+            // A miss of the level-one cache is an access to the level-two cache.
             Event::L1dMisses | Event::L2Accesses => detail(self.detail.l1d_misses),
             Event::Loads => detail(self.detail.loads),
             Event::Stores => detail(self.detail.stores),

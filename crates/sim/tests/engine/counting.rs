@@ -1,4 +1,4 @@
-//! Samples: by core type, in multiplexed sets, and what factors come of them.
+//! Tests of samples: by core type, in multiplexed event sets, and the factors derived from them.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     );
 }
 
-/// Speed-up factors of sixteen threads that stay where they are, by the untrained model over counters; and how many sets took turns for it.
+/// Speed-up factors of sixteen pinned threads, by the untrained model over counters, and the number of event sets in use.
 fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
     let path = "machines/i9-12900k-8p8e.toml";
     let mut machine = Machine::parse(path, &read(path)).unwrap();
@@ -105,7 +105,7 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
 fn with_few_counters_sets_take_turns_and_tell_the_same_factors() {
     let (at_once, one) = factors(8, 2);
     assert_eq!((one, at_once.len()), (1, 16));
-    // The last has to count cycles in a set of their own.
+    // The last machine has to count cycles in a separate set.
     for (counters, fixed, wanted) in [(2, 2, 2), (1, 2, 3), (2, 0, 4)] {
         let (few, sets) = factors(counters, fixed);
         assert_eq!((sets, few.len()), (wanted, 16));
@@ -116,7 +116,7 @@ fn with_few_counters_sets_take_turns_and_tell_the_same_factors() {
             .fold(0.0, f64::max);
         assert!(off < 0.05, "{off} {at_once:?} {few:?}");
     }
-    // None is left for what the model would like to know besides.
+    // No counter is left for the model's other events.
     let (blind, sets) = factors(0, 2);
     assert_eq!((sets, blind.len()), (1, 16));
 }
@@ -137,7 +137,7 @@ fn a_machine_without_the_tables_core_types_says_which_it_has() {
     );
 }
 
-/// Events that the model tells beside instructions and cycles.
+/// Events that the model provides besides instructions and cycles.
 const OFFERED: [Event; 12] = [
     Event::L1dAccesses,
     Event::L1dMisses,

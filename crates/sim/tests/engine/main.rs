@@ -1,4 +1,4 @@
-//! The whole simulator: programs, Linux model and progress model behind the engine's two verbs.
+//! Tests of the whole simulator: programs, Linux model and progress model behind the engine's two calls.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 

@@ -1,4 +1,4 @@
-//! What policies reach against closed forms, published mappings and each other.
+//! Tests of policies against closed forms, published mappings and each other.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn high_speedup_first_with_true_factors_reaches_the_ideal() {
     );
 }
 
-/// The slowdown that `n` threads of these speed-up factors have in common when it is equal, on `big` big cores.
+/// Common slowdown of threads with these speed-up factors if it is equal, on `big` big cores.
 fn equal_slowdown(sf: &[f64], big: f64) -> f64 {
     let sum = |f: fn(f64) -> f64| sf.iter().map(|sf| f(*sf)).sum::<f64>();
     sum(|sf| sf / (sf - 1.0)) / (big + sum(|sf| 1.0 / (sf - 1.0)))
@@ -84,7 +84,7 @@ fn rr_shares_by_application_and_adwrr_by_thread() {
         let score = score(&topology, &plan, spec, config(true, 1));
         score.programs[1].slowdown
     };
-    // By application each single thread could have 8/3 big cores and keeps one; by thread it has half of one.
+    // By application, each single thread could have 8/3 big cores and keeps one; by thread, it has half of one.
     assert!((slowdown("rr") - 1.0).abs() < 0.03);
     assert!(slowdown("adwrr") > 1.1);
 }
@@ -121,8 +121,8 @@ fn visits_cost_homogeneous_work_time() {
     assert!(migrations("ipc-driven") > migrations("hass"));
 }
 
-/// Two programs of one thread beside one of ten on two fast and ten slow cores, each thread on a core of its own: the single
-/// threads on the fast ones.
+/// Two programs of one thread next to one of ten threads on two fast and ten slow cores. Each thread has its own core, the single
+/// threads the fast ones.
 #[test]
 fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
     let topology = machine("opteron-2425-2b-10s");
@@ -141,7 +141,7 @@ fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
     let [gzip, gcc, perl] = &score.programs[..] else {
         panic!("three programs")
     };
-    // The two have what they would have alone; the ten threads have all slow cores and lack the two fast ones.
+    // Both single-threaded programs run as if alone; the ten threads have all slow cores and lack the two fast ones.
     let r = 1.0 - alone_ratio(&topology, &recorded("perl"));
     let rounds = 1.0 + r + r.powi(2) + r.powi(3) + r.powi(4);
     let lacking = 1.0 / ((1.0 - r) * rounds);
@@ -169,8 +169,8 @@ fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
     }
 }
 
-/// The mix of before, with everything that costs time: `hsf` finds by itself the mapping that the paper set by hand, since serial
-/// programs come before the parallel one however high its threads' factors are.
+/// The previous mix with all costs. `hsf` finds the published mapping by itself, because serial programs come before the parallel
+/// one, whatever its threads' factors.
 #[test]
 fn serial_programs_get_the_big_cores_as_in_the_published_mapping() {
     let topology = machine("opteron-2425-2b-10s");
@@ -189,7 +189,7 @@ fn serial_programs_get_the_big_cores_as_in_the_published_mapping() {
     );
 }
 
-/// Time alone of one thread on a fast core over that on a slow one.
+/// Time alone of one thread on a fast core divided by that on a slow one.
 fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
     let plan = Plan {
         programs: vec![program("p", profile, 1, 1.0)],
@@ -208,15 +208,15 @@ fn exchanges_that_counters_predict_to_pay_do() {
         programs: programs.into(),
     };
     let stp = |policy| score(&topology, &plan, policy, config(false, 1)).stp;
-    // By the model alone, since measured factors would contain the company.
+    // Factors come from the model alone, since measured factors would include the effect of co-runners.
     let (linux, high_sf, joint) = (stp("linux"), stp("hsf:sf=steps"), stp("joint"));
-    // `hsf` with a model that was trained on these programs is 2.7 % above `joint` here, which leaves threads to Linux for their first
-    // second; the second bound only keeps that from growing.
+    // `hsf` with a model that was trained on these programs is 2.7 % above `joint`, which leaves threads to Linux in their first
+    // second. The second bound keeps this difference from growing.
     assert!(
         joint > 1.05 * linux && joint > 0.97 * high_sf,
         "linux {linux}, hsf {high_sf}, joint {joint}"
     );
-    // Few moves, or none would pay.
+    // Moves are few; otherwise none would pay.
     let moves = score(&topology, &plan, "joint", config(false, 1)).migrations;
     assert!(moves < 400, "{moves}");
 }

@@ -1,4 +1,4 @@
-//! Threads of a program: shares of its work, restarts, sleeps, and times alone.
+//! Tests of the threads of a program: shares of its work, restarts, sleeps, and times alone.
 
 use super::*;
 
@@ -140,7 +140,7 @@ fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
     );
 }
 
-/// Runs alone, fast cores first and on slow cores only, of programs with so many threads and such serial shares.
+/// Seconds of runs alone, fast cores first and on slow cores only, of programs given as (threads, serial share).
 fn alone(topology: &Arc<Topology>, rows: &[(u32, f64)]) -> Vec<(f64, f64)> {
     let profile = Arc::new(synthetic::profile(
         "p",
@@ -180,12 +180,12 @@ fn a_program_alone_has_the_whole_machine_with_all_its_threads_fast_cores_first()
         (10, 1.0),
     ];
     let found = alone(&two_fast_ten_slow, &rows);
-    // One thread's time for the whole work on each type, from which all others follow.
+    // The time of one thread for the whole work on each type determines all others.
     let (fast, slow) = found[0];
     // Two threads fit the two fast cores.
     assert_near(found[1].0, fast * (0.25 + 0.75 / 2.0));
     assert_near(found[1].1, slow * (0.25 + 0.75 / 2.0));
-    // Ten threads: two are done first, then two that were on slow cores, which have `r` of their share left, and so on.
+    // Ten threads: two finish first, then two from slow cores, which have `r` of their share left, and so on.
     let r = 1.0 - fast / slow;
     let parallel = fast / 10.0 * (1.0 + r + r.powi(2) + r.powi(3) + r.powi(4));
     assert_near(found[2].0, parallel);
@@ -195,7 +195,7 @@ fn a_program_alone_has_the_whole_machine_with_all_its_threads_fast_cores_first()
     // More threads than CPUs share all of them.
     assert_near(found[4].0, 1.0 / (2.0 / fast + 10.0 / slow));
     assert_near(found[4].1, slow / 10.0);
-    // All serial: nine threads wait.
+    // All work is serial: nine threads wait.
     assert_near(found[5].0, fast);
     let two_equal = machine("core2-quad");
     let found = alone(&two_equal, &[(1, 0.0), (4, 0.5), (3, 0.0)]);

@@ -1,7 +1,7 @@
-//! Figures of a real kernel's runs, and the list of known deviations.
+//! Measurements of a real kernel's runs, and the list of known deviations.
 //!
-//! `COUNTERSTEER_KERNEL_RUNS` names a folder with what `vm/sets.c` printed, `SMT-on.tsv` and `SMT-off.tsv` for 1 and 2 CPUs per core: then
-//! `kernel.tsv` is made of that.
+//! `COUNTERSTEER_KERNEL_RUNS` names a folder with the output of `vm/sets.c`: `SMT-on.tsv` and `SMT-off.tsv` for 1 and 2 CPUs per
+//! core. `kernel.tsv` is created from these files.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -40,7 +40,7 @@ fn file(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The rows of `kernel.tsv`.
+/// Rows of `kernel.tsv`.
 pub fn rows() -> Vec<Row> {
     let text = fs::read_to_string(file("kernel.tsv")).unwrap();
     let row = |line: &str| {
@@ -72,7 +72,7 @@ pub fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// What the emulated machine added to jobs, by role: means over runs.
+/// Mean overhead of the emulated machine per job, by role, over all runs.
 pub fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
     let mut means: BTreeMap<String, (Emulated, f64)> = BTreeMap::new();
     for row in rows {
@@ -88,7 +88,7 @@ pub fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
     means.into_iter().map(|(role, m)| (role, mean(m))).collect()
 }
 
-/// Makes `kernel.tsv` anew.
+/// Creates `kernel.tsv` again.
 pub fn renew() {
     let folder = std::env::var_os("COUNTERSTEER_KERNEL_RUNS").unwrap();
     let sets = sets();
@@ -129,7 +129,7 @@ pub fn renew() {
     fs::write(file("kernel.tsv"), text + &table).unwrap();
 }
 
-/// The known deviations, by what deviates.
+/// Known deviations, by measure.
 pub fn listed() -> BTreeMap<String, f64> {
     let text = fs::read_to_string(file("deviations.tsv")).unwrap();
     let row = |line: &str| {

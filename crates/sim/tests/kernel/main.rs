@@ -1,15 +1,15 @@
-//! The model of Linux against kernel 7.2: the same sets of tasks on eight CPUs with two last-level caches of four.
+//! Tests of the model of Linux against kernel 7.2: equal sets of tasks on eight CPUs with two last-level caches of four CPUs.
 //!
-//! Golden: `kernel.tsv`, figures of a real kernel's runs; `make test-kernel` boots that kernel in a virtual machine and makes the file
-//! anew. Tasks with equal parameters are exchangeable, and each set was run three times, so a figure of the model (the mean of eight
-//! seeds) must lie between those of the kernel's runs, or no further outside than the tolerance:
+//! Golden data: `kernel.tsv`, measurements of a real kernel's runs. `make test-kernel` boots this kernel in a virtual machine and
+//! creates the file again. Tasks with equal parameters are exchangeable, and each set was run three times. A measure of the model
+//! is the mean of eight seeds. It must lie between those of the kernel's runs, or outside by at most the tolerance:
 //!
 //! - CPU share: 1 % of the time; share under the cache that a process used most: 3 %;
 //! - migrations per task: 20 %, or 5;
-//! - median wait for a CPU, of tasks that waited at least [`WAITS`] times: 20 %, or [`WAIT_MS`].
+//! - median run-queue latency, of tasks that waited at least [`WAITS`] times: 20 %, or [`WAIT_MS`].
 //!
-//! What is further away is listed in `deviations.tsv` with its distance; the test fails where one grows, where one is not listed, and where
-//! one is listed that is none. `COUNTERSTEER_BLESS=1` writes the list.
+//! Larger distances are listed in `deviations.tsv`. The test fails if a distance grows, if one is missing from the list, or if a
+//! listed one no longer exists. `COUNTERSTEER_BLESS=1` writes the list.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
@@ -28,12 +28,12 @@ use sets::{Emulated, Figures, figures, sets};
 
 const SEEDS: u64 = 8;
 const WAITS: f64 = 20.0;
-/// What waking an idle CPU takes in the emulated machine.
+/// Time that waking an idle CPU takes in the emulated machine.
 const WAIT_MS: f64 = 0.1;
-/// Of a listed distance; a change of the model that is none moves figures a little.
+/// Factor on a listed distance, because insignificant changes of the model move measures a little.
 const SLACK: f64 = 1.1;
 
-/// A figure, how far it may be off for a kernel's value, and its name.
+/// A measure: its name, its value, and its tolerance for a kernel's value.
 type Measure = (&'static str, fn(&Figures) -> f64, fn(f64) -> f64);
 
 const MEASURES: [Measure; 4] = [
@@ -69,7 +69,7 @@ fn machine(smt: u32) -> Topology {
     Topology::new(&Machine::parse("two-caches.toml", &text).unwrap())
 }
 
-/// Figures of the model by role: means over seeds.
+/// Measures of the model by role: means over seeds.
 fn model(
     smt: u32,
     config: &LinuxConfig,
@@ -93,8 +93,8 @@ fn model(
     sums
 }
 
-/// The kernel of the virtual machine, just booted. Nothing disturbs it; and its tasks make so many system calls that what is woken elsewhere
-/// preempts at once, although preemption is lazy.
+/// Configuration of the virtual machine's kernel just after boot. Nothing disturbs it. Preemption is lazy, but its tasks make
+/// system calls so often that threads woken from other CPUs preempt at once.
 fn kernel(spec: &str) -> LinuxConfig {
     LinuxConfig {
         disturbed_every_ns: None,
@@ -104,7 +104,7 @@ fn kernel(spec: &str) -> LinuxConfig {
     }
 }
 
-/// Distances beyond the tolerance, where the model's kernel is `config` for each state of `llc_balancing`.
+/// Distances beyond the tolerance; `config` gives the model's kernel for each state of `llc_balancing`.
 fn distances(
     config: impl Fn(&str) -> LinuxConfig,
     chosen: impl Fn(&Key) -> bool,
@@ -185,7 +185,7 @@ fn the_model_does_what_the_kernel_does() {
     );
 }
 
-/// Distances of the named measure where the kernel gathered, with another kernel in the model.
+/// Number of distances of the named measure in runs with gathering, with another kernel in the model.
 fn off(config: &LinuxConfig, sets: &[&str], measure: &str) -> usize {
     let chosen = |key: &Key| key.llc_balancing == "on" && sets.contains(&key.set.as_str());
     let far = distances(|_| config.clone(), chosen);

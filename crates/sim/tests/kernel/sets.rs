@@ -1,22 +1,22 @@
-//! Sets of tasks, what became of them, and the figures by which two runs are compared.
+//! Sets of tasks, their outcomes, and the measures by which two runs are compared.
 
 use std::collections::BTreeMap;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-/// How a task is started by another.
+/// Mechanism by which one task starts another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Pipe,
     Futex,
 }
 
-/// A line of `sets.tsv`; `vm/sets.c` says what the fields mean.
+/// A line of `sets.tsv`; `vm/sets.c` describes the fields.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub name: String,
-    /// Tasks of a set with equal parameters are exchangeable: which of them is where is chance.
+    /// Tasks of a set with equal parameters are exchangeable: chance decides their CPUs.
     pub role: String,
     pub process: String,
     pub nice: i8,
@@ -25,27 +25,27 @@ pub struct Task {
     pub from: Option<String>,
     pub how: How,
     pub mask: Option<CpuSet>,
-    /// After so many milliseconds, these CPUs.
+    /// Affinity mask after this number of milliseconds.
     pub later: Option<(u64, CpuSet)>,
 }
 
-/// What became of a task.
+/// Outcome of a task.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub role: String,
     pub process: String,
-    /// Of the run.
+    /// CPU time as a share of the run.
     pub share: f64,
     pub migrations: f64,
-    /// The median wait for a CPU, and of how many.
+    /// Median run-queue latency, and the number of waits.
     pub wait_ns: f64,
     pub picked: f64,
     pub waited_us: f64,
-    /// Time on each CPU, us.
+    /// Time on each CPU in microseconds.
     pub on_cpu: Vec<f64>,
 }
 
-/// What is compared, per role: means over its tasks.
+/// Compared measures of a role: means over its tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     pub share: f64,
@@ -56,7 +56,7 @@ pub struct Figures {
     pub picked: f64,
 }
 
-/// The sets of `sets.tsv`, by name.
+/// Sets of `sets.tsv`, by name.
 pub fn sets() -> BTreeMap<String, Vec<Task>> {
     let mut sets: BTreeMap<String, Vec<Task>> = BTreeMap::new();
     for line in include_str!("sets.tsv")
@@ -95,7 +95,7 @@ fn role(f: &[&str]) -> String {
         role += &format!(" nice {}", f[3]);
     }
     if f[6] != "-" {
-        // The letter of the task that starts it stands for that task's role.
+        // The first letter of the starting task stands for its role.
         role += &format!(" after {}", &f[6][..1]);
     }
     if f[9] != "-" {
@@ -110,7 +110,7 @@ fn mask(bits: &str) -> CpuSet {
     cpus.map(CpuId).collect()
 }
 
-/// What `vm/sets.c` printed, by set: the runs, each with its tasks in their order.
+/// Output of `vm/sets.c` by set: the runs, each with its tasks in order.
 pub fn printed(
     text: &str,
     sets: &BTreeMap<String, Vec<Task>>,
@@ -139,23 +139,25 @@ pub fn printed(
     all
 }
 
-/// What the emulated machine adds to a job, on average.
+/// Mean overhead of the emulated machine per job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Emulated {
     /// CPU time of system calls.
     pub calls_us: f64,
-    /// From when a sleep should end to when the thread is woken.
+    /// Time from the due end of a sleep to the wake-up.
     pub late_us: f64,
 }
 
-/// What the emulated machine added, by role. All that a task did in its time is known: work, waits, and sleeps as long as it asked
-/// for; system calls took the rest of its CPU time, timers the rest of its time.
+/// Overhead of the emulated machine, by role.
+///
+/// The work, the waits and the requested sleeps of a task are known. System calls account for the rest of its CPU time, and
+/// timers for the rest of its time.
 pub fn emulated(outcomes: &[Outcome], tasks: &[Task]) -> BTreeMap<String, Emulated> {
     let mut sums: BTreeMap<String, [f64; 3]> = BTreeMap::new();
     for (outcome, task) in outcomes.iter().zip(tasks) {
         let work: f64 = outcome.on_cpu.iter().sum();
         let most = work / task.work_us as f64;
-        // A task that waits between jobs gets a CPU at least once for each; its work overshoots by a step of its loop.
+        // A task that waits between jobs gets a CPU at least once per job; its work overshoots by one step of its loop.
         let pauses = task.sleep_us > 0 || task.from.is_some();
         let jobs = if pauses {
             most.min(outcome.picked)
@@ -177,7 +179,7 @@ pub fn emulated(outcomes: &[Outcome], tasks: &[Task]) -> BTreeMap<String, Emulat
 }
 
 impl Figures {
-    /// Adds another's, with a weight.
+    /// Adds another's measures with a weight.
     pub fn add(&mut self, other: &Self, weight: f64) {
         self.share += weight * other.share;
         self.gathered += weight * other.gathered;
@@ -187,7 +189,7 @@ impl Figures {
     }
 }
 
-/// Figures by role.
+/// Measures by role.
 pub fn figures(outcomes: &[Outcome]) -> BTreeMap<String, Figures> {
     let mut by_process: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for outcome in outcomes {

@@ -1,8 +1,8 @@
-//! Sets of tasks under the model: what `vm/sets.c` does under a kernel.
+//! Sets of tasks under the model: the counterpart of `vm/sets.c` under a kernel.
 //!
-//! Input: a set, a machine, and a configuration of the model. Output: per task, what `vm/sets.c` prints. What the emulated machine adds
-//! to each job, system calls and late timers, is drawn around the means of the kernel's runs: tasks that met at exact periods would
-//! never part.
+//! Input: a set, a machine, and a configuration of the model. Output: the output of `vm/sets.c` for each task. System calls and
+//! late timers of the emulated machine add to each job. Their times are drawn around the means of the kernel's runs, because
+//! tasks with exact periods would stay synchronised.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,43 +18,43 @@ use crate::sets::{Emulated, How, Outcome, Task};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// CPU time of the steps before the start, as measured in the virtual machine: making a process, what a new one does before it makes its
-/// first thread, making a further thread, and what a new thread does before it waits for the others.
+/// CPU time of the steps before the start, as measured in the virtual machine. The first two are the creation of a process and
+/// its work before its first thread. The others are the creation of another thread and its work before it waits for the others.
 const FORK: u64 = 1_000 * US;
 const BEGIN: u64 = 900 * US;
 const CLONE: u64 = 400 * US;
 const PREPARE: u64 = 100 * US;
-/// From the last one's readiness to the start.
+/// Time from the readiness of the last task to the start.
 const PAUSE: u64 = 20 * MS;
-/// As long as the kernel's runs.
+/// Length of the kernel's runs.
 const LENGTH: u64 = 1_500 * MS;
 
-/// What a thread does once it has the CPU time that it needs for its present step.
+/// Action of a thread after it received the CPU time of its present step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The program makes the next process; then it waits for their ends.
+    /// The program creates the next process; then it waits for all to exit.
     Fork,
-    /// The first thread of a process makes the next of its tasks; then it waits for their ends.
+    /// The first thread of a process creates the next of its tasks; then it waits for all to exit.
     Clone,
     /// A task is ready and waits for the start.
     Prepare,
-    /// The last of them has waited for a while and starts all.
+    /// The last ready task has waited for [`PAUSE`] and starts all.
     Start,
     Work,
     /// System calls of a job.
     Call,
-    /// Sleeps, or waits to be started by another task.
+    /// Sleeps, or waits for another task to start it.
     Wait,
     Done,
 }
 
 struct Thread {
     step: Step,
-    /// CPU time until the step is over.
+    /// CPU time until the end of the step.
     left: u64,
     wakes: Option<u64>,
     begin: u64,
-    /// Times that another task started it; those that it has seen.
+    /// Number of starts by another task, and number of starts handled.
     sent: u64,
     seen: u64,
     at_begin: Totals,
@@ -64,7 +64,7 @@ struct Thread {
     moved: bool,
 }
 
-/// What schedstat says of a thread.
+/// Values in schedstat of a thread.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     ran: u64,
@@ -77,7 +77,7 @@ struct World<'a> {
     linux: Linux,
     tasks: &'a [Task],
     threads: Vec<Thread>,
-    /// Tasks that each process still has to make, by process; processes that the program still has to make.
+    /// Tasks that each process still has to create, and processes that the program still has to create.
     unborn: Vec<VecDeque<usize>>,
     unforked: VecDeque<usize>,
     ready: usize,
@@ -87,9 +87,9 @@ struct World<'a> {
     chance: Pcg64,
 }
 
-/// Lets the tasks of a set live for as long as under the kernel.
+/// Runs the tasks of a set for as long as under the kernel.
 ///
-/// `emulated` is what the emulated machine adds to jobs, by role.
+/// `emulated` is the overhead of the emulated machine per job, by role.
 pub fn run(
     topology: &Topology,
     config: LinuxConfig,
@@ -159,7 +159,7 @@ impl World<'_> {
         self.note_switches();
     }
 
-    /// A time with this mean, in ns; at least 1.
+    /// Draws a time with this mean in nanoseconds; at least 1.
     fn around(&mut self, mean_us: f64) -> u64 {
         1 + (mean_us * 2e3 * self.chance.random::<f64>()) as u64
     }
@@ -181,7 +181,7 @@ impl World<'_> {
         }
     }
 
-    /// Until nothing happens any more.
+    /// Runs until there are no more events.
     fn live(&mut self) {
         let cpus = self.threads[0].on_cpu.len();
         loop {
@@ -286,7 +286,7 @@ impl World<'_> {
         (thread.step, thread.left) = (Step::Wait, 10 * US);
     }
 
-    /// The head of a task's loop.
+    /// Head of a task's loop.
     fn loop_again(&mut self, row: usize) {
         let task = &self.tasks[row];
         let thread = &mut self.threads[row];
@@ -303,7 +303,7 @@ impl World<'_> {
         };
         (thread.step, thread.left) = (Step::Work, task.work_us * US);
         if task.sleep_us == 0 {
-            // It looks at the time meanwhile; the clock of the wall is later than that of the CPU.
+            // The task checks the time meanwhile; the wall clock is ahead of the CPU clock.
             let left = thread.begin + LENGTH - self.now;
             thread.left = thread.left.min(left);
         }
@@ -355,7 +355,7 @@ impl World<'_> {
     fn end(&mut self, row: usize) {
         self.threads[row].last = self.totals(row);
         self.threads[row].step = Step::Done;
-        // Those that it would have started end as well.
+        // The tasks that it would have started end as well.
         let cpu = self.linux.cpu_of(id(row));
         self.sleep(row, None);
         self.start_others(row, cpu);

@@ -1,16 +1,16 @@
-//! The earliest of many times, each of which moves often: a tournament tree.
+//! The earliest of many times, each of which changes often: a tournament tree.
 //!
-//! Input: a time per row. Output: the earliest and its row, ties to the lower row. Moving one costs log2(rows).
+//! Input: a time per row. Output: the earliest time and its row; ties go to the lower row. A change costs log2(rows).
 
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Leaves from `base` on; every inner node holds the earlier of its two children.
+    /// Leaves start at `base`; every inner node holds the earlier of its two children.
     times: Vec<u64>,
     base: usize,
 }
 
 impl Agenda {
-    /// `rows` rows, none of them due.
+    /// Creates an agenda of `rows` rows, none of which is due.
     pub fn new(rows: usize) -> Self {
         let base = rows.next_power_of_two().max(1);
         Self {
@@ -41,7 +41,7 @@ impl Agenda {
         self.times[1]
     }
 
-    /// The first row with the earliest time.
+    /// First row with the earliest time.
     pub fn first(&self) -> usize {
         let mut node = 1;
         while node < self.base {

@@ -1,10 +1,10 @@
-//! Ceilings of the analytic model: its own rate tables where nothing is in a thread's way.
+//! Ceilings of the analytic model, from its own rate tables in the best case.
 //!
-//! Input: the tables of all programs. Output: [`Ceilings`]. At any moment a thread's cycles per instruction are those of the table
-//! of its behaviour, core type, frequency and number of running siblings, at the lines that it holds of each shared cache, beside
-//! siblings that use something, with memory at a latency factor of 1 or more. So they are at least those beside siblings that use
-//! nothing, at factor 1, at the best of all occupancies of the inner caches. What remains is a curve over the lines of the
-//! outermost cache; time-averages of points of a curve lie in its convex hull, whose upper corners are the [`Way`]s.
+//! Input: the tables of all programs. Output: [`Ceilings`]. A thread's cycles per instruction come from the table of its
+//! behaviour, core type, frequency and number of running siblings. They depend on its lines in each shared cache, on the use of
+//! its siblings, and on a memory latency factor of 1 or more. A lower bound assumes siblings that use nothing, factor 1, and the
+//! best occupancies of the inner caches. The result is a curve over the lines in the outermost cache. Time averages of its points
+//! lie in its convex hull, whose upper corners are the [`Way`]s.
 
 use super::Analytic;
 use super::class::Class;
@@ -12,16 +12,16 @@ use super::siblings::Beside;
 use super::table::{MAX_LEVELS, Table};
 use crate::progress::ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, Way};
 
-/// Speeds are tabulated at the corners of the lattice; within a cell they may be better by less than this factor.
+/// Factor by which a speed within a cell may exceed the speeds at the corners of the lattice.
 const WITHIN_CELL: f64 = 1.001;
 
-/// A state with the class whose tables hold in it.
+/// A state, and the class whose tables apply to it.
 struct Kind {
     state: CoreState,
     class: usize,
 }
 
-/// The ceilings of all programs known so far.
+/// Ceilings of all programs known so far.
 pub fn of(progress: &Analytic) -> Ceilings {
     let mut firsts: Vec<u32> = progress.cpus.iter().map(|c| c.first_class).collect();
     firsts.sort_unstable();
@@ -79,7 +79,7 @@ fn cores(progress: &Analytic, of: impl Fn(&super::Cpu) -> bool) -> f64 {
     cores.len() as f64
 }
 
-/// The group of outermost shared caches of each place, and the lines of each group: places that share a cache are in one.
+/// Group of outermost shared caches of each place, and lines of each group. Places that share a cache are in one group.
 fn cache_groups(progress: &Analytic, firsts: &[u32]) -> (Vec<Option<usize>>, Vec<f64>) {
     let outer = |first: &u32| -> Vec<usize> {
         let cpus = progress.cpus.iter().filter(|c| c.first_class == *first);
@@ -111,7 +111,7 @@ fn cache_groups(progress: &Analytic, firsts: &[u32]) -> (Vec<Option<usize>>, Vec
     (places.collect(), lines)
 }
 
-/// States that the cores of each place can be in; clocks are added as they are met.
+/// Possible states of the cores of each place; adds their clocks to `clocks`.
 fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for (core_type, of) in progress.topology.core_types.iter().enumerate() {
@@ -134,7 +134,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
             let belongs = progress.classes[*first as usize].core_type.index() == core_type;
             for (nth, point) in points.iter().enumerate().filter(|_| belongs) {
                 let smt = of.smt.max(1);
-                // Without contention each thread has a core to itself, however many CPUs the core has.
+                // Without contention each thread has a core for itself, however many CPUs the core has.
                 let running = if progress.config.contention {
                     1..=smt
                 } else {
@@ -161,7 +161,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
     kinds
 }
 
-/// The upper corners of the hull of speeds over lines held.
+/// Upper corners of the hull of speeds over lines held.
 fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Way> {
     let class = &progress.classes[kind.class];
     let hz = class.ghz * 1e9 * WITHIN_CELL;
@@ -195,7 +195,7 @@ fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Wa
     for lines in table.levels[outer].lattice_lines() {
         let mut held = full;
         held[outer] = lines;
-        // Below the first corner nothing changes.
+        // Below the first corner the speed is constant.
         let charged = if curve.is_empty() { 0.0 } else { lines };
         curve.push((charged, fewest_cycles(table, &mut held, outer, &beside)));
     }
@@ -226,7 +226,7 @@ fn fewest_cycles(
     fewest
 }
 
-/// The corners of the least concave curve above the speeds (inverse cycles) at ascending lines, up to the fastest.
+/// Corners of the least concave curve above the speeds (inverse cycles) at ascending lines, up to the fastest.
 fn hull(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let speed = |p: &(f64, f64)| 1.0 / p.1;
     let mut corners: Vec<(f64, f64)> = Vec::new();

@@ -1,7 +1,7 @@
-//! Kinds of CPUs: what distinguishes them for a program's speed.
+//! Kinds of CPUs that differ in the speed of programs.
 //!
-//! Input: a topology. Output: [`Class`]es, few even on large machines, for which rate tables are made, and per CPU the
-//! rows of everything it belongs to.
+//! Input: a topology. Output: [`Class`]es, for which rate tables are made, and the rows of each CPU in all other tables. Even
+//! large machines have few classes.
 
 use countersteer_model::machine::{CoreType, Point};
 use countersteer_model::topology::Topology;
@@ -23,14 +23,14 @@ pub struct Level {
 pub struct Class {
     /// Row of the topology's core types.
     pub core_type: CoreTypeId,
-    /// SMT siblings that run at once, itself included.
+    /// Number of SMT siblings that run at once, itself included.
     pub threads: u32,
-    /// Frequency.
+    /// Frequency in GHz.
     pub ghz: f64,
-    /// Power of a busy core, and energy per instruction, over those at the core type's `freq_ghz`.
+    /// Power of a busy core and energy per instruction, relative to those at the core type's `freq_ghz`.
     pub power: f64,
     pub energy: f64,
-    /// Shared caches, inner first; empty where the last level is private.
+    /// Shared caches, inner first; empty if the last level is private.
     pub levels: Vec<Level>,
     /// Latency of unloaded memory in cycles of the core.
     pub memory_cycles: f64,
@@ -38,17 +38,17 @@ pub struct Class {
 
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// Its class at the frequency in force when it runs alone on its core; those with 2, 3, ... siblings running follow.
+    /// Class at the present frequency while it runs alone on its core; the classes with 2, 3, ... running siblings follow.
     pub class: u32,
-    /// The same at its slowest operating point; those of the points after it follow.
+    /// Class at its slowest operating point; the classes of faster points follow.
     pub first_class: u32,
-    /// Threads of its core.
+    /// Number of threads of its core.
     pub smt: u32,
     pub core: u32,
     pub core_type: u32,
-    /// Last-level cache and everything inside.
+    /// Last-level cache with all its CPUs.
     pub pool: u32,
-    /// Its place among the pool's CPUs.
+    /// Position among the pool's CPUs.
     pub slot: u32,
     pub memory: u32,
     /// Rows of its shared caches, inner first.
@@ -58,7 +58,7 @@ pub struct Cpu {
     pub freq: f64,
     /// Nanoseconds per cycle.
     pub cycle_ns: f64,
-    /// CPUs of the same core, this one excluded.
+    /// CPUs of the same core, without this one.
     pub siblings: Vec<u32>,
     /// Energy of an access to each level, inner first.
     pub access_nj: [f64; MAX_LEVELS],
@@ -66,7 +66,7 @@ pub struct Cpu {
     pub memory_nj: f64,
 }
 
-/// The topology's CPUs and their classes.
+/// Classes and CPUs of a topology.
 pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
     let mut classes: Vec<Class> = Vec::new();
     let mut slots = vec![0u32; topology.caches.len()];
@@ -117,7 +117,7 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
 }
 
 impl Cpu {
-    /// Its frequency is that of a row of its core type's operating points from now on.
+    /// Sets the frequency to a row of the core type's operating points.
     pub fn run_at(&mut self, point: usize, ghz: f64) {
         self.class = self.first_class + point as u32 * self.smt;
         self.freq = ghz;
@@ -125,7 +125,7 @@ impl Cpu {
     }
 }
 
-/// Row of the class of a CPU at its slowest point; it and those of the other points are added if there are none yet.
+/// Row of the class of a CPU at its slowest point; the classes of all its points are added if missing.
 fn first_class(
     topology: &Topology,
     cpu: &countersteer_model::topology::Cpu,
@@ -181,8 +181,8 @@ fn class_of(
     }
 }
 
-/// For each core type the class on which a program is fastest alone: at the frequency of one active core, that with the most
-/// last-level cache.
+/// Class of each core type on which a program is fastest alone: at the frequency of one active core, with the largest last-level
+/// cache.
 pub fn best_classes(topology: &Topology, classes: &[Class]) -> Vec<u32> {
     let llc = |c: &Class| c.levels.last().map_or(0.0, |l| l.lines);
     (0..topology.core_types.len())

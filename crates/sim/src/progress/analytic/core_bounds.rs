@@ -1,7 +1,7 @@
-//! What bounds a core between miss events: width, execution ports, dependences.
+//! Bounds of a core between miss events: width, execution ports, dependences.
 //!
-//! Input: a behaviour, a core type. Output: cycles per instruction that its operations need of the widest and the busiest part
-//! of the core, and that their dependences need.
+//! Input: a behaviour and a core type. Output: cycles per instruction that its operations need in the busiest part of the core,
+//! and that its dependences need.
 
 use countersteer_model::machine::{CorePipeline, CoreType, Queue, Unit};
 use countersteer_model::profile::{
@@ -13,27 +13,27 @@ use super::curves;
 use super::siblings::{DISPATCH, SHARED_PARTS, Uses};
 
 const UNITS: usize = Unit::ALL.len();
-/// Share of branches that are taken and that fuse with the compare before them, where neither was recorded (medians of the
-/// shipped profiles).
+/// Shares of branches that are taken, and that fuse with the compare before them, if not recorded (medians of the shipped
+/// profiles).
 const TAKEN: f64 = 0.55;
 const FUSED: f64 = 0.65;
-/// Resolution of a misprediction where it was not recorded: as many cycles at unit latency, and added by slow loads.
+/// Resolution of a misprediction if not recorded: cycles at unit latency, and cycles added by slow loads and operations.
 const RESOLUTION: Resolution = Resolution {
     unit: 6.0,
     loads: 6.0,
     operations: 0.5,
 };
-/// Latency of operations where the core's are not known.
+/// Latency of loads in cycles if the core's is unknown.
 const GENERIC_LOAD: f64 = 4.0;
 
-/// What a behaviour asks of any core.
+/// Work that a behaviour requires of any core.
 pub struct Demand {
     mix: Mix,
     pipeline: Pipeline,
 }
 
 impl Demand {
-    /// That of a behaviour; estimated from its mix where the recording lacks it.
+    /// Creates the demand of a behaviour; it is estimated from the mix if the recording lacks it.
     pub fn new(behaviour: &Behaviour) -> Self {
         Self {
             mix: behaviour.mix,
@@ -60,8 +60,8 @@ impl Demand {
 
     /// Misses per instruction of a first-level cache of `lines` lines and `ways` ways.
     ///
-    /// Recorded for 64 sets. With more sets of as many ways the misses that the shape adds to the curve's are taken to be the
-    /// same part of them; whatever 64 sets hit they hit as well, since each of theirs is a part of one of those.
+    /// Recorded for 64 sets. With more sets of as many ways, the shape is assumed to add misses in the same proportion. Accesses
+    /// that hit with 64 sets hit with more sets too. Each of these sets holds a part of the lines of one of the 64.
     pub fn first_misses(&self, curve: &MissCurve, lines: f64, ways: u32) -> f64 {
         let expected = curves::private_misses(curve, lines, ways);
         let sets = f64::from(CONFLICT_SETS);
@@ -82,7 +82,7 @@ impl Demand {
         (expected * recorded / of_64_sets).min(recorded)
     }
 
-    /// Share of the misses of a cache of `lines` that a stream prefetcher foresees.
+    /// Share of the misses of a cache of `lines` lines that a stream prefetcher predicts.
     pub fn streamed(&self, lines: f64) -> f64 {
         let points = self.pipeline.streams.iter();
         let shares: Vec<_> = points.map(|p| (p.cache_lines as f64, p.share)).collect();
@@ -90,12 +90,12 @@ impl Demand {
     }
 }
 
-/// The pipeline of a behaviour that was recorded without one.
+/// Pipeline data of a behaviour that was recorded without them.
 fn estimated(behaviour: &Behaviour) -> Pipeline {
     let m = behaviour.mix;
     let rest = 1.0 - m.branches - m.fp - m.simd - 0.5 * (m.loads + m.stores);
     let chain = |point: &countersteer_model::profile::IlpPoint| {
-        // All latencies lengthen all chains alike.
+        // All latencies lengthen all chains in proportion.
         let unit = 1.0 / point.ipc;
         let loads = m.loads * f64::from(REFERENCE_LOAD_CYCLES - 1);
         ChainPoint {
@@ -121,29 +121,29 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
     }
 }
 
-/// A core type's bounds for one behaviour.
+/// Bounds of a core type for one behaviour.
 pub struct Bounds {
     /// Cycles per instruction that width and ports need.
     pub throughput: f64,
-    /// The same for each part of the core: dispatch, taken branches, sets of ports.
+    /// Cycles per instruction of each part of the core: dispatch, taken branches, sets of ports.
     pub uses: Uses,
     pub chains: Chains,
-    /// The same when SMT siblings fill their share of the schedulers.
+    /// Chains while SMT siblings fill their share of the schedulers.
     pub crowded: Chains,
-    /// Cycles of a misprediction after its branch's dispatch.
+    /// Cycles of a misprediction after the dispatch of its branch.
     pub resolution: f64,
-    /// Instructions that the reorder buffer or the registers let in.
+    /// Number of instructions that the reorder buffer or the registers admit.
     pub retained: f64,
     pub miss_buffers: f64,
     pub prefetch_lines: f64,
 }
 
-/// Dependences.
+/// Costs of dependences.
 #[derive(Clone, Copy)]
 pub struct Chains {
-    /// Cycles per instruction that they need when loads take what a hit in the first level takes.
+    /// Cycles per instruction that they need if all loads hit the first level.
     pub cycles: f64,
-    /// What a cycle more on every load adds to that.
+    /// Additional cycles per instruction for each additional cycle of load latency.
     pub per_load_cycle: f64,
 }
 
@@ -153,17 +153,17 @@ impl Chains {
         per_load_cycle: 0.0,
     };
 
-    /// Every load takes `cycles` more on average.
+    /// Increases the latency of every load by `cycles` on average.
     pub fn lengthen(&mut self, cycles: f64) {
         self.cycles += cycles * self.per_load_cycle;
     }
 }
 
-/// Part of a queue's entries in use when one of its parts is full and stops dispatch. Fitted like the order of
-/// [`super::table::limit`], of 1 and 1/2.
+/// Part of a queue's entries in use when one of its parts is full and stops dispatch. Chosen like the order of
+/// [`super::limit::limit`], among 1 and 1/2.
 const UNEVEN: f64 = 0.5;
 
-/// Instructions in view of the schedulers: a queue of so many entries is full when that many of its own kind wait.
+/// Number of instructions that the schedulers see: a queue is full when as many operations of its kind wait as it has entries.
 fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
     let view = |queue: &Queue| {
         let filled = if queue.parts > 1 { UNEVEN } else { 1.0 };
@@ -176,10 +176,10 @@ fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Integer registers that an instruction takes, on average (52 to 65 % write one).
+/// Integer registers that an instruction allocates on average (52 to 65 % of instructions write one).
 const REGISTERS: f64 = 0.58;
 
-/// The bounds of a behaviour on a core type whose buffers `siblings` threads share.
+/// Bounds of a behaviour on a core type whose buffers `siblings` threads share.
 pub fn bounds(
     behaviour: &Behaviour,
     demand: &Demand,
@@ -234,7 +234,7 @@ pub fn bounds(
     )
 }
 
-/// A core of which only width and window are known.
+/// Bounds of a core with only width and window known.
 fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, siblings: f64) -> Bounds {
     let window = (f64::from(core_type.window) / siblings).max(1.0);
     let mut uses = Uses::default();
@@ -267,7 +267,7 @@ const fn empty() -> Bounds {
     }
 }
 
-/// How the core's latencies of this mix compare with those that the recorder assumed.
+/// Ratio of the core's operation latencies for this mix to the latencies that the recorder assumed.
 fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     let beyond = |cycles: &dyn Fn(Operation) -> f64| -> f64 {
         let all = Operation::ALL.iter();
@@ -280,8 +280,9 @@ fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     beyond(&|o| pipeline.latency.of(o)) / reference
 }
 
-/// Fills in what latencies of loads and operations, the latter as a scale of the recorder's, make of the dependences among
-/// the instructions in view of the schedulers, which `siblings` threads fill.
+/// Computes the costs of dependences among the instructions that the schedulers see, which `siblings` threads fill.
+///
+/// `operations` scales the recorder's latencies of operations.
 fn latencies(
     behaviour: &Behaviour,
     demand: &Demand,
@@ -341,7 +342,7 @@ mod tests {
         let larger = misses(1024.0, 8);
         let expected = curve.mpki(1024.0) * 69.0 / curve.mpki(512.0);
         assert!((larger - expected).abs() < 1e-9, "{larger} {expected}");
-        // One way of so many sets is worse by the binomial rule than what 64 sets hit.
+        // One way of that many sets would be worse by the binomial rule than the hits recorded with 64 sets.
         assert!(misses(65_536.0, 1) <= 90.0);
         assert_eq!(
             misses(256.0, 8),

@@ -1,17 +1,17 @@
-//! Cores: what private caches still hold of threads that left, and the threads that keep the core awake.
+//! Cores: contents of private caches after threads leave, and idle time.
 //!
-//! Input: threads entering and leaving. Output: lines that an entering thread finds, and idle time.
+//! Input: threads that enter and leave. Output: lines that an entering thread finds, and the energy of idle time.
 
 use super::class::NONE;
 
-/// Threads that left and are remembered.
+/// Number of departed threads that a core remembers.
 const REMEMBERED: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Left {
     thread: u32,
     lines: f64,
-    /// Lines that had been inserted into the cache when it left.
+    /// Lines inserted into the cache up to the thread's departure.
     at: f64,
 }
 
@@ -22,7 +22,7 @@ pub struct Core {
     inserted: f64,
     left: [Left; REMEMBERED],
     next: usize,
-    /// CPUs of it that run something.
+    /// Number of its CPUs that run a thread.
     pub busy: u32,
     pub idle_since: u64,
     pub idle_nj: f64,
@@ -46,14 +46,14 @@ impl Core {
         }
     }
 
-    /// Lines of `thread` that its successors have not evicted: each insertion hits any line alike.
+    /// Lines of `thread` that later threads have not evicted: each insertion evicts any line with equal probability.
     pub fn remains(&self, thread: u32) -> f64 {
         let of = self.left.iter().filter(|l| l.thread == thread);
         of.map(|l| l.lines * (-(self.inserted - l.at) / self.lines).exp())
             .fold(0.0, f64::max)
     }
 
-    /// A thread stops, having inserted `inserted` lines and holding `lines`.
+    /// Records a thread that stops after inserting `inserted` lines and holds `lines` lines.
     pub fn leave(&mut self, thread: u32, inserted: f64, lines: f64) {
         self.inserted += inserted;
         let row = self
@@ -71,7 +71,7 @@ impl Core {
         };
     }
 
-    /// Forgets a thread that is gone.
+    /// Forgets a thread that was removed.
     pub fn forget(&mut self, thread: u32) {
         for left in self.left.iter_mut().filter(|l| l.thread == thread) {
             left.thread = NONE;

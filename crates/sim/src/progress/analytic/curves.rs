@@ -1,18 +1,18 @@
-//! Reading a behaviour's curves: parallelism against window and cache, misses against a real cache's shape.
+//! Curves of a behaviour: parallelism by window and cache, misses by the geometry of a real cache.
 //!
-//! Input: a [`Behaviour`]'s points. Output: numbers for the windows and caches of an actual core.
+//! Input: a [`Behaviour`]'s points. Output: values for the windows and caches of an actual core.
 
 use countersteer_model::profile::{IlpPoint, MissCurve, MlpPoint};
 
-/// Ways from which a cache counts as fully associative.
+/// Number of ways from which a cache counts as fully associative.
 ///
-/// The binomial correction (Smith 1978; Hill and Smith 1989) assumes that lines fall into sets at random. Against direct
-/// simulation it smears the cliffs of loops and is off by up to .29 on strided code, while eight ways and more behave like
-/// LRU stacks to within a few per cent. With few ways conflicts are real, and the correction beats ignoring them.
+/// The binomial correction (Smith 1978; Hill and Smith 1989) assumes that lines map to sets at random. Compared with direct
+/// simulation it smooths the cliffs of loops, and errs by up to .29 on strided code. Caches with eight or more ways behave like
+/// LRU stacks to within a few per cent. With fewer ways conflicts matter, and the correction is better than none.
 const ASSOCIATIVE_WAYS: u32 = 8;
 
-/// Instructions per cycle by dependencies in a window, by a power law between the recorded windows (Karkhanis and Smith
-/// 2004 fit one to all of them); a window of one instruction does one per cycle.
+/// Instructions per cycle by dependences in a window: a power law between the recorded windows. A window of one instruction gives
+/// one per cycle. Karkhanis and Smith (2004) fit one power law to all windows.
 pub fn ilp(points: &[IlpPoint], window: f64) -> f64 {
     let mut before = (1.0f64, 1.0f64);
     for point in points {
@@ -29,7 +29,7 @@ pub fn ilp(points: &[IlpPoint], window: f64) -> f64 {
     before.1
 }
 
-/// Misses that overlap in `window` instructions when a cache of `lines` filters them; 1 where nothing was recorded.
+/// Number of misses that overlap in `window` instructions behind a cache of `lines` lines; 1 if nothing was recorded.
 pub fn overlap(points: &[MlpPoint], window: f64, lines: f64) -> f64 {
     let mut sizes: Vec<u64> = points.iter().map(|p| p.cache_lines).collect();
     sizes.sort_unstable();
@@ -59,7 +59,7 @@ fn overlap_by_window(points: &[MlpPoint], window: f64, size: u64) -> f64 {
     interpolate(&of_size, window.max(1.0)).unwrap_or(1.0)
 }
 
-/// Linear in the logarithm of x, constant beyond the ends.
+/// Interpolates linearly in the logarithm of x, and continues with constants beyond the ends; `None` without points.
 pub fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let after = points.partition_point(|p| p.0 <= x);
     let low = after.checked_sub(1).map(|i| points[i]);
@@ -77,7 +77,7 @@ pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
     }
     let sets = (lines / f64::from(ways.max(1))).max(1.0);
     let points = curve.points();
-    // What misses at any size, plus each section of the curve at its middle.
+    // Misses at any size, plus each section of the curve at its middle.
     let mut misses = points.last().map_or(0.0, |p| p.1);
     for pair in points.windows(2) {
         let distance = 0.5 * (pair[0].0 + pair[1].0);
@@ -86,7 +86,7 @@ pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
     misses / 1000.0
 }
 
-/// Probability that at least `ways` of `distance` other lines fell into one of `sets` sets.
+/// Probability that at least `ways` of `distance` other lines map to one of `sets` sets.
 fn conflict(distance: f64, sets: f64, ways: u32) -> f64 {
     if sets <= 1.0 {
         return if distance >= f64::from(ways) {

@@ -1,15 +1,15 @@
-//! Efficiency factors alone: energy-delay product on the slowest core type over that on the fastest.
+//! Efficiency factors alone: energy-delay product on the slowest core type divided by that on the fastest.
 //!
-//! Input: the rate tables of a program's behaviour. Output: EF = SF * e_slow / e_fast (PMCTrack, section 4.2.2). Energy is what is
-//! attributed to a thread: its core while it runs, and its cache and memory accesses; idle cores and the rest of the package
-//! are left out, as the paper leaves out the idle power of the board.
+//! Input: the rate tables of a program's behaviour. Output: EF = SF * e_slow / e_fast (PMCTrack, section 4.2.2). The energy is
+//! the part attributed to a thread: its core while it runs, and its cache and memory accesses. Idle cores and the rest of the
+//! package are excluded, as the paper excludes the idle power of the board.
 
 use super::class::Cpu;
 use super::siblings::Beside;
 use super::{Analytic, ModelId};
 
 impl Analytic {
-    /// The factor of a behaviour; [`super::model::Model::average`] stands for the whole run.
+    /// Factor of a behaviour; [`super::model::Model::average`] is the row of the whole run.
     pub(in crate::progress) fn efficiency_factor(&self, model: ModelId, behaviour: u32) -> f64 {
         let (fast, slow) = self.topology.extremes();
         let model_of = &self.models[model.0 as usize];
@@ -32,7 +32,7 @@ impl Analytic {
         let whole = std::array::from_fn(|k| lines(class, k));
         let rate = table.rate(&whole, &Beside::default());
         let mut nj = table.active_w / speed + table.instruction_nj;
-        // Whatever its frequency now.
+        // Matches at any present frequency.
         let same = |c: &&Cpu| {
             c.core_type as usize == core_type
                 && (0..whole.len()).all(|k| lines(c.class, k) == whole[k])

@@ -1,15 +1,15 @@
 //! Interval analysis: from a recorded behaviour and a kind of core to a rate table.
 //!
-//! Input: a [`Behaviour`], a [`Class`], its core type. Output: a [`Table`]. After Karkhanis and Smith (A first-order
-//! superscalar processor model, ISCA 2004) and Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
-//! superscalar out-of-order processors, TOCS 2009):
+//! Input: a [`Behaviour`], a [`Class`] and its core type. Output: a [`Table`]. Sources: Karkhanis and Smith (A first-order
+//! superscalar processor model, ISCA 2004); Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
+//! superscalar out-of-order processors, TOCS 2009).
 //!
-//! - Between miss events a core dispatches at the lower of what width and ports allow and what dependences allow among the
-//!   instructions that its schedulers see; latencies of loads and operations enter along the dependences.
+//! - Between miss events a core dispatches at the lower of two limits. One comes from width and ports, the other from dependences
+//!   among the instructions that its schedulers see. Latencies of loads and operations lengthen the dependences.
 //! - A mispredicted branch costs the refill of the front end and its resolution.
-//! - A miss that the next level hits lengthens the dependences through it; a long one stalls for its latency less what the
-//!   reorder buffer covers while it fills, divided by the misses that overlap. In-order cores cover nothing.
-//! - Of misses that continue a stream prefetchers leave what their lines under way cannot bring in time.
+//! - A miss that hits in the next level lengthens the dependences through it. A long miss stalls for its latency minus the cycles
+//!   that the reorder buffer covers while it fills, divided by the number of overlapping misses. In-order cores cover nothing.
+//! - Misses that continue a stream cost only the part that the prefetcher's lines in flight cannot bring in time.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::{Behaviour, MissCurve};
@@ -21,20 +21,20 @@ use super::limit::limit;
 use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
-/// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
-/// all for the youngest, Karkhanis and Smith section 4.3).
+/// Part of a window that covers a miss: the window is half full on average. The part is zero for the oldest instruction, and all
+/// of it for the youngest (Karkhanis and Smith, section 4.3).
 const COVER: f64 = 0.5;
-/// Part of a stream's misses that its prefetcher brings in time; the rest falls to starts and ends of streams.
+/// Part of a stream's misses that its prefetcher brings in time; the rest occurs at starts and ends of streams.
 const FORESEEN: f64 = 0.9;
 
-/// The parts of a core that a thread has to itself while `threads` siblings run, and what the behaviour makes of them.
+/// Parts of a core available to a thread while `siblings` threads run, and their effect on the behaviour.
 struct Core<'a> {
     behaviour: &'a Behaviour,
     demand: Demand,
     bounds: Bounds,
     /// Cycles per instruction between miss events.
     base: f64,
-    /// Cycles that the window covers per instruction-window of work.
+    /// Cycles of work that the reorder buffer covers during a miss.
     cover: f64,
     in_order: bool,
 }
@@ -55,7 +55,7 @@ impl<'a> Core<'a> {
         core
     }
 
-    /// Every load takes `cycles` more on average: dependences get longer by that.
+    /// Increases the latency of every load by `cycles` on average, which lengthens the dependences.
     fn lengthen(&mut self, cycles: f64) {
         self.bounds.chains.lengthen(cycles);
         self.bounds.crowded.lengthen(cycles);
@@ -68,7 +68,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// What it uses of the core beside SMT siblings.
+    /// Its use of the core next to SMT siblings.
     fn shares(&self) -> Shares {
         Shares {
             uses: self.bounds.uses,
@@ -79,7 +79,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Instructions of wrong paths per instruction: as many as go at the base rate in the time that branches take to resolve.
+    /// Wrong-path instructions per instruction: the number dispatched at the base rate while a mispredicted branch resolves.
     fn wrong_path(&self) -> f64 {
         if self.in_order {
             return 0.0;
@@ -92,13 +92,13 @@ impl<'a> Core<'a> {
             .min(self.bounds.miss_buffers)
     }
 
-    /// Cycles covered of each of `misses` (per instruction): a window covers once, however many clusters of misses it has.
+    /// Cycles covered of each of `misses` (per instruction): a window covers once, however many clusters of misses it contains.
     fn covered(&self, latency: f64, misses: f64, overlap: f64) -> f64 {
         let clusters = (misses * self.bounds.retained / overlap).max(1.0);
         (self.cover / clusters).min(latency)
     }
 
-    /// Cycles that each of `misses` adds through the dependences, if it takes `latency` more than a hit.
+    /// Cycles that each of `misses` adds through the dependences if it takes `latency` cycles more than a hit.
     fn along_chains(&self, latency: f64, misses: f64) -> f64 {
         if self.in_order || misses <= 0.0 {
             return 0.0;
@@ -110,7 +110,7 @@ impl<'a> Core<'a> {
         (longer - self.base).max(0.0) / misses
     }
 
-    /// Cycles per miss of a cache of `lines` that the next level hits after `latency`.
+    /// Cycles per miss of a cache of `lines` lines that hits in the next level after `latency` cycles.
     fn penalty(&self, latency: f64, misses: f64, lines: f64) -> f64 {
         let overlap = self.overlap(lines);
         let blocked = (latency - self.covered(latency, misses, overlap)) / overlap;
@@ -120,7 +120,7 @@ impl<'a> Core<'a> {
             + streamed * self.streaming(latency, misses * streamed).min(unforeseen)
     }
 
-    /// Share of the misses of a cache of `lines` that a prefetcher brings.
+    /// Share of the misses of a cache of `lines` lines that a prefetcher brings.
     fn foreseen(&self, lines: f64) -> f64 {
         if self.bounds.prefetch_lines > 0.0 {
             FORESEEN * self.demand.streamed(lines)
@@ -129,12 +129,13 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Cycles per prefetched line: what the lines under way take longer to come than the core to use them.
+    /// Cycles per prefetched line: time that lines in flight need beyond the time in which the core uses them.
     fn streaming(&self, latency: f64, misses: f64) -> f64 {
         (latency / self.bounds.prefetch_lines.max(1.0) - self.base / misses.max(1e-9)).max(0.0)
     }
 
-    /// Cycles per instruction of `misses` that go to memory: those that do not depend on memory's load, and those that do.
+    /// Cycles per instruction of `misses` that go to memory: the part independent of memory's load, and the part that depends on
+    /// it.
     fn memory(&self, latency: f64, misses: f64, lines: f64) -> (f64, f64) {
         let overlap = self.overlap(lines);
         let covered = self.covered(latency, misses, overlap);
@@ -148,18 +149,18 @@ impl<'a> Core<'a> {
     }
 }
 
-/// Misses that happened, per instruction.
+/// Actual misses per instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// Data accesses that the first level missed.
+    /// Data accesses that missed the first level.
     pub first: f64,
-    /// Those that no private cache had.
+    /// Data accesses that missed all private caches.
     pub private: f64,
-    /// Those that each shared level missed, inner first.
+    /// Data accesses that missed each shared level, inner first.
     pub shared: [f64; MAX_LEVELS],
-    /// Lines that the program holds of each.
+    /// Lines that the program holds in each.
     pub held: [f64; MAX_LEVELS],
-    /// Branches.
+    /// Mispredicted branches.
     pub mispredicted: f64,
 }
 
@@ -169,7 +170,7 @@ pub struct Cycles {
     pub base: f64,
     pub branches: f64,
     pub memory: f64,
-    /// At full width, part of `base`.
+    /// Cycles of dispatch at full width, part of `base`.
     pub dispatch: f64,
 }
 
@@ -179,7 +180,7 @@ impl Cycles {
     }
 }
 
-/// A behaviour on a class of CPUs, where misses are known instead of expected.
+/// A behaviour on a class of CPUs, for known instead of expected misses.
 #[derive(Clone, Debug)]
 pub struct Timing {
     behaviour: Behaviour,
@@ -198,12 +199,12 @@ impl Timing {
         }
     }
 
-    /// What the behaviour uses of a core that it shares with siblings.
+    /// Its use of a core shared with siblings.
     pub fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// Cycles per instruction with these misses beside these siblings; `factor` is on the latency of memory.
+    /// Cycles per instruction with these misses next to these siblings; `factor` scales the latency of memory.
     pub fn cycles(&self, m: &Measured, factor: f64, beside: &Beside) -> Cycles {
         let (core_type, class) = (&self.core_type, &self.class);
         let siblings = f64::from(class.threads);
@@ -245,13 +246,13 @@ impl Timing {
     }
 }
 
-/// Makes the table of a behaviour on a class of CPUs.
+/// Creates the table of a behaviour on a class of CPUs.
 pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Table {
     let siblings = f64::from(class.threads);
     let mut core = Core::new(behaviour, core_type, siblings);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
-    // Siblings take ways of each set.
+    // Siblings use some ways of each set.
     let l1_ways = (core_type.l1d.ways / class.threads).max(1);
     let l1_misses = core.demand.first_misses(&curve, l1_lines, l1_ways);
     let mut lines = l1_lines;
@@ -308,7 +309,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     table
 }
 
-/// Cycles of a misprediction: front-end refill, and resolution where instructions wait out of order.
+/// Cycles of a misprediction: front-end refill, and resolution on out-of-order cores.
 fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
     let resolution = if core_type.in_order {
         0.0
@@ -318,8 +319,9 @@ fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
     core_type.branch_penalty_cycles + resolution
 }
 
-/// Additional misses while the private caches fill from `c0` to `useful` lines: filling by `dc` takes dc / miss(c)
-/// instructions, each of which misses miss(c) instead of miss(useful) times.
+/// Additional misses while the private caches fill from `c0` to `useful` lines.
+///
+/// Filling by `dc` takes dc / miss(c) instructions, each of which misses miss(c) instead of miss(useful) times.
 fn cold_misses(curve: &MissCurve, useful: f64) -> [f64; COLD_STEPS + 1] {
     let mut cold = [0.0; COLD_STEPS + 1];
     let warm = curve.mpki(useful);

@@ -1,8 +1,8 @@
 //! Rate tables from tabulated profiles.
 //!
-//! Input: a [`CoreTable`] of measured speeds, a [`Class`]. Output: a [`Table`] that gives the measured instructions per
-//! cycle at this machine's frequency. Where misses were measured too, the part of the time that waits for memory follows
-//! its load, and the program takes part in contention; where they were not, it takes none.
+//! Input: a [`CoreTable`] of measured speeds, and a [`Class`]. Output: a [`Table`] with the measured instructions per cycle at
+//! this machine's frequency. If misses were measured too, the part of the time that waits for memory follows its load, and the
+//! program takes part in contention. Otherwise it has no part in contention.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::CoreTable;
@@ -13,14 +13,14 @@ use super::siblings::{DISPATCH, Shares};
 use super::table::{LevelTable, Point, Table};
 use crate::progress::Unmeasured;
 
-/// Misses taken to overlap where nothing was measured.
+/// Assumed overlap of misses, which was not measured.
 const OVERLAP: f64 = 2.0;
-/// At most this part of the cycles waits for memory.
+/// Maximum part of the cycles that waits for memory.
 const MEMORY_PART: f64 = 0.6;
 /// Throughput that a second sibling adds to a core.
 const SMT_GAIN: f64 = 0.25;
 
-/// Makes the table of a measured program on a class of CPUs.
+/// Creates the table of a measured program on a class of CPUs.
 pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table {
     let mut points = measured.points.clone();
     points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
@@ -34,7 +34,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         .collect();
     let threads = f64::from(class.threads);
     let slowdown = threads / (1.0 + SMT_GAIN * threads.log2());
-    // Measured at the type's `freq_ghz`: what waits for memory takes more cycles at a faster clock.
+    // Measured at the type's `freq_ghz`: waiting for memory takes more cycles at a faster clock.
     let clock = class.ghz / core_type.freq_ghz;
     let measured_cycles = class.memory_cycles / clock;
     let at = |lines: f64| {
@@ -87,7 +87,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
             ..Point::default()
         }));
     }
-    // Without misses the program holds no lines, so its speed must not depend on how many it holds.
+    // Without misses the program holds no lines, so that its speed must not depend on them.
     let contends = miss.is_some();
     table.push(LevelTable::new(64.0, last.lines, |lines| {
         at(if contends { lines } else { last.lines })

@@ -2,38 +2,38 @@
 //!
 //! Input: the lines per nanosecond that each pool of CPUs demands. Output: a factor on the unloaded latency.
 //!
-//! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer
-//! demand less), so throughput never exceeds the bandwidth: the factor rises until demand fits.
+//! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer demand
+//! less). Throughput therefore never exceeds the bandwidth: the factor rises until demand fits.
 
 use countersteer_model::units::LINE_BYTES;
 
-/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one: 1.1 at 50 %, 1.3 at 70 %, 2.2 at 90 %, as
-/// loaded-latency measurements of DDR4 and DDR5 systems show.
+/// Coefficient of the queue: latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one. This gives 1.1 at 50 %,
+/// 1.3 at 70 % and 2.2 at 90 %, like loaded-latency measurements of DDR4 and DDR5 systems.
 const QUEUE: f64 = 0.15;
-/// Utilisation below which the queue is as good as empty.
+/// Utilisation below which the queue is practically empty.
 const QUIET: f64 = 0.2;
-/// Utilisation is capped here, where the factor is about 1,500.
+/// Maximum utilisation, at which the factor is about 1,500.
 const FULL: f64 = 0.9999;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDomain {
-    /// Lines per ns.
+    /// Lines per nanosecond.
     bandwidth: f64,
-    /// Factor on the latency in force.
+    /// Present factor on the latency.
     pub factor: f64,
-    /// Demand at that factor (lines per ns), over all pools.
+    /// Demand at this factor over all pools, in lines per nanosecond.
     pub demand: f64,
-    /// What the demand loses per unit of factor.
+    /// Decrease of demand per unit of factor.
     pub slope: f64,
     /// Pools with CPUs in this domain.
     pub pools: Vec<u32>,
-    /// Demand when the factor was last looked at.
+    /// Demand when the factor was last computed.
     pub solved: f64,
-    /// Waits for a new look.
+    /// True if the factor must be computed.
     pub dirty: bool,
-    /// When the factor was last passed on (ns).
+    /// Time at which the factor was last applied, in nanoseconds.
     pub last: u64,
-    /// When a change that was put off is due.
+    /// Time at which a postponed change is due.
     pub due: u64,
 }
 
@@ -52,17 +52,17 @@ impl MemoryDomain {
         }
     }
 
-    /// Whether demand moved by more than `part` since the factor was last looked at; changes of a few per cent of the
-    /// bandwidth move no latency worth mentioning.
+    /// True if demand moved by more than `part` since the factor was last computed. Changes of a few per cent of the bandwidth
+    /// hardly change the latency.
     #[inline]
     pub fn moved(&self, part: f64) -> bool {
         (self.demand - self.solved).abs() > part * self.solved.max(QUIET * self.bandwidth)
     }
 
-    /// The factor at which demand and latency agree, if it differs from the one in force.
+    /// Returns the factor at which demand and latency agree, if it differs from the present one.
     ///
-    /// Demand is taken as D / (1 + s (f - f0)), exact for one thread, with D and s from the threads at f0.
-    /// Changes below the part `tolerance` are not worth passing on.
+    /// Demand is approximated as D / (1 + s (f - f0)), with D and s of the threads at f0. This is exact for one thread. Relative
+    /// changes below `tolerance` are ignored.
     pub fn solve(&self, tolerance: f64) -> Option<f64> {
         let steepness = if self.demand > 0.0 {
             self.slope / self.demand
@@ -84,7 +84,7 @@ impl MemoryDomain {
             } else {
                 high = u
             }
-            // A secant through the identity converges fast where the queue is flat; halving takes over where it is steep.
+            // A secant through the identity converges fast in the flat part of the queue; bisection takes over in the steep part.
             let next = u + gap / (1.0 + self.sensitivity(u, steepness));
             u = if next > low && next < high {
                 next
@@ -99,7 +99,7 @@ impl MemoryDomain {
         ((factor - self.factor).abs() > tolerance * self.factor).then_some(factor)
     }
 
-    /// What demand loses per unit of utilisation, through the latency.
+    /// Decrease of demand per unit of utilisation, through the latency.
     fn sensitivity(&self, u: f64, steepness: f64) -> f64 {
         let rest = (1.0 - u).max(1e-6);
         let queue = QUEUE * u * (2.0 - u) / (rest * rest);

@@ -1,16 +1,16 @@
-//! The analytic progress model: how far does each running thread get?
+//! The analytic progress model: rates of running threads from program profiles.
 //!
-//! Input: profiles, and from the engine which thread runs where since when. Output: when threads finish their work, what their
-//! counters hold, how much of each shared cache they occupy, the energy spent. It knows nothing about schedulers.
+//! Input: profiles, and from the engine the running thread of each CPU. Output: the times at which threads finish their work,
+//! their counters, their occupancy of each shared cache, and the energy spent. The model knows nothing about schedulers.
 //!
-//! - [`interval`] turns recorded behaviour into cycles per instruction (interval analysis), between miss events bounded by
-//!   what [`core_bounds`] finds of width, ports and dependences; [`measured`] does it for
-//!   tabulated profiles; both fill [`table`]s over cache occupancy, made once per program and kind of CPU.
-//! - [`shared`] moves occupancies of shared caches towards footprint composition, [`memory`] lets latency grow with load,
-//!   [`cores`] remembers what private caches still hold.
-//! - [`running`] puts rates in force; rates hold until something changes them, so threads are integrated lazily and finish
-//!   times are exact.
-//! - [`steady`] forecasts static mappings, [`slices`] those with several threads on a CPU.
+//! - [`interval`] computes cycles per instruction from recorded behaviour (interval analysis). [`core_bounds`] bounds the speed
+//!   between miss events by width, ports and dependences. [`measured`] serves tabulated profiles. Both fill [`table`]s over cache
+//!   occupancy, once per program and kind of CPU.
+//! - [`shared`] moves occupancies of shared caches towards footprint composition. [`memory`] increases latency with load.
+//!   [`cores`] tracks the contents of private caches.
+//! - [`running`] applies rates. Rates hold until an event changes them, so that threads are integrated lazily and finish times
+//!   are exact.
+//! - [`steady`] forecasts static mappings, and [`slices`] those with several threads on a CPU.
 
 mod agenda;
 mod ceiling;
@@ -70,22 +70,22 @@ pub(super) use table::MAX_LEVELS;
 
 use super::{Ceilings, Counters, ModelError, ModelId, ProgressModel, Rates};
 
-/// What the model takes into account.
+/// Effects that the model takes into account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressConfig {
-    /// Shared-cache occupancy, memory bandwidth and SMT sharing. Without it every thread has the whole last-level cache,
-    /// the whole memory and the whole core to itself.
+    /// Shared-cache occupancy, memory bandwidth and SMT sharing. Without it, every thread has the whole last-level cache, the
+    /// whole memory and the whole core for itself.
     pub contention: bool,
-    /// Cold private caches and the fixed costs below.
+    /// Cold private caches, and the fixed costs below.
     pub costs: bool,
-    /// Fixed cost of a context switch.
+    /// Fixed cost of a context switch, in nanoseconds.
     pub context_switch_ns: f64,
-    /// Fixed cost of running on another CPU than last time.
+    /// Fixed cost of running on another CPU than before, in nanoseconds.
     pub migration_ns: f64,
 }
 
 impl Default for ProgressConfig {
-    /// Everything; the fixed costs are what `perf bench sched pipe` and migration benchmarks show on current hardware.
+    /// Enables everything; the fixed costs follow `perf bench sched pipe` and migration benchmarks on current hardware.
     fn default() -> Self {
         Self {
             contention: true,
@@ -101,23 +101,23 @@ pub struct Analytic {
     config: ProgressConfig,
     stepping: Stepping,
     classes: Vec<Class>,
-    /// By core type, the class on which it is fastest alone.
+    /// Class of each core type on which a program is fastest alone.
     best: Vec<u32>,
     cpus: Vec<Cpu>,
     models: Vec<Model>,
-    /// Forecasts read them beside the model.
+    /// Shared with forecasts, which use the same tables.
     tables: Arc<Vec<Table>>,
     threads: Vec<Thread>,
-    /// Thread on each CPU, and the last one that was there.
+    /// Thread on each CPU, and the previous thread there.
     on_cpu: Vec<u32>,
     on_cpu_before: Vec<u32>,
     caches: Vec<SharedCache>,
-    /// Caches that are divided; rows of `caches` behind the topology's are their parts.
+    /// Divided caches; the rows of `caches` after those of the topology are their parts.
     divisions: BTreeMap<u32, Division>,
     pools: Vec<Pool>,
     memories: Vec<MemoryDomain>,
     cores: Vec<Core>,
-    /// Rows: pools, then memory domains.
+    /// One row per pool, then one per memory domain.
     agenda: Agenda,
     stale_pools: Vec<u32>,
     dirty_memories: Vec<u32>,
@@ -127,7 +127,7 @@ pub struct Analytic {
 }
 
 impl Analytic {
-    /// An empty machine at time zero.
+    /// Creates an idle machine at time zero.
     #[must_use]
     pub fn new(topology: Arc<Topology>, config: ProgressConfig) -> Self {
         let (classes, cpus) = class::classify(&topology);
@@ -135,7 +135,7 @@ impl Analytic {
         Self::with(topology, config, (classes, best), cpus)
     }
 
-    /// The same machine without threads, at other frequencies; programs have to be added as models of their own.
+    /// Creates the same machine without threads, at other frequencies; programs must be added as separate models.
     fn empty(&self, cpus: Vec<Cpu>) -> Self {
         let (topology, config) = (Arc::clone(&self.topology), self.config.clone());
         Self {
@@ -206,12 +206,12 @@ impl Analytic {
         }
     }
 
-    /// The CPUs as models see them.
+    /// CPUs in the form that models use.
     pub(super) fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// What a profile's behaviours take on each class of CPUs when misses are known; by behaviour and class.
+    /// Timings of a profile's behaviours on each class of CPUs for known misses; by behaviour, then by class.
     pub(super) fn timings(
         &self,
         profile: &countersteer_model::profile::Recorded,
@@ -235,7 +235,7 @@ impl Analytic {
         self.models[model.0 as usize].alone_ips(behaviour, core_type.index())
     }
 
-    /// Removes a thread; the lines it holds stay until others evict them.
+    /// Removes a thread; its lines stay until others evict them.
     pub fn remove_thread(&mut self, thread: ThreadId, now: Nanos) {
         self.advance(now);
         let id = thread.0;

@@ -1,6 +1,6 @@
 //! Programs known to the model: their rate tables and their timeline.
 //!
-//! Input: a profile and the classes of CPUs. Output: [`Model`], shared by all threads of a program and by all its copies.
+//! Input: a profile and the classes of CPUs. Output: [`Model`], shared by all threads and copies of a program.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{ModelError, interval, measured};
 
 #[derive(Clone)]
 pub struct Model {
-    /// Row of its first table; a behaviour has one per class, the program's average comes last.
+    /// Row of its first table; each behaviour has one table per class, and the program's average comes last.
     first: u32,
     classes: u32,
-    /// Where each segment of the timeline ends, in instructions.
+    /// End of each segment of the timeline, in instructions.
     ends: Vec<f64>,
     behaviours: Vec<u32>,
     /// Instructions per second alone, by behaviour and core type; the whole run comes last.
@@ -27,7 +27,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Makes the tables of a program and appends them to `tables`.
+    /// Creates the tables of a program and appends them to `tables`.
     pub fn new(
         profile: &Arc<Profile>,
         topology: &Topology,
@@ -110,17 +110,17 @@ impl Model {
         self.first + behaviour * self.classes + class
     }
 
-    /// The row that stands for the program's average behaviour.
+    /// Row of the program's average behaviour.
     pub fn average(&self) -> u32 {
         self.average
     }
 
-    /// Instructions per second alone in one behaviour (or on average) on a core type.
+    /// Instructions per second alone on a core type, in one behaviour or on average.
     pub fn alone_ips(&self, behaviour: u32, core_type: usize) -> f64 {
         self.alone_ips[behaviour as usize * self.core_types + core_type]
     }
 
-    /// Seconds alone of the timeline from one position to another.
+    /// Seconds alone of the timeline between two positions.
     pub fn alone_part_s(&self, core_type: usize, from: f64, to: f64) -> f64 {
         let starts = std::iter::once(0.0).chain(self.ends.iter().copied());
         starts
@@ -133,7 +133,7 @@ impl Model {
             .sum()
     }
 
-    /// Where each segment of the timeline ends, and its behaviour.
+    /// Ends of the timeline's segments in instructions, with their behaviours.
     pub fn segments(&self) -> impl Iterator<Item = (f64, usize)> + '_ {
         let behaviours = self.behaviours.iter().map(|b| *b as usize);
         self.ends.iter().copied().zip(behaviours)
@@ -143,11 +143,11 @@ impl Model {
         self.ends.last().copied().unwrap_or(1.0)
     }
 
-    /// The segment at a position on the timeline, which repeats, and how much of it is left.
+    /// Segment at a position on the timeline, which repeats, and its remaining instructions.
     pub fn locate(&self, offset: f64) -> (u32, f64) {
         let total = self.total();
         let mut position = offset % total;
-        // Offsets are sums of pieces: one that rounding left just below an end is meant to be at it.
+        // Offsets are sums of pieces: an offset that rounding left just below an end is at this end.
         let slack = 1e-12 * total.max(offset);
         let mut segment = self.ends.partition_point(|end| *end <= position + slack);
         if segment == self.ends.len() {
@@ -157,7 +157,7 @@ impl Model {
         (segment as u32, self.ends[segment] - position)
     }
 
-    /// The next segment and its length.
+    /// Next segment and its length.
     pub fn after(&self, segment: u32) -> (u32, f64) {
         let next = segment as usize + 1;
         if next < self.ends.len() {
@@ -172,7 +172,7 @@ impl Model {
         self.behaviours[segment as usize]
     }
 
-    /// Where a segment of the timeline ends, in instructions.
+    /// End of a segment of the timeline, in instructions.
     pub fn end(&self, segment: u32) -> f64 {
         self.ends[segment as usize]
     }
@@ -221,7 +221,7 @@ fn measured_table(
     Ok(measured::table(measured, core_type, class))
 }
 
-/// Ends and behaviours of the segments, equal neighbours merged, and each behaviour's share of the instructions.
+/// Ends and behaviours of the segments, with equal neighbours merged, and each behaviour's share of the instructions.
 fn timeline(profile: &Recorded) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
     let mut ends: Vec<f64> = Vec::new();
     let mut behaviours: Vec<u32> = Vec::new();

@@ -1,26 +1,26 @@
-//! Parts of shared caches: ways that some threads have to themselves.
+//! Partitions of shared caches: ways that some threads have for themselves.
 //!
-//! Input: shares of a cache, none of which overlap, and the programs that have them. Output: a cache of its own for each part, which
-//! threads use in place of the whole. Threads without a part share what no part took, or the largest one where nothing is left.
+//! Input: shares of a cache that do not overlap, and the threads that use each. Output: one simulated cache per part, which
+//! threads use instead of the whole. Threads without a part share the rest, or the largest part if there is no rest.
 
 use super::class::{Cpu, NONE};
 use super::shared::SharedCache;
 use super::table::MAX_LEVELS;
 use super::{Analytic, Thread};
 
-/// How a cache is divided.
+/// Division of a cache into parts.
 #[derive(Clone, Debug, Default)]
 pub struct Division {
-    /// Rows of the caches that stand for its parts, in use or spare.
+    /// Rows of the caches that represent its parts, used or spare.
     rows: Vec<u32>,
-    /// By thread: the row it uses; those beyond the end use `rest`.
+    /// Row that each thread uses; threads beyond the end use `rest`.
     of_thread: Vec<u32>,
-    /// The row of all others.
+    /// Row of all other threads.
     rest: u32,
 }
 
 impl Division {
-    /// The row that a thread uses.
+    /// Row that a thread uses.
     pub fn row(&self, thread: u32) -> u32 {
         let own = self.of_thread.get(thread as usize).copied();
         own.filter(|row| *row != NONE).unwrap_or(self.rest)
@@ -28,7 +28,7 @@ impl Division {
 }
 
 impl Analytic {
-    /// The shared caches that a thread uses on a CPU, or its parts of them.
+    /// Shared caches that a thread uses on a CPU, or its parts of them.
     pub(super) fn chain(&self, cpu: &Cpu, thread: u32) -> [u32; MAX_LEVELS] {
         if self.divisions.is_empty() {
             return cpu.chain;
@@ -39,7 +39,7 @@ impl Analytic {
         })
     }
 
-    /// Gives threads parts of a cache: (share of its lines, who has it). No parts give it back to everybody.
+    /// Assigns parts of a cache to threads: (share of its lines, threads). Without parts, all threads share the cache again.
     pub(super) fn divide_cache(&mut self, cache: u32, parts: &[(f64, Vec<u32>)]) {
         let whole = self.topology.caches[cache as usize].lines;
         let mut division = self.divisions.remove(&cache).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Analytic {
         self.turn(thread);
     }
 
-    /// Moves what threads hold into their new parts; what does not fit is lost.
+    /// Moves the lines of threads into their new parts; lines that do not fit are lost.
     fn move_lines(&mut self, before: &[u32], division: &Division) {
         let mut moved = Vec::new();
         for row in before {
@@ -124,7 +124,7 @@ impl Analytic {
         }
     }
 
-    /// Has the pool of a cache step the rows of its parts.
+    /// Lists the rows of a cache's parts in its pool, which steps them.
     fn list_parts(&mut self, cache: u32, division: &Division) {
         let Some(cpu) = self.cpus.iter().find(|cpu| cpu.chain.contains(&cache)) else {
             return;

@@ -1,33 +1,36 @@
-//! Pools: the CPUs behind one last-level cache, integrated together and independently of all others.
+//! Pools: the CPUs behind one last-level cache, integrated together and independently of other pools.
 //!
-//! Input: the running threads. Output: when the next thread finishes or changes phase, and when occupancies want a step.
+//! Input: the running threads. Output: the times at which the next thread finishes or changes phase, and of the next occupancy
+//! step.
 
 use super::class::{Cpu, NONE};
 
-/// How finely occupancies and memory latency are followed.
+/// Step lengths and tolerances for occupancies and memory latency.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepping {
     pub least: u64,
-    /// Longest step (ns), while occupancies rest.
+    /// Longest step while occupancies do not change, in nanoseconds.
     pub most: u64,
-    /// Longest step after a thread arrives cold (ns).
+    /// Longest step after a thread arrives cold, in nanoseconds.
     pub cold: u64,
-    /// Longest step after phase changes that matter (ns), and after others.
+    /// Longest step after significant phase changes, and after others, in nanoseconds.
     pub phase: u64,
     pub minor: u64,
-    /// Part of a cache by which targets move before phase changes matter.
+    /// Part of a cache by which targets move before phase changes count as significant.
     pub drift: f64,
-    /// Change of a thread's speed per step that is aimed at.
+    /// Targeted change of a thread's speed per step.
     pub change: f64,
-    /// Change of a thread's speed that is too small to take new rates.
+    /// Change of a thread's speed below which its rates are kept.
     pub still: f64,
-    /// Change of the memory latency factor that is too small to pass on.
+    /// Change of the memory latency factor below which it is not applied.
     pub factor: f64,
 }
 
 impl Default for Stepping {
-    /// Within 3 % of steps a hundred times as fine where phases change every 50 to 300 ms, and within 15 % where threads
-    /// take turns of 3 ms on a small shared cache; see the tests. A loop that just fits may go either way.
+    /// Returns a compromise between speed and accuracy; see the tests.
+    ///
+    /// Results are within 3 % of those with steps a hundred times as fine if phases change every 50 to 300 ms. They are within 15
+    /// % if threads alternate in slices of 3 ms on a small shared cache. A loop that just fits the cache may hit or miss.
     fn default() -> Self {
         Self {
             least: 4_000_000,
@@ -45,19 +48,19 @@ impl Default for Stepping {
 
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Thread on each CPU; [`NONE`] where none is.
+    /// Thread on each CPU; [`NONE`] if it is idle.
     pub threads: Vec<u32>,
-    /// When each of them finishes or changes phase.
+    /// Time at which each of them finishes or changes phase.
     pub events: Vec<u64>,
     pub caches: Vec<u32>,
-    /// When occupancies are looked at again.
+    /// Time of the next occupancy step.
     pub step_at: u64,
-    /// Length of the step under way.
+    /// Length of the current step.
     pub step: u64,
     /// Part of a cache by which targets moved since the last step.
     pub drift: f64,
     pub running: u32,
-    /// Waits for its times to be put into the agenda.
+    /// True if its times still have to be entered in the agenda.
     pub stale: bool,
 }
 
@@ -79,7 +82,7 @@ impl Pool {
         self.events.iter().fold(self.step_at, |a, b| a.min(*b))
     }
 
-    /// A thread runs: steps are wanted again.
+    /// Resumes steps because a thread runs.
     pub fn wake(&mut self, now: u64, stepping: &Stepping) {
         if self.step_at == u64::MAX {
             self.step = stepping.cold;
@@ -87,7 +90,7 @@ impl Pool {
         }
     }
 
-    /// Asks for a step within `within` ns.
+    /// Requests a step within `within` ns.
     fn step_within(&mut self, now: u64, within: u64) {
         if !self.caches.is_empty() && now + within < self.step_at {
             self.step_at = now + within;
@@ -95,7 +98,7 @@ impl Pool {
         }
     }
 
-    /// A phase change moved a target by the part `drift` of its cache.
+    /// Records that a phase change moved a target by the part `drift` of its cache.
     pub fn turned(&mut self, now: u64, drift: f64, stepping: &Stepping) {
         self.drift += drift;
         self.step_within(
@@ -117,14 +120,14 @@ impl Pool {
         };
     }
 
-    /// Adapts the step's length to how much it changed a thread's speed.
+    /// Adapts the step length to the change of a thread's speed in the last step.
     pub fn adapt(&mut self, change: f64, stepping: &Stepping) {
         let scale = (stepping.change / change.max(1e-9)).clamp(0.5, 2.0);
         self.step = ((self.step as f64 * scale) as u64).clamp(stepping.least, stepping.most);
     }
 }
 
-/// The pools of a machine; `caches` is how many rows of caches there are.
+/// Creates the pools of a machine; `caches` is the number of rows of caches.
 pub fn pools(cpus: &[Cpu], caches: usize) -> Vec<Pool> {
     let mut pools: Vec<Pool> = (0..caches).map(|_| Pool::new(0, Vec::new())).collect();
     for cpu in cpus {

@@ -1,7 +1,7 @@
-//! Running threads, their CPUs and speeds: switches, rates, phases, occupancy steps, memory load.
+//! Running threads, their CPUs and speeds: rates, phases, occupancy steps, memory load.
 //!
-//! Input: the engine's calls. Output: rates in force for every running thread. Each change touches the thread it concerns
-//! and its SMT siblings at once; occupancies follow in steps, memory latency when demand has changed enough to matter.
+//! Input: the engine's calls. Output: present rates of every running thread. Each change updates its thread and the SMT siblings
+//! at once. Occupancies follow in steps, and memory latency follows once demand has changed enough.
 
 use countersteer_model::units::Nanos;
 
@@ -10,24 +10,24 @@ use super::class::NONE;
 use super::siblings::Beside;
 use super::table::MAX_LEVELS;
 
-/// Time constant of the part of the time that a thread runs (ns).
+/// Time constant of the average of a thread's duty, in nanoseconds.
 pub(super) const DUTY_NS: f64 = 100e6;
-/// Memory domains of several pools pass small changes on at most this often (ns).
+/// Minimum interval between small factor changes of a memory domain with several pools, in nanoseconds.
 const FACTOR_EVERY: u64 = 5_000_000;
-/// Changes of demand beyond this part are looked at at once, others at the next step.
+/// Relative change of demand above which the factor is updated at once; smaller changes wait for the next step.
 pub(super) const DEMAND_LARGE: f64 = 0.1;
-/// Width of a lattice cell of the rate tables, at least.
+/// Minimum relative width of a lattice cell of the rate tables.
 const CELL: f64 = 1.0 / 16.0;
-/// Change of a thread's cycles per instruction below which a new memory latency is not worth the work.
+/// Relative change of a thread's cycles per instruction below which a new memory latency is ignored.
 const LATENCY_MATTERS: f64 = 1e-3;
-/// Shortest time in which a filling thread's rates are looked at again (ns).
+/// Minimum time between updates of a filling thread's rates, in nanoseconds.
 const REFILL_NS: f64 = 20_000.0;
 const DEMAND_SMALL: f64 = 0.01;
-/// Changes of the factor beyond this part are passed on at once even to several pools.
+/// Relative change of the factor above which even several pools are updated at once.
 const FACTOR_LARGE: f64 = 0.1;
 
 impl Analytic {
-    /// Integrates a running thread and closes its span, for a change of table.
+    /// Integrates a running thread and closes its run interval, before a change of table.
     pub(super) fn close(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];
         if t.cpu == NONE {
@@ -41,7 +41,7 @@ impl Analytic {
         self.spent.memory_nj += energy.memory;
     }
 
-    /// The table of a thread's behaviour on a CPU with as many siblings as run now.
+    /// Row of the table of a thread's behaviour on a CPU with the present number of running siblings.
     pub(super) fn table_on(&self, thread: u32, row: u32) -> u32 {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[row as usize];
@@ -62,7 +62,7 @@ impl Analytic {
             .count() as u32
     }
 
-    /// Brings the SMT siblings of a CPU, whose number of running threads changed, to their new tables.
+    /// Updates the tables of a CPU's SMT siblings after their number of running threads changed.
     pub(super) fn update_siblings(&mut self, row: u32) {
         if !self.config.contention {
             return;
@@ -77,7 +77,7 @@ impl Analytic {
         }
     }
 
-    /// Puts the table in force that the thread's phase and its siblings ask for.
+    /// Selects the table for the thread's phase and its running siblings.
     pub(super) fn retable(&mut self, thread: u32) {
         let row = self.threads[thread as usize].cpu;
         let table = self.table_on(thread, row);
@@ -136,7 +136,7 @@ impl Analytic {
         self.respeed(thread);
     }
 
-    /// Applies the memory latency in force to a thread integrated up to now.
+    /// Applies the present memory latency to a thread that is integrated up to now.
     pub(super) fn respeed(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -186,7 +186,7 @@ impl Analytic {
         }
     }
 
-    /// Has a memory domain looked at if its demand moved by more than `part`.
+    /// Marks a memory domain for an update if its demand changed by more than `part`.
     #[inline]
     pub(super) fn touch_memory(&mut self, row: u32, part: f64) {
         let memory = &mut self.memories[row as usize];
@@ -196,10 +196,11 @@ impl Analytic {
         }
     }
 
-    /// Makes memory latencies agree with demand, then puts changed pools into the agenda.
+    /// Adapts memory latencies to demand, then enters changed pools in the agenda.
     pub(super) fn settle(&mut self) {
         while let Some(row) = self.dirty_memories.pop() {
-            // Each round starts from demand measured at the last factor; three suffice from afar, the rest is for safety.
+            // Each round starts from the demand at the last factor. Three rounds suffice for any distance; the others are a
+            // safety margin.
             for _ in 0..8 {
                 if !self.balance(row) {
                     break;
@@ -215,7 +216,7 @@ impl Analytic {
         }
     }
 
-    /// Puts a new memory latency in force if demand asks for one.
+    /// Applies a new memory latency if demand requires one.
     fn balance(&mut self, row: u32) -> bool {
         let memory = &mut self.memories[row as usize];
         let Some(factor) = memory.solve(self.stepping.factor) else {
@@ -231,7 +232,7 @@ impl Analytic {
         }
         let change = (factor - memory.factor).abs();
         (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
-        // Sums are formed anew, so that rounding of their updates does not add up.
+        // The sums are computed again, so that rounding errors of updates do not accumulate.
         (memory.demand, memory.slope) = (0.0, 0.0);
         self.agenda.set(self.pools.len() + row as usize, u64::MAX);
         for i in 0..self.memories[row as usize].pools.len() {
@@ -258,7 +259,7 @@ impl Analytic {
         true
     }
 
-    /// Handles what is due in a row of the agenda at the current time.
+    /// Handles the events that are due in a row of the agenda at the current time.
     pub(super) fn handle(&mut self, row: usize) {
         if row >= self.pools.len() {
             let memory = row - self.pools.len();
@@ -298,7 +299,7 @@ impl Analytic {
         self.turn(thread);
     }
 
-    /// Foresees the occupancy of a thread that came, changed its behaviour or filled up, and sets its rates accordingly.
+    /// Predicts the occupancy of a thread that entered, changed its behaviour or filled up, and sets its rates accordingly.
     pub(super) fn turn(&mut self, thread: u32) {
         if !self.config.contention {
             return;
@@ -326,7 +327,7 @@ impl Analytic {
         self.plan_refill(thread, &gains);
     }
 
-    /// Has a filling thread's rates looked at again when it has gained the lines foreseen.
+    /// Schedules an update of a filling thread's rates for the time at which it has gained the predicted lines.
     fn plan_refill(&mut self, thread: u32, gains: &[Option<f64>; MAX_LEVELS]) {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -342,7 +343,7 @@ impl Analytic {
         *event = (*event).min(t.refill_at);
     }
 
-    /// Siblings feel the dispatch slots that a thread now takes.
+    /// Updates the rates of siblings after a thread's use of dispatch slots changed.
     pub(super) fn rerate_siblings(&mut self, row: u32) {
         for i in 0..self.cpus[row as usize].siblings.len() {
             let other = self.on_cpu[self.cpus[row as usize].siblings[i] as usize];
@@ -352,7 +353,7 @@ impl Analytic {
         }
     }
 
-    /// Moves occupancies and recomputes the rates of those that moved.
+    /// Moves occupancies, and recomputes the rates of threads whose occupancy moved.
     fn step(&mut self, pool: usize) {
         let ahead = self.pools[pool].step as f64;
         for i in 0..self.pools[pool].caches.len() {
@@ -397,7 +398,7 @@ impl Analytic {
         }
     }
 
-    /// Whether a thread is cold in one of its caches.
+    /// True if a thread is cold in one of its caches.
     fn refills(&self, thread: u32, ahead: f64) -> bool {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -407,7 +408,7 @@ impl Analytic {
         })
     }
 
-    /// Whether a thread's occupancies are so far from those its rates were taken at that its speed is another.
+    /// True if a thread's occupancies differ so much from those of its rates that its speed changes.
     fn moved(&self, thread: u32) -> bool {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -415,12 +416,12 @@ impl Analytic {
         (0..cpu.levels).any(|k| {
             let mean = self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].mean;
             let change = (mean - t.seen[k]).abs();
-            // Beyond a lattice cell the slope is another.
+            // Beyond a lattice cell the slope differs.
             change * t.rate.worth[k] > least || change > CELL * t.seen[k]
         })
     }
 
-    /// The clock of the model as a point in time.
+    /// Clock of the model as a point in time.
     pub(super) fn now(&self) -> Nanos {
         Nanos(self.clock)
     }

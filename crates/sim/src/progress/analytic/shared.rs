@@ -1,68 +1,68 @@
 //! Occupancy of a shared cache.
 //!
-//! Input: how fast each thread runs and inserts. Output: the lines each holds.
+//! Input: the speed and the insertion rate of each thread. Output: the lines that each holds.
 //!
-//! An LRU cache holds the lines touched within its eviction age T, the same for all sharers. A thread's part is therefore
-//! its footprint over the run time it had within T, and T is where the footprints fill the cache: footprint composition
-//! (Xiang, Ding, Luo and Bao: HOTL, ASPLOS 2013). That gives the occupancies everything tends to, threads that are not
-//! running included: nothing of what they touched is younger than the time since they stopped.
+//! An LRU cache holds the lines touched within its eviction age T, which is equal for all sharers. The part of a thread is
+//! therefore its footprint over its run time within T. T is the age at which the footprints fill the cache: footprint composition
+//! (Xiang, Ding, Luo and Bao: HOTL, ASPLOS 2013). This gives the occupancies in equilibrium, including those of threads that do
+//! not run. The youngest line of such a thread is as old as the time since it stopped.
 //!
-//! How fast: a thread below its target gains what it inserts, since its lines are the youngest; in a full cache, those
-//! above their targets pay for it in proportion to their excess, since only they hold lines older than T. So a cold start
-//! after a migration, survival over a context switch and decay while others run need no rule of their own.
+//! A thread below its target gains the lines that it inserts, since they are the youngest. In a full cache, threads above their
+//! targets lose lines in proportion to their excess, since only they hold lines older than T. Cold starts after a migration,
+//! survival over a context switch, and decay while others run thus need no separate rules.
 
 use super::table::Table;
 
-/// Eviction ages beyond this count as no pressure at all (ns).
+/// Eviction age in nanoseconds above which there is no pressure at all.
 const AGE_MAX: f64 = 1e12;
 const AGE_MIN: f64 = 1e3;
-/// Footprints that miss the capacity by less than this part are corrected along their slopes: in steps, where the next one
-/// refines the answer, and in forecasts.
+/// Relative error of the capacity below which footprints are corrected along their slopes. The first is for steps, which the next
+/// step refines, the second for forecasts.
 const NEAR_STEP: f64 = 0.25;
 const NEAR_FORECAST: f64 = 1e-3;
-/// Part by which an occupancy may differ from its target and count as settled, and part by which a speed may change
-/// without a new target.
+/// Relative distance of an occupancy from its target that counts as settled, and relative change of a speed that keeps the
+/// target.
 const SETTLED: f64 = 1e-3;
 const SPEED_SETTLED: f64 = 0.005;
-/// A thread that lacks more than this part of its target is cold, if that is at least this part of the cache.
+/// Part of its target that a cold thread lacks at least, and minimum of this as a part of the cache.
 const COLD: f64 = 0.2;
 const WORTH: f64 = 0.01;
-/// Residents that stopped and hold less than this part of the cache are forgotten.
+/// Part of the cache below which the lines of stopped residents are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
 /// A thread's part of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
-    /// The thread; [`super::class::NONE`] once it is gone and only its lines remain.
+    /// Thread; [`super::class::NONE`] once it is removed and only its lines remain.
     pub thread: u32,
     pub table: u32,
-    /// Which of the table's levels this cache is.
+    /// Level of this cache in the table.
     pub level: u8,
-    /// Whether it runs on one of the cache's CPUs.
+    /// True if it runs on one of the cache's CPUs.
     pub running: bool,
     pub lines: f64,
-    /// Lines it tends to hold.
+    /// Lines that it holds in equilibrium.
     pub target: f64,
-    /// Mean of what it holds until the next step, as far as can be foreseen: what its rates are taken at.
+    /// Predicted mean occupancy until the next step, for which its rates are computed.
     pub mean: f64,
     /// Lines inserted since the last step, up to `marked`.
     pub inserted: f64,
-    /// Instructions and inserted lines per ns while running.
+    /// Instructions and inserted lines per nanosecond while running.
     pub speed: f64,
     pub inserting: f64,
-    /// Up to when `inserted` counts (ns).
+    /// Time up to which `inserted` counts, in nanoseconds.
     pub marked: f64,
-    /// When it started or stopped running here (ns).
+    /// Time at which it started or stopped running here, in nanoseconds.
     pub since: f64,
-    /// Length of its last run interval (ns).
+    /// Length of its last run interval in nanoseconds.
     pub burst: f64,
-    /// Part of the time it used to run before that.
+    /// Part of the time that it ran before this interval.
     pub duty: f64,
-    /// Part of the time that this row stands for; forecasts have two rows for a thread that takes turns.
+    /// Part of the time that this row represents; forecasts have two rows for a thread that alternates with others.
     pub weight: f64,
-    /// Speed at which the target was set.
+    /// Speed for which the target was set.
     aimed: f64,
-    /// Lines of target per ns of eviction age.
+    /// Lines of target per nanosecond of eviction age.
     slope: f64,
     hint: u32,
 }
@@ -91,8 +91,9 @@ impl Resident {
         }
     }
 
-    /// A thread that runs for the part `duty` of the time in turns of `turn` ns: as it is seen half-way through a turn, and
-    /// half-way between two. For use at time 0.
+    /// Rows of a thread that runs for the part `duty` of the time in slices of `turn` ns.
+    ///
+    /// The rows describe the middle of a slice and the middle between two slices, at time 0.
     pub fn lasting(thread: u32, level: u8, duty: f64, turn: f64) -> [Self; 2] {
         let on = Self {
             level,
@@ -122,26 +123,26 @@ impl Resident {
         self.marked = now;
     }
 
-    /// The thread is switched in; it has inserted nothing yet.
+    /// Starts a run interval; nothing has been inserted yet.
     pub fn start(&mut self, now: f64) {
         self.running = true;
         (self.since, self.marked, self.inserting) = (now, now, 0.0);
         self.mean = self.lines;
     }
 
-    /// Whether it fills up so fast that one mean for the `ahead` ns up to the next step would hide the cold part.
+    /// True if it fills so fast that one mean for the `ahead` ns up to the next step would hide the cold part.
     #[inline]
     pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
         let gap = self.target - self.lines;
         gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
     }
 
-    /// Forgets insertions of a step in which nothing moved.
+    /// Resets the insertions of a step in which nothing moved.
     fn restart(&mut self, now: f64) {
         (self.inserted, self.marked) = (0.0, now);
     }
 
-    /// Whether its speed is no longer that of its target.
+    /// True if its speed differs from the speed of its target.
     fn sped(&self) -> bool {
         (self.speed - self.aimed).abs() > SPEED_SETTLED * self.aimed
     }
@@ -170,9 +171,9 @@ pub struct SharedCache {
     pub lines: f64,
     /// Occupancies; a thread has at most one row.
     pub residents: Vec<Resident>,
-    /// Eviction age (ns) of the last solution.
+    /// Eviction age of the last solution, in nanoseconds.
     age: f64,
-    /// Whether anything but speeds changed since the targets were set, or occupancies are on their way.
+    /// True if anything but speeds changed since the targets were set, or if occupancies have not settled.
     moving: bool,
 }
 
@@ -186,7 +187,7 @@ impl SharedCache {
         }
     }
 
-    /// Takes what does not fit from all in proportion, and looks at everything anew.
+    /// Scales all occupancies down until they fit, and restarts the search for the eviction age.
     pub fn fit(&mut self) {
         let used: f64 = self.residents.iter().map(|r| r.lines).sum();
         let kept = (self.lines / used.max(1e-9)).min(1.0);
@@ -194,7 +195,7 @@ impl SharedCache {
         (self.moving, self.age) = (true, AGE_MAX);
     }
 
-    /// The row of a thread, looked for at `hint` first.
+    /// Row of a thread; checks `hint` first.
     #[inline]
     pub fn find(&self, thread: u32, hint: u32) -> Option<usize> {
         match self.residents.get(hint as usize) {
@@ -203,7 +204,7 @@ impl SharedCache {
         }
     }
 
-    /// The row of a thread, made if there is none.
+    /// Row of a thread, created if missing.
     pub fn enter(&mut self, thread: u32, hint: u32) -> usize {
         self.moving = true;
         self.find(thread, hint).unwrap_or_else(|| {
@@ -212,9 +213,11 @@ impl SharedCache {
         })
     }
 
-    /// A running thread came or changed its behaviour: foresees its occupancy for the `ahead` ns up to the next step at the
-    /// eviction age in force; only then its effect on the others is looked at. Returns the part of the cache that its target
-    /// moved by, and the lines it is to gain before its rates are looked at again if that is sooner.
+    /// Predicts the occupancy of a running thread that entered or changed its behaviour, for the `ahead` ns up to the next step.
+    ///
+    /// It uses the present eviction age; the effect on other threads follows at the step. Returns the change of its target as a
+    /// part of the cache. The second value is the number of lines after which its rates must be updated, if that is before the
+    /// step.
     pub fn turn(
         &mut self,
         tables: &[Table],
@@ -243,8 +246,8 @@ impl SharedCache {
         ((r.target - before).abs() / self.lines, part)
     }
 
-    /// Evicts what a thread that filled up between steps has displaced: lines of threads that stopped, which are the oldest,
-    /// then what others hold above their targets; the rest has to wait for the step.
+    /// Evicts the lines that a thread displaced by filling up between steps. Lines of stopped threads are the oldest and go
+    /// first, followed by the excess of others over their targets. The rest waits for the step.
     fn make_room(&mut self, except: usize) {
         let mut used = 0.0;
         let mut stopped = 0.0;
@@ -272,7 +275,7 @@ impl SharedCache {
         }
     }
 
-    /// The thread of a row stops running.
+    /// Stops the thread of a row.
     pub fn stop(&mut self, row: usize, now: f64) {
         self.moving = true;
         let r = &mut self.residents[row];
@@ -280,8 +283,7 @@ impl SharedCache {
         (r.running, r.burst, r.since) = (false, now - r.since, now);
     }
 
-    /// Moves lines to where insertions since the last step and the current speeds drive them, and foresees how the next
-    /// `ahead` ns will go.
+    /// Moves lines according to the insertions since the last step and the present speeds, and predicts the next `ahead` ns.
     pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
         if !self.moving && !self.residents.iter().any(Resident::sped) {
             self.residents.iter_mut().for_each(|r| r.restart(now));
@@ -332,7 +334,7 @@ impl SharedCache {
                 age = self.correct(age, if inside { newton } else { age });
                 break;
             }
-            // Where Newton's step points beyond the far end, the end is worth a try at once.
+            // If Newton's step points beyond the far end, the end itself is tried at once.
             let beyond = over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0);
             age = if inside {
                 newton
@@ -345,7 +347,7 @@ impl SharedCache {
         self.age = age;
     }
 
-    /// Sets the targets for an eviction age; their sum and its derivative.
+    /// Sets the targets for an eviction age; returns their sum and its derivative.
     fn footprints(&mut self, tables: &[Table], age: f64, now: f64) -> (f64, f64) {
         let mut sum = 0.0;
         let mut slope = 0.0;
@@ -361,14 +363,14 @@ impl SharedCache {
         (sum, slope)
     }
 
-    /// Moves the targets along their slopes to another age, and makes them fit; returns that age.
+    /// Moves the targets along their slopes to another age, and scales them to fit; returns this age.
     fn correct(&mut self, from: f64, to: f64) -> f64 {
         let mut sum = 0.0;
         for r in &mut self.residents {
             r.target = (r.target + r.slope * (to - from)).max(0.0);
             sum += r.weight * r.target;
         }
-        // Footprints are concave, so what is left is an excess of second order.
+        // Footprints are concave, so that an excess of second order remains.
         if sum > self.lines {
             let scale = self.lines / sum;
             self.residents.iter_mut().for_each(|r| r.target *= scale);
@@ -376,7 +378,7 @@ impl SharedCache {
         to
     }
 
-    /// Lets those below their targets gain what they inserted, at the cost of those above.
+    /// Adds inserted lines to threads below their targets, and removes as many from threads above.
     fn flow(&mut self, now: f64) {
         let mut used = 0.0;
         let mut growth = 0.0;
@@ -402,7 +404,7 @@ impl SharedCache {
         }
     }
 
-    /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
+    /// Sets the mean occupancies of the next `ahead` ns for constant speeds and targets.
     fn foresee(&mut self, ahead: f64) {
         let mut used = 0.0;
         let mut growth = 0.0;
@@ -411,7 +413,7 @@ impl SharedCache {
         self.moving = false;
         for r in &mut self.residents {
             let gap = r.target - r.lines;
-            // Those that stopped go on losing what the window passes.
+            // Stopped threads still lose the lines that become older than the eviction age.
             self.moving |= gap.abs() > SETTLED * r.lines + least || !r.running;
             used += r.lines;
             excess += (-gap).max(0.0);
@@ -428,7 +430,7 @@ impl SharedCache {
         }
     }
 
-    /// The part of `excess` that `growth` takes when `used` lines are taken already.
+    /// Part of `excess` that `growth` evicts if `used` lines are in use already.
     fn evicted(&self, used: f64, growth: f64, excess: f64) -> f64 {
         // Threads that filled up between steps may have overfilled the cache.
         let evicted = (growth + used - self.lines).max(0.0);
@@ -440,7 +442,7 @@ impl SharedCache {
     }
 }
 
-/// Mean over an interval of what grows evenly by `growth`, but no further than `gap`.
+/// Mean over an interval of a value that grows evenly by `growth`, but at most to `gap`.
 fn rise(gap: f64, growth: f64) -> f64 {
     if growth <= gap {
         0.5 * growth

@@ -1,33 +1,33 @@
-//! SMT siblings: what threads on one core leave each other.
+//! SMT siblings: resources of a core that threads leave to each other.
 //!
-//! Input: what each thread uses of a core per instruction, how fast its siblings are. Output: cycles per instruction beside
-//! them. Dispatch slots, taken branches and execution ports go round robin: a thread has what its siblings leave, at least
-//! its equal part. Entries of the schedulers are taken as operations wait: a thread that dependences bound fills whatever it
-//! gets, so that two of them have half each, while one that width or ports bound leaves nearly all of them to the other.
+//! Input: the use of a core by each thread per instruction, and the speed of its siblings. Output: cycles per instruction next to
+//! them. Dispatch slots, taken branches and execution ports are shared round robin: a thread has the rest of its siblings, at
+//! least an equal part. Waiting operations occupy scheduler entries. A thread bound by dependences fills all entries it can get,
+//! so that two such threads have half each. A thread bound by width or ports leaves nearly all entries to its sibling.
 
 use countersteer_model::machine::MAX_PORT_SETS;
 
 use super::limit::limit;
 
-/// Parts of a core that siblings share: dispatch, taken branches, sets of ports.
+/// Number of parts of a core that siblings share: dispatch, taken branches, sets of ports.
 pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;
-/// The row of dispatch.
+/// Row of dispatch.
 pub const DISPATCH: usize = 0;
 
 /// Cycles of each shared part.
 pub type Uses = [f64; SHARED_PARTS];
 
-/// What a thread uses of its core.
+/// Use of its core by a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
     /// Cycles per instruction of each part.
     pub uses: Uses,
-    /// Cycles per instruction that dependences need, alone and when siblings fill their part of the schedulers.
+    /// Cycles per instruction that dependences need: alone, and while siblings fill their part of the schedulers.
     pub chains: f64,
     pub crowded: f64,
-    /// Part of the schedulers that it fills of what it can get.
+    /// Part that it fills of the scheduler entries available to it.
     pub waiting: f64,
-    /// Instructions of wrong paths for each that retires: a core dispatches on until a mispredicted branch is resolved.
+    /// Wrong-path instructions per retired instruction: a core dispatches until a mispredicted branch is resolved.
     pub wrong_path: f64,
 }
 
@@ -44,7 +44,7 @@ impl Shares {
         limit(1.0 / throughput, 1.0 / chains)
     }
 
-    /// Their mean, weighted by instructions.
+    /// Mean of all, weighted by instructions.
     pub fn mean(all: &[(&Self, f64)]) -> Self {
         let sum = |of: &dyn Fn(&Self) -> f64| all.iter().map(|(s, w)| w * of(s)).sum::<f64>();
         Self {
@@ -57,12 +57,12 @@ impl Shares {
     }
 }
 
-/// The siblings of a thread that run.
+/// Use of the core by the running siblings of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside {
-    /// Part of its time that each part of the core works for them.
+    /// Part of the time that each part of the core works for them.
     used: Uses,
-    /// Sum of what they fill of the schedulers.
+    /// Sum of the parts of the schedulers that they fill.
     waiting: f64,
     pub threads: f64,
 }
@@ -76,7 +76,7 @@ impl Beside {
         }
     }
 
-    /// One more of them, at `ipc` instructions per cycle for a part `share` of the time.
+    /// Adds a sibling that runs at `ipc` instructions per cycle for a part `share` of the time.
     pub fn add(&mut self, shares: &Shares, ipc: f64, share: f64) {
         let dispatched = share * ipc * (1.0 + shares.wrong_path);
         for (used, each) in self.used.iter_mut().zip(shares.uses) {
@@ -86,7 +86,7 @@ impl Beside {
         self.threads += share;
     }
 
-    /// A part `share` of what others are.
+    /// Adds the part `share` of the use of others.
     pub fn add_all(&mut self, others: &Self, share: f64) {
         for (used, other) in self.used.iter_mut().zip(others.used) {
             *used += share * other;
@@ -100,7 +100,7 @@ impl Beside {
 mod tests {
     use super::*;
 
-    /// A thread that dependences bound to one instruction per cycle, to half of that in half of the schedulers.
+    /// A thread bound by dependences to one instruction per cycle, and to half of that with half of the schedulers.
     fn chained(uses: &[f64]) -> Shares {
         let mut shares = Shares {
             chains: 1.0,

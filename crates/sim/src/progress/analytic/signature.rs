@@ -7,7 +7,7 @@ use countersteer_model::signature::Signature;
 
 use super::curves::private_misses;
 
-/// The signature of a part of a profile's timeline, in instructions; none for tabulated ones, which say nothing about other
+/// Signature of a part of a profile's timeline, in instructions; `None` for tabulated profiles, which contain no data about other
 /// caches.
 pub fn signature(profile: &Profile, part: Range<f64>) -> Option<Signature> {
     let Profile::Recorded(recorded) = profile else {

@@ -1,13 +1,13 @@
-//! Forecast of a mapping with several threads on a CPU: the time-stepped model runs their time slices for a while.
+//! Forecast of a mapping with several threads on a CPU: the time-stepped model simulates their time slices.
 //!
-//! Input: programs on CPUs, some of which have several, and the fixed point of [`super::steady`] to begin with. Output: mean
-//! rates. Means over each program's share of its CPU do not do: two programs on one CPU never run at once, two on different
-//! CPUs do half of the time, and what they lose to each other then is not what they lose to each other's mean. For the same
-//! reason programs go through their phases here, each through the whole of its timeline, faster if need be.
+//! Input: programs on CPUs, several of them on one CPU, and the fixed point of [`super::steady`] as a start. Output: mean rates.
+//! Means over each program's share of its CPU are not accurate. Two programs on one CPU never run at once, and two on different
+//! CPUs do so half of the time. Their loss during these times differs from the loss to each other's mean. For the same reason,
+//! programs pass through their phases here: each passes its whole timeline, at a higher pace if necessary.
 //!
-//! Each CPU goes round among its threads at the same moments, as ticks have it. Rounds of slices differ in where each CPU begins,
-//! such that threads of any two CPUs with equally many meet equally often; a machine that is never quite quiet gets there, too,
-//! in the course of a run ([`crate::linux::DISTURBED_EVERY_NS`]).
+//! All CPUs switch among their threads at the same moments, as at ticks. Each CPU starts a round with another thread, such that
+//! threads of any two CPUs of equal load run together equally often. A real machine reaches this mix during a run, because of
+//! disturbances ([`crate::linux::DISTURBED_EVERY_NS`]).
 
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, Nanos, ThreadId};
@@ -18,23 +18,23 @@ use super::steady::Start;
 use super::{Analytic, ModelId, ProgressModel};
 use crate::progress::{Counters, Rates};
 
-/// Unscaled slice of EEVDF (ns); see [`crate::linux::LinuxConfig::base_slice_ns`].
+/// Unscaled slice of EEVDF in nanoseconds; see [`crate::linux::LinuxConfig::base_slice_ns`].
 const SLICE_NS: u64 = 700_000;
-/// Slices of each thread per round.
+/// Number of slices of each thread per round.
 const SLICES: usize = 3;
-/// Rounds in which each pair of CPUs meets in every way, at most: CPUs that are further apart than that begin alike.
+/// Maximum number of rounds for all combinations of pairs of CPUs; CPUs with larger distances start alike.
 const MOST_ROUNDS: usize = 16;
-/// How often these rounds are gone through, at most, and switches of all CPUs beyond which that is once.
+/// Maximum number of repetitions of these rounds, and number of switches of all CPUs above which there is one repetition.
 const REPEATS: usize = 8;
 const SWITCHES: usize = 3072;
-/// Timeline that a thread is to see, over what it would see in the time at its own pace; the phases of programs meet in more ways.
+/// Part of the timeline that a thread passes, relative to its own pace; more combinations of phases occur.
 const PACE: f64 = 2.0;
-/// Part of the timeline by which each thread begins further than the one before: the golden section, so that copies are apart.
+/// Offset between the starts of consecutive threads as a part of the timeline: the golden section, which separates copies.
 const APART: f64 = 0.618_033_988_749_895;
-/// Instructions that no thread gets to the end of.
+/// Number of instructions that no thread completes.
 const ENDLESS: f64 = 1e18;
 
-/// A thread with its CPU, and what was seen of it.
+/// A thread with its CPU, and its samples.
 struct Tenant {
     cpu: usize,
     before: Counters,
@@ -42,7 +42,7 @@ struct Tenant {
     looks: f64,
 }
 
-/// Whether threads share CPUs in an assignment, in equal slices.
+/// True if threads share CPUs in equal slices.
 pub(super) fn are_shared(assignment: &[(ModelId, CpuId, f64)], cpus: usize) -> bool {
     let mut load = vec![0usize; cpus];
     assignment
@@ -54,18 +54,18 @@ pub(super) fn are_shared(assignment: &[(ModelId, CpuId, f64)], cpus: usize) -> b
     load.iter().any(|n| *n > 1) && assignment.iter().all(equal)
 }
 
-/// Length of a slice, up to the tick that ends it.
+/// Length of a slice up to the tick that ends it, in nanoseconds.
 pub(super) fn length_ns(topology: &Topology) -> u64 {
     let cpus = topology.cpus.len().clamp(1, 8) as u32;
     let slice = SLICE_NS * u64::from(1 + cpus.ilog2());
     slice.next_multiple_of(1_000_000_000 / u64::from(topology.hz.max(1)))
 }
 
-/// How long threads run.
+/// Duration of the simulation of slices.
 struct Length {
-    /// Rounds that count.
+    /// Number of counted rounds.
     rounds: usize,
-    /// Slices of a round, on each CPU.
+    /// Number of slices of a round on each CPU.
     slices: usize,
     slice: Nanos,
 }
@@ -92,7 +92,7 @@ impl Length {
     }
 }
 
-/// Mean rates of the assignment; `start` says what each thread holds of each of its caches at the start.
+/// Mean rates of the assignment; `start` contains each thread's occupancies at the start.
 pub(super) fn run(
     progress: &Analytic,
     cpus: Vec<Cpu>,
@@ -118,7 +118,7 @@ pub(super) fn run(
     stage.caches.iter_mut().for_each(SharedCache::fit);
     let mut now = Nanos::ZERO;
     let mut tenants: Vec<Tenant> = Vec::new();
-    // The round before the first is not counted: memory and caches find to each other.
+    // The first round is not counted: memory and caches reach equilibrium.
     for round in 0..=length.rounds {
         if round == 1 {
             let of = |(row, at): (usize, &(ModelId, CpuId, f64))| Tenant {
@@ -142,15 +142,15 @@ pub(super) fn run(
         .collect()
 }
 
-/// Pace at which a thread goes along its timeline so that it sees all of it a whole number of times.
+/// Pace of a thread along its timeline such that it passes all of it a whole number of times.
 fn stride(start: &Start, timeline: f64, ns: f64) -> f64 {
     let instructions = start.speed * start.share * ns;
     let laps = (PACE * instructions / timeline).round().max(1.0);
     laps * timeline / instructions
 }
 
-/// Where the queue of a CPU begins in a round: sums of products of digits, so that any two CPUs of one base are apart by each
-/// distance in equally many of base^n rounds.
+/// Start position of a CPU's queue in a round: a sum of products of digits. Any two CPUs of one base then have each distance in
+/// equally many of base^n rounds.
 fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
     let mut sum = 0;
     while cpu > 0 && round > 0 {
@@ -161,7 +161,7 @@ fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
 }
 
 impl Analytic {
-    /// A thread that is not there yet holds what a forecast gives it.
+    /// Gives a thread that has not run yet the occupancies of a forecast.
     fn settle_in(&mut self, thread: u32, cpu: u32, start: &Start) {
         if !self.config.contention {
             return;
@@ -193,7 +193,7 @@ impl Analytic {
         }
     }
 
-    /// Notes what running threads hold of their last-level caches.
+    /// Samples the lines that running threads hold in their last-level caches.
     fn look(&self, tenants: &mut [Tenant]) {
         for (row, tenant) in tenants.iter_mut().enumerate() {
             if self.on_cpu[tenant.cpu] == row as u32 {

@@ -1,4 +1,4 @@
-//! Energy since time zero, and where it went.
+//! Energy since time zero, by component.
 
 use countersteer_model::units::{CpuId, Nanos};
 
@@ -6,7 +6,7 @@ use super::Analytic;
 use super::class::NONE;
 use crate::progress::ProgressModel;
 
-/// Where energy went, in joules since time zero.
+/// Energy by component, in joules since time zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Energy {
     /// Cores while they ran threads, by core type.
@@ -50,7 +50,7 @@ impl Analytic {
         }
     }
 
-    /// What idle cores have spent, by core type.
+    /// Energy of idle cores, by core type.
     fn idle_j(&self) -> Vec<f64> {
         let mut idle_j = vec![0.0; self.topology.core_types.len()];
         let leads = |cpu: CpuId| {

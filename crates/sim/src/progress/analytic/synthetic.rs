@@ -1,31 +1,31 @@
-//! Made-up programs with known behaviour, for tests and benches.
+//! Synthetic programs with known behaviour, for tests and benchmarks.
 //!
-//! Output: recorded profiles of the kinds that matter for placement: computing, streaming, pointer chasing, and working
-//! sets that fit a shared cache or do not.
+//! Output: recorded profiles of the kinds that matter for placement: computing, streaming, pointer chasing, and working sets that
+//! fit a shared cache or do not.
 
 use countersteer_model::profile::{
     Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Profile, Recorded, Segment, Source,
     ThreadShape,
 };
 
-/// A behaviour in few numbers.
+/// A behaviour described by few numbers.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// Instructions per cycle by dependencies in windows of 16 and 512, a power law between.
+    /// Instructions per cycle by dependences in windows of 16 and 512 instructions; a power law between them.
     pub ilp: (f64, f64),
     /// Mispredictions per kilo-instruction.
     pub branch_mpki: f64,
-    /// (lines, accesses per kilo-instruction): accesses spread evenly over the distances below `lines`.
+    /// (lines, accesses per kilo-instruction): accesses with distances distributed evenly below `lines`.
     pub spread: Vec<(u64, f64)>,
-    /// (lines, accesses per kilo-instruction): loops over exactly so many lines.
+    /// (lines, accesses per kilo-instruction): loops over exactly this number of lines.
     pub cyclic: Vec<(u64, f64)>,
     /// First touches per kilo-instruction.
     pub cold_pki: f64,
-    /// Overlap of long misses in windows of 16 and 512.
+    /// Overlap of long misses in windows of 16 and 512 instructions.
     pub mlp: (f64, f64),
 }
 
-/// Lives in its first-level cache.
+/// Behaviour that fits the first-level cache.
 #[must_use]
 pub fn compute() -> Kind {
     let spread = vec![(64, 350.0)];
@@ -40,7 +40,7 @@ pub fn compute() -> Kind {
     }
 }
 
-/// Touches every line once; misses overlap.
+/// Behaviour that touches every line once, with overlapping misses.
 #[must_use]
 pub fn streaming() -> Kind {
     let spread = vec![(64, 300.0)];
@@ -55,7 +55,7 @@ pub fn streaming() -> Kind {
     }
 }
 
-/// Follows pointers over `lines` lines: misses wait for each other.
+/// Behaviour that follows pointers over `lines` lines: misses wait for each other.
 #[must_use]
 pub fn chase(lines: u64) -> Kind {
     let spread = vec![(64, 250.0), (lines, 40.0)];
@@ -70,7 +70,7 @@ pub fn chase(lines: u64) -> Kind {
     }
 }
 
-/// Sweeps over `lines` lines again and again: hits all of them or none.
+/// Behaviour that sweeps over `lines` lines repeatedly: it hits all of them or none.
 #[must_use]
 pub fn cyclic(lines: u64) -> Kind {
     let spread = vec![(64, 250.0)];
@@ -85,7 +85,7 @@ pub fn cyclic(lines: u64) -> Kind {
     }
 }
 
-/// Reuses lines at all distances up to `lines`: every line of cache helps a little.
+/// Behaviour that reuses lines at all distances up to `lines`: every line of cache helps a little.
 #[must_use]
 pub fn vulnerable(lines: u64) -> Kind {
     let spread = vec![(64, 250.0), (lines / 8, 20.0), (lines, 20.0)];
@@ -100,7 +100,7 @@ pub fn vulnerable(lines: u64) -> Kind {
 }
 
 impl Kind {
-    /// The same with `factor` times the accesses beyond the first-level cache.
+    /// Multiplies the accesses beyond the first-level cache by `factor`.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         let beyond = |(lines, rate): &mut (u64, f64)| {
@@ -117,8 +117,8 @@ impl Kind {
     }
 }
 
-/// The `nth` program of a mix with misses as SPEC programs have them: three phases of about `phase_s` seconds each
-/// on a loaded desktop processor.
+/// Program number `nth` of a mix with misses typical of SPEC programs. It has three phases of about `phase_s` seconds each on a
+/// loaded desktop processor.
 #[must_use]
 pub fn typical(nth: usize, phase_s: f64) -> Profile {
     let (kind, ips) = match nth % 5 {
@@ -132,7 +132,7 @@ pub fn typical(nth: usize, phase_s: f64) -> Profile {
         .iter()
         .enumerate()
         .map(|(i, factor)| {
-            // Lengths differ between programs, so that their phases do not march in step.
+            // Lengths differ between programs, so that their phases are not synchronised.
             let length = phase_s * ips * (0.8 + 0.05 * ((nth * 7 + i * 3) % 9) as f64);
             (kind.clone().scaled(*factor), length as u64)
         })
@@ -140,7 +140,7 @@ pub fn typical(nth: usize, phase_s: f64) -> Profile {
     profile("typical", &phases)
 }
 
-/// A profile that runs through `phases` (kind, instructions) in order.
+/// Profile that runs through `phases` (kind, instructions) in order.
 #[must_use]
 pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
     let segment = |(i, p): (usize, &(Kind, u64))| Segment {

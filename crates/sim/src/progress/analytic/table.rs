@@ -1,44 +1,44 @@
-//! Rate tables: everything the model needs to know about one behaviour on one kind of core, ready for interpolation.
+//! Rate tables: all data of one behaviour on one kind of core, ready for interpolation.
 //!
-//! Input: what [`super::interval`] or [`super::measured`] derive from a profile. Output: cycles and misses per instruction
-//! for given occupancies of the shared caches, and the footprint (lines touched in so many instructions) by which
+//! Input: the results of [`super::interval`] or [`super::measured`] for a profile. Output: cycles and misses per instruction for
+//! given occupancies of the shared caches. A table also gives the footprint (lines touched in a number of instructions) by which
 //! co-runners compose.
 //!
-//! The occupancy axis is the lattice of [`countersteer_model::profile::LogHistogram`]: eight linear parts per octave. A
-//! lattice cell is the top bits of the number itself, so a look-up needs no logarithm, and linear interpolation between
-//! lattice points loses nothing of a recorded histogram.
+//! The occupancy axis is the lattice of [`countersteer_model::profile::LogHistogram`]: eight linear parts per octave. The top
+//! bits of a number select its lattice cell, so that a look-up needs no logarithm. Linear interpolation between lattice points
+//! preserves a recorded histogram exactly.
 
 use countersteer_model::profile::Mix;
 
 use super::siblings::{Beside, Shares};
 use crate::progress::Unmeasured;
 
-/// Shared cache levels on the way to memory, at most (levels 2, 3 and 4).
+/// Maximum number of shared cache levels on the way to memory (levels 2, 3 and 4).
 pub const MAX_LEVELS: usize = 3;
-/// Mantissa bits below those that select one of eight parts of an octave.
+/// Number of mantissa bits below the bits that select one of eight parts of an octave.
 const CELL_BITS: u32 = 49;
 const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
 const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
-/// Misses per instruction below which a footprint counts as having stopped growing; keeps fill times finite.
+/// Misses per instruction below which a footprint counts as constant; keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
-/// Part of the misses lost within a cell below which a straight line is right to a quarter of a per cent of the cell.
+/// Relative loss of misses within a cell below which a straight line is accurate to a quarter of a per cent of the cell.
 const FLAT: f64 = 0.02;
-/// Steps of the table of cold-start misses.
+/// Number of steps of the table of cold-start misses.
 pub const COLD_STEPS: usize = 16;
 
-/// What holds at one occupancy of one cache.
+/// Values at one occupancy of one cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Point {
     /// Misses per instruction.
     pub miss: f64,
-    /// Last level: cycles per instruction that do not depend on memory's load. Others: cycles for hits in this level.
+    /// Last level: cycles per instruction independent of memory's load. Others: cycles for hits in this level.
     pub a: f64,
     /// Last level: cycles per instruction waiting for unloaded memory. Others: cycles per hit in the next level.
     pub b: f64,
 }
 
 impl Point {
-    /// Value by value, with those of another point.
+    /// Combines each value with that of another point.
     fn with(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             miss: f(self.miss, other.miss),
@@ -48,24 +48,24 @@ impl Point {
     }
 }
 
-/// The fill time at a lattice point.
+/// Fill time at a lattice point.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
-    /// Instructions until a thread that starts with nothing holds this much: the integral of dc / miss(c).
+    /// Instructions until a thread that starts with nothing holds this number of lines: the integral of dc / miss(c).
     instructions: f64,
     lines: f64,
-    /// Lines per instruction on average to the next lattice point.
+    /// Lines per instruction on average up to the next lattice point.
     slope: f64,
-    /// Misses per instruction here, and what they lose per line up to the next lattice point; nothing where that is little.
+    /// Misses per instruction here, and their decrease per line up to the next lattice point; zero if it is small.
     miss: f64,
     fall: f64,
 }
 
 impl Fill {
-    /// Lines held `instructions` after this point, and the lines per instruction then.
+    /// Lines held `instructions` after this point, and lines per instruction then.
     ///
-    /// Filling goes at the rate of misses, dc/dn = miss - fall (c - lines), which approaches its end exponentially: a working
-    /// set that just fits is all there long before a straight line to the end of its last cell would have it.
+    /// Lines are added at the rate of misses, dc/dn = miss - fall (c - lines), which approaches its end exponentially. A working
+    /// set that just fits is complete long before a straight line would reach the end of its last cell.
     #[inline]
     fn after(&self, instructions: f64) -> (f64, f64) {
         if self.fall == 0.0 {
@@ -90,7 +90,7 @@ pub struct LevelTable {
 }
 
 impl LevelTable {
-    /// Tabulates `point` from `from` lines, below which nothing changes, to `lines`.
+    /// Tabulates `point` from `from` lines, below which it is constant, to `lines`.
     pub fn new(from: f64, lines: f64, point: impl Fn(f64) -> Point) -> Self {
         let first = f64::from_bits(from.clamp(1.0, lines.max(1.0)).to_bits() & !CELL_MASK);
         let base = first.to_bits() >> CELL_BITS;
@@ -114,7 +114,7 @@ impl LevelTable {
         table
     }
 
-    /// The mean of tables on one lattice, weighted by instructions; costs per access are weighted by accesses.
+    /// Mean of tables on one lattice, weighted by instructions; costs per access are weighted by accesses.
     pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
         let mut mean = tables[0].0.clone();
         for (i, point) in mean.points.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ impl LevelTable {
         });
     }
 
-    /// The corners of the lattice, up to the whole cache.
+    /// Corners of the lattice, up to the whole cache.
     pub fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
         let corners = (0..self.points.len()).map(|i| self.lattice(i));
         corners.map(|lines| lines.min(self.last.max(self.first)))
@@ -172,7 +172,7 @@ impl LevelTable {
         f64::from_bits((self.base + i as u64) << CELL_BITS)
     }
 
-    /// Interpolates at `lines`; also the change per line.
+    /// Interpolates at `lines`; the second value is the change per line.
     #[inline]
     pub fn at(&self, lines: f64) -> (Point, Point) {
         let bits = lines
@@ -191,7 +191,7 @@ impl LevelTable {
         (point, rise.with(&rise, |rise, _| rise * per_line))
     }
 
-    /// The occupancy that `instructions` build up, and its derivative. `hint` is the cell of the last answer.
+    /// Occupancy after `instructions`, and its derivative; `hint` is the cell of the last result.
     #[inline]
     pub fn filled(&self, instructions: f64, hint: &mut u32) -> (f64, f64) {
         let fills = &self.fills[..];
@@ -218,7 +218,7 @@ impl LevelTable {
     }
 }
 
-/// Events of one instruction on average.
+/// Average events of one instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InstructionDetail {
     pub mix: Mix,
@@ -230,7 +230,7 @@ pub struct InstructionDetail {
 }
 
 impl InstructionDetail {
-    /// The sum of this and a part `weight` of another.
+    /// Sum of this and a part `weight` of another.
     fn plus(self, other: &Self, weight: f64) -> Self {
         let sum = |of: fn(&Self) -> f64| of(&self) + weight * of(other);
         Self {
@@ -251,41 +251,41 @@ impl InstructionDetail {
 /// One behaviour on one kind of core.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Cycles per instruction of dispatch and dependencies alone.
+    /// Cycles per instruction of dispatch and dependences alone.
     pub base: f64,
-    /// What it uses of a core that it shares with SMT siblings.
+    /// Its use of a core shared with SMT siblings.
     pub shares: Shares,
     /// Cycles per instruction for branches and private caches.
     pub fixed: f64,
-    /// Cycles per instruction waiting for unloaded memory when no shared cache lies before it.
+    /// Cycles per instruction waiting for unloaded memory if there is no shared cache.
     pub memory: f64,
     /// Accesses per instruction that leave the private caches.
     pub private_misses: f64,
-    /// Accesses to the last-level cache per instruction when that is private.
+    /// Accesses to the last-level cache per instruction if it is private.
     pub private_references: f64,
-    /// Cycles that an access to the first level behind the private caches costs.
+    /// Cycles of an access to the first level behind the private caches.
     pub near_cycles: f64,
-    /// Cycles that an access to memory costs a thread that re-fills its private caches.
+    /// Cycles of an access to memory by a thread that refills its private caches.
     pub far_cycles: f64,
-    /// Lines of the private caches worth having.
+    /// Number of lines of the private caches that the behaviour uses.
     pub useful_lines: f64,
-    /// Additional misses until the private caches are warm again, by sixteenths of `useful_lines` still there.
+    /// Additional misses until the private caches are warm again, by sixteenths of `useful_lines` that are still present.
     pub cold: [f64; COLD_STEPS + 1],
     /// Branches per instruction.
     pub branches: f64,
     /// Mispredicted branches per instruction.
     pub branch_misses: f64,
-    /// Parts of instructions whose misses and mispredicted branches the profile does not give.
+    /// Fractions of instructions without measured cache misses, and without measured mispredicted branches.
     pub unmeasured: Unmeasured,
-    /// What else is known of an instruction; absent where the profile does not tell.
+    /// Further averages of an instruction; `None` if the profile lacks them.
     pub detail: Option<InstructionDetail>,
     /// Energy per instruction.
     pub instruction_nj: f64,
-    /// Power of the core while it runs this (nJ per ns).
+    /// Power of the core while it runs this behaviour, in watts (nJ per ns).
     pub active_w: f64,
     /// Lines that cross the memory bus per miss, write-backs included.
     pub lines_per_miss: f64,
-    /// Shared caches, inner first, and how many there are.
+    /// Shared caches, inner first, and their number.
     pub levels: [LevelTable; MAX_LEVELS],
     pub depth: usize,
 }
@@ -293,20 +293,20 @@ pub struct Table {
 /// Cycles and misses per instruction: `a + b f` cycles for a memory latency of `f` times the unloaded one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
-    /// Cycles per instruction of dispatch and dependencies alone, beside the SMT siblings that run.
+    /// Cycles per instruction of dispatch and dependences alone, next to the running SMT siblings.
     pub base: f64,
-    /// Cycles per instruction but for memory, `base` included.
+    /// Cycles per instruction without memory, `base` included.
     pub a: f64,
     /// Cycles per instruction waiting for unloaded memory.
     pub b: f64,
     /// Misses per instruction of each shared cache, inner first.
     pub miss: [f64; MAX_LEVELS],
-    /// Cycles per instruction at unloaded memory that a line of each shared cache is worth, about.
+    /// Approximate value of a line of each shared cache, in cycles per instruction at unloaded memory.
     pub worth: [f64; MAX_LEVELS],
 }
 
 impl Table {
-    /// Rates for given occupancies beside SMT siblings.
+    /// Rates for given occupancies next to SMT siblings.
     #[inline]
     pub fn rate(&self, lines: &[f64; MAX_LEVELS], beside: &Beside) -> Rate {
         // Measured programs have their whole time in `fixed`.
@@ -325,7 +325,7 @@ impl Table {
         let mut next_hit = 0.0;
         for (k, level) in self.levels.iter().enumerate().take(self.depth) {
             let (p, per_line) = level.at(lines[k]);
-            // An inner cache that holds more than this one leaves it only misses.
+            // An inner cache that holds more than this one passes only misses to it.
             let miss = p.miss.min(before);
             let scale = if k > 0 && p.miss > 0.0 {
                 miss / p.miss
@@ -347,7 +347,7 @@ impl Table {
         rate
     }
 
-    /// Adds a level outside those there are.
+    /// Adds a level outside the existing ones.
     pub fn push(&mut self, level: LevelTable) {
         self.levels[self.depth] = level;
         self.depth += 1;
@@ -363,7 +363,7 @@ impl Table {
         self.cold[i] + (self.cold[i + 1] - self.cold[i]) * (x - i as f64)
     }
 
-    /// The mean of tables for one kind of core, weighted by instructions.
+    /// Mean of tables for one kind of core, weighted by instructions.
     pub fn mean(tables: &[(&Self, f64)]) -> Self {
         let sum = |f: &dyn Fn(&Self) -> f64| tables.iter().map(|(t, w)| w * f(t)).sum::<f64>();
         let first = tables[0].0;
@@ -408,7 +408,7 @@ impl Table {
     }
 }
 
-/// The mean of 1/y for y linear between two values, the first of which is not the smaller one; its limit where they are equal.
+/// Mean of 1/y for y linear between two values, the first of which is not the smaller one; its limit if they are equal.
 fn mean_inverse(y0: f64, y1: f64) -> f64 {
     if (y0 - y1) > 1e-6 * y0 {
         (y0 / y1).ln() / (y0 - y1)
@@ -485,7 +485,7 @@ mod tests {
         let rest = working_set - 64.0;
         let start = 64.0 / (0.01 * rest / working_set);
         for part in [0.5, 0.9, 0.99, 0.999] {
-            // dc/dn = m (1 - c/K) ends exponentially: 1 - exp(-m n/K) of what is left at the first point.
+            // dc/dn = m (1 - c/K) ends exponentially: 1 - exp(-m n/K) of the rest at the first point.
             let instructions = start - (1.0f64 - part).ln() * working_set / 0.01;
             let (lines, slope) = table.filled(instructions, &mut 0);
             assert!(

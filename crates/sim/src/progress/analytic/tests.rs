@@ -1,4 +1,4 @@
-//! The model held against closed forms, against itself, and against what must come out of it.
+//! Tests of the model against closed forms, its own forecasts, and expected behaviour.
 
 mod behaviour;
 mod exact;
@@ -25,7 +25,7 @@ fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-/// Nothing but the program and the core.
+/// Configuration with the program and the core only.
 fn quiet() -> ProgressConfig {
     ProgressConfig {
         contention: false,
@@ -35,7 +35,7 @@ fn quiet() -> ProgressConfig {
     }
 }
 
-/// Contention without costs of switching.
+/// Configuration with contention but without costs of switches.
 fn free_switches() -> ProgressConfig {
     ProgressConfig {
         costs: false,
@@ -43,7 +43,7 @@ fn free_switches() -> ProgressConfig {
     }
 }
 
-/// Threads with endless work of one kind each, on the CPUs given.
+/// Threads with endless work of one kind each, on the given CPUs.
 fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Analytic {
     let mut progress = Analytic::new(machine(name), config);
     for (i, (kind, cpu)) in kinds.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! A thread: its work, its place, its current rates, and what it counted.
+//! A thread: its work, its CPU, its present rates, and its counters.
 //!
-//! Rates hold until something changes them, so a thread is integrated only when it is read or a rate changes: work done
-//! is rate times time, and the instant a piece of work or a phase ends follows in closed form.
+//! Rates hold until an event changes them, so a thread is integrated only when it is read or a rate changes. Work is rate times
+//! time, and the end of a piece of work or of a phase follows in closed form.
 
 use super::class::{Cpu, NONE};
 use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
 use crate::progress::{Counters, Detail, Unmeasured};
 
-/// Energy of a run interval, by where it went (nJ).
+/// Energy of a run interval by component, in nanojoules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpanEnergy {
     pub core: f64,
@@ -20,13 +20,13 @@ pub struct SpanEnergy {
 pub struct Thread {
     /// Row of its program; [`NONE`] for a free row.
     pub model: u32,
-    /// Where it runs; [`NONE`] when it does not.
+    /// CPU on which it runs; [`NONE`] if it does not run.
     pub cpu: u32,
     pub last_cpu: u32,
 
-    /// Timeline instructions per own instruction.
+    /// Instructions of the timeline per own instruction.
     stride: f64,
-    /// Own instructions of the current work, and how many of them are done.
+    /// Own instructions of the current work: in total, and done so far.
     total: f64,
     done: f64,
     ended: bool,
@@ -39,49 +39,49 @@ pub struct Thread {
     pub rate: Rate,
     /// Lines that cross the memory bus per instruction.
     pub traffic: f64,
-    /// Instructions per ns while it has work, and its inverse.
+    /// Instructions per nanosecond while it has work, and nanoseconds per instruction.
     pub ips: f64,
     pub ns_each: f64,
-    /// Lines per ns that it asks of memory, and what a unit of latency factor takes from that.
+    /// Memory demand in lines per nanosecond, and its decrease per unit of latency factor.
     pub demand: f64,
     pub slope: f64,
 
     sync: u64,
-    /// No instruction retires before this.
+    /// Time before which no instruction retires.
     stall_until: u64,
-    /// Time (below 1 ns) that a phase had begun before the clock noticed.
+    /// Time below 1 ns by which a phase began before the clock's last nanosecond ended.
     credit_ns: f64,
 
-    /// Misses of each shared cache since it was added.
+    /// Misses of each shared cache since the thread was added.
     misses: [f64; MAX_LEVELS],
-    /// Mean occupancies that the rates were taken at.
+    /// Mean occupancies for which the rates were computed.
     pub seen: [f64; MAX_LEVELS],
     closed: [f64; MAX_LEVELS],
     span_instructions: f64,
-    /// Cycles of dispatch and dependencies.
+    /// Cycles of dispatch and dependences.
     span_base: f64,
     span_ns: f64,
     span_cold: f64,
     counted: Counters,
 
-    /// The shared caches of the CPU, or its parts of them, inner first.
+    /// Shared caches of the CPU, or its parts of them, inner first.
     pub chain: [u32; MAX_LEVELS],
-    /// Rows in them.
+    /// Rows in these caches.
     pub rows: [u32; MAX_LEVELS],
-    /// When it will have filled up enough for new rates.
+    /// Time at which its occupancy has grown enough for new rates.
     pub refill_at: u64,
-    /// When it was switched in or out.
+    /// Time at which it was switched in or out.
     pub since: u64,
-    /// Part of the time it runs, an exponential average over past intervals.
+    /// Part of the time that it runs: an exponential average over past intervals.
     pub duty: f64,
-    /// Private misses counted when it was switched in.
+    /// Private misses at its last switch-in.
     pub entered_misses: f64,
-    /// Private lines that it found then.
+    /// Lines in the private caches at its last switch-in.
     pub found_lines: f64,
 }
 
 impl Thread {
-    /// A thread of a program, idle since `now`.
+    /// Creates a thread of a program, idle since `now`.
     pub const fn new(model: u32, now: u64) -> Self {
         let mut thread = Self::free();
         (thread.model, thread.since) = (model, now);
@@ -149,36 +149,36 @@ impl Thread {
         }
     }
 
-    /// Replaces the work. The caller integrated up to now.
+    /// Replaces the work; the caller has integrated up to now.
     pub fn begin(&mut self, model: &Model, offset: f64, instructions: f64, stride: f64) {
         self.stride = stride.max(1e-12);
         self.credit_ns = 0.0;
-        // Empty work still has to end: at once.
+        // Empty work must end as well, and does so at once.
         (self.total, self.done, self.ended) = (instructions.max(1e-3), 0.0, false);
         let (segment, left) = model.locate(offset);
         self.segment = segment;
         self.segment_end = left / self.stride;
     }
 
-    /// Whether there is work left.
+    /// True if there is work left.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.done < self.total
     }
 
-    /// The behaviour it is in.
+    /// Behaviour of its current phase.
     #[inline]
     pub fn behaviour(&self, model: &Model) -> u32 {
         model.behaviour(self.segment)
     }
 
-    /// Instructions along the timeline.
+    /// Position on the timeline, in instructions.
     pub fn position(&self, model: &Model) -> f64 {
         let left = (self.segment_end - self.done) * self.stride;
         (model.end(self.segment) - left.max(0.0)).max(0.0)
     }
 
-    /// The thread is switched in; nothing retires before `stall_until`.
+    /// Switches the thread in; nothing retires for `stall_ns`.
     pub fn enter(&mut self, cpu: u32, now: u64, stall_ns: f64) {
         self.cpu = cpu;
         self.sync = now;
@@ -187,17 +187,17 @@ impl Thread {
         self.since = now;
     }
 
-    /// Loses `cost` ns from now on; the caller integrated up to now.
+    /// Takes `cost` ns from the thread, starting now; the caller has integrated up to now.
     pub fn stall(&mut self, cost: u64, now: u64) {
         self.stall_until = self.stall_until.max(now).saturating_add(cost);
     }
 
-    /// When it goes on retiring: now, or when its stall is over.
+    /// Time at which it retires again: now, or the end of its stall.
     pub fn starts_at(&self, now: u64) -> u64 {
         self.stall_until.max(now)
     }
 
-    /// The part of the entry stall that is over at `now`.
+    /// Part of the entry stall that is over at `now`.
     pub fn warmed(&self, now: u64) -> f64 {
         if now >= self.stall_until {
             return 1.0;
@@ -205,7 +205,7 @@ impl Thread {
         (now - self.since) as f64 / (self.stall_until - self.since).max(1) as f64
     }
 
-    /// Counts accesses of a cold start: `beyond` of them reach memory.
+    /// Counts accesses of a cold start; `beyond` of them reach memory.
     pub fn count_cold(&mut self, accesses: f64, beyond: f64) {
         self.span_cold += accesses;
         self.misses.iter_mut().for_each(|m| *m += beyond);
@@ -235,18 +235,18 @@ impl Thread {
         }
     }
 
-    /// When the work or the phase ends at the rate in force.
+    /// Time at which the work or the phase ends at the present rate.
     #[inline]
     pub fn event(&self) -> u64 {
         let left = self.total.min(self.segment_end) - self.done;
-        // Integrating at the very instant of the end, for another thread's sake, leaves nothing to retire.
+        // If another thread's event caused an integration at the very end, nothing is left to retire.
         if self.total <= self.done && !self.ended {
             return self.sync;
         }
         if self.ended || self.ips <= 0.0 {
             return u64::MAX;
         }
-        // The first whole nanosecond at which it is over; the conversion saturates.
+        // The first whole nanosecond at which the work is over; the conversion saturates.
         let ns = (left * self.ns_each - self.credit_ns).max(0.0);
         let whole = ns as i64;
         self.sync
@@ -254,7 +254,7 @@ impl Thread {
             .saturating_add(whole as u64 + u64::from((whole as f64) < ns))
     }
 
-    /// Arrives at [`Self::event`]; whether the work is done rather than the phase.
+    /// Handles [`Self::event`]; returns true if the work ended, and false if only the phase ended.
     pub fn arrive(&mut self, model: &Model, now: u64) -> bool {
         let before_end = self.total > self.segment_end;
         let left = self.segment_end - self.done;
@@ -262,14 +262,14 @@ impl Thread {
             - left * self.ns_each;
         self.integrate(now);
         if !before_end {
-            // What rounding of the last nanosecond left.
+            // Rounding of the last nanosecond left this rest.
             let rest = self.total - self.done;
             self.retire(rest);
             (self.done, self.ended) = (self.total, true);
             self.ips = 0.0;
             return true;
         }
-        // The next phase began within the last nanosecond: what was done since then is undone, the time is kept.
+        // The next phase began within the last nanosecond: work after its start is undone, the time is kept.
         if late > 0.0 && late < 1.0 {
             self.retire(self.segment_end - self.done);
             self.credit_ns = late;
@@ -282,7 +282,7 @@ impl Thread {
         false
     }
 
-    /// Turns what happened under one table into counts; the caller integrated up to now.
+    /// Converts the events under one table to counts; the caller has integrated up to now.
     pub fn close_span(&mut self, table: &Table, cpu: &Cpu) -> SpanEnergy {
         let n = std::mem::take(&mut self.span_instructions);
         let ns = std::mem::take(&mut self.span_ns);
@@ -335,12 +335,12 @@ impl Thread {
         energy
     }
 
-    /// Counts up to the last closed span.
+    /// Counts up to the last closed run interval.
     pub fn counted(&self) -> &Counters {
         &self.counted
     }
 
-    /// Instructions per cycle at the rates in force, none without work.
+    /// Instructions per cycle at the present rates; zero without work.
     #[inline]
     pub fn ipc(&self, cpu: &Cpu) -> f64 {
         self.ips / cpu.freq

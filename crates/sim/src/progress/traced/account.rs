@@ -1,4 +1,4 @@
-//! Where energy went.
+//! Energy of the traced model.
 
 use countersteer_model::topology::Topology;
 
@@ -18,7 +18,7 @@ pub struct Energy {
 pub struct Spent {
     active_nj: f64,
     idle_nj: f64,
-    /// CPUs that come first of their cores.
+    /// First CPU of each core.
     leaders: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Spent {
         self.active_nj += energy.core_nj + energy.cache_nj + energy.memory_nj;
     }
 
-    /// Time passes, in which idle cores draw power.
+    /// Adds the energy of idle cores during `ns` nanoseconds.
     pub fn pass(&mut self, topology: &Topology, cpus: &[Cpu], on_cpu: &[u32], ns: u64) {
         for row in &self.leaders {
             let cpu = &cpus[*row];

@@ -1,6 +1,6 @@
-//! The caches of the simulated machine.
+//! Caches of the simulated machine.
 //!
-//! Input: a topology, accesses of threads on CPUs. Output: what the cores' own caches missed, logged for the weave.
+//! Input: a topology, and accesses of threads on CPUs. Output: misses of the private caches, logged for the weave phase.
 
 use std::collections::BTreeSet;
 
@@ -16,24 +16,24 @@ use countersteer_model::units::CacheId;
 
 use crate::progress::analytic::{Cpu, MAX_LEVELS};
 
-/// What served a CPU's data accesses in a step.
+/// Service of a CPU's data accesses in a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
     pub private_misses: f64,
-    /// By level behind the core, inner first.
+    /// References and misses by level behind the core, inner first.
     pub references: [f64; MAX_LEVELS],
     pub misses: [f64; MAX_LEVELS],
-    /// Lines moved from and to memory, those of fetches included.
+    /// Lines moved from and to memory, including those of fetches.
     pub memory_lines: f64,
 }
 
-/// Lines that a program holds of each level behind a core.
+/// Lines that a program holds in each level behind a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     pub lines: [f64; MAX_LEVELS],
 }
 
-/// A request on its way to the caches behind a core.
+/// A request to the caches behind a core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logged {
     pub at_ps: u64,
@@ -42,7 +42,7 @@ pub(super) struct Logged {
     pub request: Request,
 }
 
-/// A cache's own lines; the caches of checked machines have at least one set and 1 to 64 ways.
+/// Creates a cache; the caches of checked machines have at least one set and 1 to 64 ways.
 fn cache(lines: f64, ways: u32) -> Cache {
     let ways = ways.clamp(1, countersteer_cache::cache::MOST_WAYS);
     let geometry = Geometry::of_bytes(lines * 64.0, ways);
@@ -55,17 +55,17 @@ fn cache(lines: f64, ways: u32) -> Cache {
 pub struct Machine {
     pub(super) cores: Vec<Private>,
     pub(super) shared: Shared,
-    /// By cache of the topology, where it lies behind cores.
+    /// Node of each cache of the topology; `None` if it is private.
     nodes: Vec<Option<usize>>,
-    /// By CPU, inner first.
+    /// Nodes of each CPU's shared caches, inner first.
     pub(super) chains: Vec<Vec<usize>>,
-    /// The last of each chain, once each.
+    /// Last node of each chain, without duplicates.
     pub(super) last: Vec<usize>,
     pub(super) core_of: Vec<usize>,
     pub(super) log: Vec<Logged>,
     pub(super) served: Vec<Served>,
     requests: Vec<Request>,
-    /// By owner.
+    /// Indexed by owner.
     spaces: Vec<Spaces>,
 }
 
@@ -73,7 +73,7 @@ impl Machine {
     pub fn new(topology: &Topology, cpus: &[Cpu]) -> Self {
         let mut shared = Shared::default();
         let mut nodes: Vec<Option<usize>> = vec![None; topology.caches.len()];
-        // Outer caches first, so that each finds the one behind it.
+        // Outer caches come first, so that each cache finds its parent.
         for cpu in cpus {
             let mut parent = None;
             for id in cpu.chain[..cpu.levels].iter().rev() {
@@ -122,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// Makes an access on a CPU of `row`, so many nanoseconds into the step; whether data was not in the first level.
+    /// Makes an access on CPU `row` at `at_ns` in the step; true if it is a data access that missed the first level.
     #[inline]
     pub fn access(&mut self, row: usize, access: Access, key: Key, at_ns: f64) -> bool {
         let served = self.cores[self.core_of[row]].access(access, key, &mut self.requests);
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// What tells the lines of a block's process from those of the owner's other ones.
+    /// Mark that separates the lines of a block's process from those of the owner's other processes.
     pub fn mark(&mut self, owner: u16, head: &Head) -> u64 {
         let owner = usize::from(owner);
         if self.spaces.len() <= owner {
@@ -158,7 +158,7 @@ impl Machine {
         self.spaces[owner].mark(head, LINE_BITS)
     }
 
-    /// What was served since the last call.
+    /// Returns the counts since the last call.
     pub fn take_served(&mut self, row: usize) -> Served {
         std::mem::take(&mut self.served[row])
     }
@@ -171,7 +171,7 @@ impl Machine {
         held
     }
 
-    /// The node of a cache of the topology, where it lies behind cores.
+    /// Node of a cache of the topology; `None` if it is private.
     pub(super) fn node(&self, cache: CacheId) -> Option<usize> {
         self.nodes.get(cache.index()).copied().flatten()
     }
@@ -186,7 +186,7 @@ impl Machine {
         held.sum::<u64>() as f64
     }
 
-    /// Lines of a program in a cache of the topology; a core's own last level where it is listed among them.
+    /// Lines of a program in a cache of the topology; for a private cache, those in the outermost cache of `core`.
     pub fn lines(&self, cache: CacheId, owner: u16, core: Option<usize>) -> f64 {
         let owner = usize::from(owner);
         if let Some(node) = self.node(cache) {

@@ -1,20 +1,20 @@
-//! The traced progress model: how far does each running thread get, if its real accesses go through real caches?
+//! The traced progress model: rates of running threads whose recorded accesses pass through simulated caches.
 //!
-//! Input: traces of programs with their profiles, and from the engine which thread runs where since when. Output: what the analytic model
-//! gives, with misses that happened instead of misses that were expected.
+//! Input: traces of programs with their profiles, and from the engine the running thread of each CPU. Output: the results of the
+//! analytic model, with actual instead of expected misses.
 //!
-//! Time goes in steps. In each, every running thread executes as many instructions as its last rate allows, through the private
-//! caches of its core ([`thread`]); what they miss is then taken to the shared caches in the order of (time, CPU) ([`weave`]).
-//! How long the step's instructions took follows from the misses that there were, by the same interval analysis as in the analytic
-//! model ([`super::analytic::Timing`]); the difference to the step is made up for in the next. So threads meet only at shared
-//! caches, only those that run cost anything, and the same calls give the same answers. After Zsim's bound and weave phases
-//! (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
+//! Time advances in steps. In each step, every running thread executes as many instructions as its last rate allows, through the
+//! private caches of its core ([`thread`]). Their misses then pass to the shared caches in the order of (time, CPU) ([`weave`]).
+//! The duration of the step's instructions follows from the actual misses, by the interval analysis of the analytic model
+//! ([`super::analytic::Timing`]). The next step makes up for the difference to the step's length. Threads thus interact only at
+//! shared caches, only running threads cost time, and equal calls give equal results. The scheme follows Zsim's bound and weave
+//! phases (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
 //!
-//! Private caches belong to cores: what a thread left is there when it comes back, unless others have taken its place. A store to a
-//! line of a program with several threads takes the line away from all other cores, once per step.
+//! Private caches belong to cores: a thread that returns finds its lines unless others have evicted them. A store to a line of a
+//! program with several threads invalidates the line in all other cores, once per step.
 //!
-//! Left out: misses of instruction fetches fill caches but cost no time; caches behind cores are not inclusive; prefetching is in
-//! the timing, not in the caches.
+//! Left out: misses of instruction fetches fill caches but cost no time. Caches behind cores are not inclusive. Prefetching
+//! affects the timing but not the caches.
 
 mod account;
 mod gaps;
@@ -38,20 +38,20 @@ use machine::Machine;
 use sampling::{Sampling, Situation};
 use thread::{Place, Program, Thread};
 
-/// A step at most.
+/// Maximum length of a step, in nanoseconds.
 const STEP_NS: u64 = 20_000;
-/// A step at least, unless the engine asks for the time.
+/// Minimum length of a step in nanoseconds, unless the engine asks for an earlier time.
 const LEAST_NS: u64 = 500;
 const NOBODY: u32 = u32::MAX;
-/// Part of a new demand, and of a new memory latency, that is taken over at each step.
+/// Part of a new demand, and of a new memory latency, that each step adopts.
 const DAMPING: f64 = 0.25;
 
-/// Traces by the profile that they belong to.
+/// Traces by the profile to which they belong.
 #[derive(Clone, Default)]
 pub struct Traces(pub Vec<(Arc<Profile>, Arc<dyn TraceSource>)>);
 
 impl Traces {
-    /// Why a program could not go on, where one could not.
+    /// Reason for which a program could not continue; `None` if there is none.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.0.iter().find_map(|(_, source)| source.failure())
@@ -67,7 +67,7 @@ impl fmt::Debug for Traces {
 
 /// The model.
 pub struct Traced {
-    /// What does not depend on caches: speeds alone, forecasts.
+    /// Parts that do not depend on caches: speeds alone, forecasts.
     analytic: Analytic,
     topology: Arc<Topology>,
     config: ProgressConfig,
@@ -76,9 +76,9 @@ pub struct Traced {
     cpus: Vec<Cpu>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
-    /// Copies of programs so far; each has an address space of its own.
+    /// Number of copies of programs so far; each has its own address space.
     instances: u16,
-    /// The last one, once it has threads.
+    /// The most recent copy, once it has threads.
     copy: Option<Arc<dyn ProgramCopy>>,
     on_cpu: Vec<u32>,
     before_on_cpu: Vec<u32>,
@@ -86,12 +86,12 @@ pub struct Traced {
     finished: Vec<u32>,
     spent: account::Spent,
     clock: u64,
-    /// Where not all goes through the caches.
+    /// `None` if all accesses pass through the caches.
     sampling: Option<Sampling>,
 }
 
 impl Traced {
-    /// An empty machine at time zero.
+    /// Creates an idle machine at time zero.
     #[must_use]
     pub fn new(topology: Arc<Topology>, config: ProgressConfig, traces: Traces) -> Self {
         let analytic = Analytic::new(Arc::clone(&topology), config.clone());
@@ -126,7 +126,7 @@ impl Traced {
         running.filter(|(_, t)| *t != NOBODY && self.threads[*t as usize].left > 0.0)
     }
 
-    /// Lets everything run for so many nanoseconds.
+    /// Lets all threads run for `ns` nanoseconds.
     fn step(&mut self, ns: u64) {
         let working: Vec<(usize, u32)> = self.working().collect();
         let mut sampling = self.sampling.take();
@@ -162,7 +162,7 @@ impl Traced {
         self.clock += ns;
     }
 
-    /// Lets everything run through the caches.
+    /// Lets all threads run through the caches.
     fn in_detail(&mut self, ns: u64, working: &[(usize, u32)]) {
         for (row, id) in working {
             let thread = &mut self.threads[*id as usize];
@@ -173,7 +173,7 @@ impl Traced {
             of.take(2).count() > 1
         };
         self.machine.weave(sharing);
-        // Demands of single steps come and go with the debts of threads.
+        // The demand of single steps fluctuates with the debts of threads.
         for memory in &mut self.memories {
             memory.demand *= 1.0 - DAMPING;
             memory.slope *= 1.0 - DAMPING;
@@ -211,7 +211,7 @@ impl Traced {
         }
     }
 
-    /// What the SMT siblings of a CPU took of the core in the step before.
+    /// Use of the core by the SMT siblings of a CPU in the previous step.
     fn beside(&self, row: usize) -> Beside {
         let mut beside = Beside::default();
         let running = self.siblings(row);
@@ -226,13 +226,13 @@ impl Traced {
         beside
     }
 
-    /// Threads of a copy of a program.
+    /// Number of threads of a copy of a program, at least 1.
     fn sharers(&self, owner: u16) -> usize {
         let of = self.threads.iter().filter(|t| t.owner == owner);
         of.count().max(1)
     }
 
-    /// SMT siblings of a CPU that run something, itself included.
+    /// Number of SMT siblings of a CPU that run a thread, itself included.
     fn siblings(&self, row: usize) -> u32 {
         let others = self.cpus[row].siblings.iter();
         1 + others

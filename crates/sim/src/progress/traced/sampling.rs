@@ -1,11 +1,11 @@
-//! Which parts of a run go through the caches, where not all do.
+//! Sampled simulation: the choice of the steps that pass through the caches.
 //!
-//! Input: what runs beside what since when, and what steps in detail cost. Output: whether the next step is in detail, and rates for
-//! those that are not. Phases recur: a thread's rates are kept by [`Situation`], and while all running threads are in known ones,
-//! they go on at the rates that were measured there. Now and then, and where a situation is new, the caches are warmed for a
-//! while and a window is measured. The tighter programs' speeds are known, the longer is left out. All threads leave out the same time,
-//! so that they meet again where they would have met (Carlson, Heirman and Eeckhout, ISPASS 2013); intervals are those of ratio
-//! estimates, stratified by situation.
+//! Input: the situations of running threads, and the cost of detailed steps. Output: a decision for each step, and rates for
+//! steps that are left out. Phases recur, so a thread's rates are stored by [`Situation`]. While all running threads are in known
+//! situations, they continue at the measured rates. From time to time, and in new situations, the caches are warmed and a window
+//! is measured. The more precisely programs' speeds are known, the longer is the time left out. All threads leave out equal
+//! times, so that they still run together as without sampling (Carlson, Heirman and Eeckhout, ISPASS 2013). Intervals are those
+//! of ratio estimates, stratified by situation.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +14,36 @@ use countersteer_model::score::Sampled;
 use super::machine::Machine;
 use crate::progress::Counters;
 
-/// Warming, whatever the caches.
+/// Constant part of the warming time, in nanoseconds.
 const WARM_NS: f64 = 500_000.0;
-/// The same for each line of the largest last-level cache.
+/// Warming time per line of the largest last-level cache, in nanoseconds.
 const WARM_NS_PER_LINE: f64 = 20.0;
-/// Last-level caches that hold more than so much more after warming are warmed on.
+/// Relative growth of the lines in last-level caches above which warming continues.
 const GROWS: f64 = 0.01;
-/// A measured window.
+/// Length of a measured window, in nanoseconds.
 const WINDOW_NS: f64 = 1_000_000.0;
-/// What is left out at least and at most, in times of warming and window.
+/// Minimum and maximum time left out, in units of warming and window.
 const SKIPS: (f64, f64) = (4.0, 48.0);
-/// Half widths of 95 % intervals of programs' speeds below which twice as much is left out, and above which half as much.
+/// Half widths of 95 % intervals of programs' speeds below which the time left out doubles, and above which it halves.
 const TIGHT: (f64, f64) = (0.01, 0.02);
-/// Standard deviations to either side of a 95 % interval.
+/// Half width of a 95 % interval in standard deviations.
 const HALF_WIDTH: f64 = 1.96;
-/// Relative standard deviation between windows where there was one window only.
+/// Assumed relative standard deviation between windows if there was only one.
 const UNKNOWN: f64 = 0.1;
 
-/// What a thread's rates depend on, as far as it is distinguished.
+/// Conditions on which a thread's rates depend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Situation {
     pub program: u32,
-    /// Its phase.
+    /// Phase of the program.
     pub behaviour: u32,
-    /// Of its core, by how many run on it.
+    /// Class of its CPU for the number of threads on the core.
     pub class: u32,
-    /// Programs that share its last-level cache, in order.
+    /// Programs that share its last-level cache, sorted.
     pub beside: Vec<u32>,
 }
 
-/// Sums of squares that say how much windows differ.
+/// Sums from which the variance between windows follows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     windows: f64,
@@ -80,10 +80,10 @@ impl Moments {
     }
 }
 
-/// What was measured of a situation.
+/// Measurements of a situation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Sums, times and cycles apart.
+    /// Sums without times and cycles.
     counters: Counters,
     time: Moments,
     misses: Moments,
@@ -95,7 +95,7 @@ impl Known {
         self.time.ratio()
     }
 
-    /// What so many instructions count, times and cycles apart.
+    /// Counts of `instructions` instructions, without times and cycles.
     pub fn counters(&self, instructions: f64) -> Counters {
         let part = instructions / self.counters.instructions;
         Counters::default().plus(&self.counters, part)
@@ -109,14 +109,14 @@ impl Known {
     }
 }
 
-/// What a window measured of a situation so far.
+/// Measurements of a situation in the present window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     counters: Counters,
     cost_ns: f64,
 }
 
-/// What a copy of a program executed.
+/// Work of a copy of a program.
 #[derive(Clone, Debug, Default)]
 struct Executed {
     counters: Counters,
@@ -136,22 +136,22 @@ pub struct Sampling {
     stage: Stage,
     until_ns: f64,
     warm_ns: f64,
-    /// What is left out next, in times of warming and window.
+    /// Next time to leave out, in units of warming and window.
     skip: f64,
     /// Lines in last-level caches when they were last warmed.
     held: f64,
     known: BTreeMap<Situation, Known>,
     window: BTreeMap<Situation, Window>,
-    /// By copy of a program.
+    /// Indexed by copy of a program.
     executed: BTreeMap<u16, Executed>,
-    /// Time in detail and time left out since evictions were taken over.
+    /// Detailed time and time left out since the last update of evictions.
     since: (f64, f64),
-    /// Evictions of the caches when that was, and what was to be expected of the time left out.
+    /// Evictions in the caches at that update, and expected evictions of the time left out before.
     evicted: (Vec<Vec<u64>>, Vec<Vec<f64>>),
 }
 
 impl Sampling {
-    /// For last-level caches of so many lines.
+    /// Creates the state for last-level caches of `lines` lines.
     pub fn new(lines: f64) -> Self {
         let warm_ns = WARM_NS + lines * WARM_NS_PER_LINE;
         Self {
@@ -168,7 +168,7 @@ impl Sampling {
         }
     }
 
-    /// Whether the step that begins now is left out, where these run, of so many copies of programs.
+    /// True if the step that begins now is left out, with the threads in `running` and `programs` copies of programs.
     pub fn leaves_out(
         &mut self,
         now_ns: f64,
@@ -210,15 +210,15 @@ impl Sampling {
         (self.stage, self.until_ns) = (stage, until_ns);
     }
 
-    /// Takes over what is to be expected of the time left out so far.
+    /// Adds the expected evictions of the time left out so far.
     fn expect(&mut self, now: Vec<Vec<u64>>) {
         let expected = self.expected(&now);
         self.since = (0.0, 0.0);
         self.evicted = (now, expected);
     }
 
-    /// Evictions to be expected of the time left out, by victim, then by who took the place, where the caches count so many now.
-    /// Those of time that was not taken over yet are as in the time in detail before it.
+    /// Expected evictions in the time left out, by victim, then by the program that replaced it, for the caches' counts `now`.
+    /// Time that was not added yet has the rate of the detailed time before it.
     pub fn expected(&self, now: &[Vec<u64>]) -> Vec<Vec<f64>> {
         let (detailed, left_out) = self.since;
         let (before, expected) = &self.evicted;
@@ -255,12 +255,12 @@ impl Sampling {
         self.skip = (self.skip * factor).clamp(SKIPS.0, SKIPS.1);
     }
 
-    /// A running thread's rates.
+    /// Rates of a running thread.
     pub fn known(&self, situation: &Situation) -> Known {
         self.known.get(situation).copied().unwrap_or_default()
     }
 
-    /// A step of a thread was in detail.
+    /// Records a detailed step of a thread.
     pub fn detailed(&mut self, owner: u16, situation: Situation, counted: &Counters, cost_ns: f64) {
         let executed = self.executed.entry(owner).or_default();
         executed.counters = executed.counters.plus(counted, 1.0);
@@ -273,7 +273,7 @@ impl Sampling {
         }
     }
 
-    /// A step of a thread was left out.
+    /// Records a step of a thread that was left out.
     pub fn left_out(&mut self, owner: u16, situation: Situation, counted: &Counters, cost_ns: f64) {
         let executed = self.executed.entry(owner).or_default();
         executed.counters = executed.counters.plus(counted, 1.0);
@@ -281,7 +281,7 @@ impl Sampling {
         *executed.left_out.entry(situation).or_default() += counted.instructions;
     }
 
-    /// Time passed.
+    /// Adds a step's time.
     pub fn pass(&mut self, ns: f64, in_detail: bool) {
         if in_detail {
             self.since.0 += ns;
@@ -290,7 +290,7 @@ impl Sampling {
         }
     }
 
-    /// How well the figures of a copy of a program are known.
+    /// Accuracy of the results of a copy of a program.
     pub fn sampled(&self, owner: u16) -> Option<Sampled> {
         let executed = self.executed.get(&owner)?;
         let mut time = 0.0;

@@ -1,4 +1,4 @@
-//! Threads: where each is in its trace, and what it counted.
+//! Threads: their positions in their traces, and their counters.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::sampling::Known;
 use crate::progress::Counters;
 use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
 
-/// Cycles per instruction before anything is known.
+/// Initial assumption of cycles per instruction.
 const FIRST_CPI: f64 = 1.0;
-/// Factor on memory's latency by which its effect on time is found.
+/// Factor on memory's latency with which its effect on time is measured.
 const LONGER: f64 = 1.1;
 
-/// A program: its trace, and what interval analysis knows of its behaviours.
+/// A program: its trace, and the interval analysis of its behaviours.
 pub struct Program {
     pub source: Arc<dyn TraceSource>,
-    /// Where each segment of the timeline ends, and its behaviour.
+    /// End of each segment of the timeline in instructions, and its behaviour.
     segments: Vec<(f64, u32)>,
     mixes: Vec<Mix>,
-    /// By behaviour and class.
+    /// Timings by behaviour, then by class.
     timings: Vec<Vec<Timing>>,
 }
 
@@ -49,12 +49,12 @@ impl Program {
         }
     }
 
-    /// Instructions of the timeline.
+    /// Number of instructions of the timeline.
     fn total(&self) -> f64 {
         self.segments.last().map_or(1.0, |s| s.0.max(1.0))
     }
 
-    /// The behaviour at a position of the timeline, which repeats.
+    /// Behaviour at a position of the timeline, which repeats.
     pub fn behaviour(&self, position: f64) -> u32 {
         let at = position % self.total();
         let row = self.segments.partition_point(|(end, _)| *end <= at);
@@ -62,14 +62,14 @@ impl Program {
     }
 }
 
-/// What a thread did in a step.
+/// Work of a thread in a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Did {
     instructions: f64,
     mispredicted: f64,
     /// Data accesses that missed the first level.
     first_misses: f64,
-    /// Of the step's time, what the debt of the steps before took.
+    /// Part of the step's time used by the debt of earlier steps, in nanoseconds.
     owed_ns: f64,
 }
 
@@ -77,24 +77,24 @@ pub struct Thread {
     pub program: u32,
     pub owner: u16,
     pub left: f64,
-    /// On the program's timeline.
+    /// Position on the program's timeline, in instructions.
     pub position: f64,
     stride: f64,
     pub last_cpu: u32,
-    /// Time that it has had already.
+    /// Time that it has used in advance, in nanoseconds.
     pub debt_ns: f64,
     pub counted: Counters,
-    /// Nanoseconds per instruction, as of the last step.
+    /// Nanoseconds per instruction in the last step.
     each_ns: f64,
     stream: Option<Box<dyn Stream>>,
     current: Option<Block>,
-    /// Of the block's process, on the numbers of lines.
+    /// Mark that separates the line numbers of the block's process from those of others.
     mark: u64,
     at: Position,
-    /// Instructions of the block that are behind.
+    /// Number of instructions of the block already executed.
     behind: u32,
     pending: Option<Event>,
-    /// Instructions that were left out and that the stream does not know of yet; negative if it left out more.
+    /// Skipped instructions that the stream has not skipped yet; negative if it skipped more.
     passed: f64,
     did: Did,
 }
@@ -130,7 +130,7 @@ impl Thread {
         }
     }
 
-    /// New work, from a position of the timeline on.
+    /// Starts new work at a position of the timeline.
     pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
         self.catch_up();
         (self.left, self.position, self.stride) = (instructions, offset, stride);
@@ -147,7 +147,7 @@ impl Thread {
         self.at = Position::default();
     }
 
-    /// Takes the stream to where the thread is, but for half a block.
+    /// Advances the stream to the position of the thread, to within half a block.
     fn catch_up(&mut self) {
         if self.passed <= 0.0 {
             return;
@@ -165,7 +165,7 @@ impl Thread {
         }
     }
 
-    /// Lets a step pass at known rates; what was counted but for time, and what it cost.
+    /// Advances a step at known rates; returns the counts without times, and the time used.
     pub fn pass(&mut self, cpu: &Cpu, ns: f64, known: &Known) -> (Counters, f64) {
         self.counted.run_ns += ns;
         self.counted.cycles += ns * cpu.freq;
@@ -188,7 +188,7 @@ impl Thread {
         (counted, n * self.each_ns)
     }
 
-    /// What the last step in detail counted beyond `before` but for time, and what it cost.
+    /// Counts of the last detailed step beyond `before` without times, and the time used.
     pub fn counted_since(&self, before: &Counters) -> (Counters, f64) {
         let counted = Counters {
             run_ns: 0.0,
@@ -198,12 +198,12 @@ impl Thread {
         (counted, self.did.instructions * self.each_ns)
     }
 
-    /// When it ends its work at the present rate, or as good as never.
+    /// Time until its work ends at the present rate, in nanoseconds.
     pub fn due_ns(&self) -> f64 {
         self.left * self.each_ns + self.debt_ns.max(0.0)
     }
 
-    /// Executes as much as the last rate allows in a step.
+    /// Executes as many instructions as the last rate allows in a step.
     pub fn run(&mut self, row: usize, ns: f64, machine: &mut Machine) {
         self.did = Did::default();
         let free = ns - self.debt_ns;
@@ -283,8 +283,8 @@ impl Thread {
         }
     }
 
-    /// Finds out how long the step's instructions took, and counts. With what they cost goes the part by which they would take
-    /// longer for each unit of the factor on memory's latency.
+    /// Computes the duration of the step's instructions, and counts. Returns the energy and the relative increase of the duration
+    /// per unit of the factor on memory's latency.
     pub fn settle(
         &mut self,
         program: &Program,
@@ -333,7 +333,7 @@ impl Thread {
         (energy, steepness)
     }
 
-    /// Adds what it took of its core in the step before, on which `running` threads ran.
+    /// Adds its use of its core in the previous step, in which `running` threads ran on the core.
     pub fn take(&self, program: &Program, cpu: &Cpu, running: u32, beside: &mut Beside) {
         let behaviour = program.behaviour(self.position) as usize;
         let timing = &program.timings[behaviour][(cpu.class + running - 1) as usize];
@@ -386,14 +386,14 @@ impl Thread {
     }
 }
 
-/// Where and how a step was.
+/// CPU and conditions of a step.
 pub struct Place<'a> {
     pub cpu: &'a Cpu,
-    /// Threads that run on the core, this one included.
+    /// Number of threads that run on the core, this one included.
     pub siblings: u32,
-    /// What the others take of it.
+    /// Use of the core by the other threads.
     pub beside: &'a Beside,
-    /// On the latency of memory.
+    /// Factor on the latency of memory.
     pub factor: f64,
     pub ns: f64,
     pub power: &'a CorePower,

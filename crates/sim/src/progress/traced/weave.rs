@@ -1,4 +1,4 @@
-//! Where cores meet: shared caches serve what private ones missed, in the order of time.
+//! Weave phase: shared caches serve the misses of private caches in the order of time.
 
 use countersteer_cache::Key;
 use countersteer_cache::private::Request;
@@ -7,10 +7,10 @@ use countersteer_cache::shared::Depth;
 use super::machine::{Logged, Machine};
 
 impl Machine {
-    /// Serves what was logged in a step; `sharing` says whether a program has several threads.
+    /// Serves the requests of a step; `sharing` returns true if a program has several threads.
     pub fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
         let mut log = std::mem::take(&mut self.log);
-        // Stable: what a core asks for at one time stays in its order.
+        // The sort is stable: requests of a core at one time keep their order.
         log.sort_by_key(|logged| (logged.at_ps, logged.cpu));
         for logged in &log {
             self.serve(logged, &sharing);
@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Counts a reference at each level down to where it was served, and the misses before.
+    /// Counts a reference at each level down to the one that served it, and the misses before it.
     fn count_levels(&mut self, row: usize, depth: Depth) {
         let served = &mut self.served[row];
         for (level, node) in self.chains[row].iter().enumerate() {
@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// A store takes a line away from all other cores.
+    /// Invalidates a line in all other cores because of a store.
     fn take_from_others(&mut self, row: usize, key: Key) {
         let own = self.core_of[row];
         let others = (0..self.shared.len()).filter(|node| !self.chains[row].contains(node));
@@ -79,8 +79,8 @@ impl Machine {
         }
     }
 
-    /// A load gets a line that another core wrote: the copy there stays, but is written back, and its next store takes the line
-    /// away from who loaded it.
+    /// Cleans a line that another core wrote, because of a load. The copy there is written back and stays, and its next store
+    /// invalidates the line in the loading core.
     fn clean_others(&mut self, row: usize, key: Key) {
         let own = self.core_of[row];
         for core in (0..self.cores.len()).filter(|core| *core != own) {
@@ -93,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// Lines of the last-level caches, by victim, then by who took their place.
+    /// Evicted lines of the last-level caches, by the program that lost them, then by the program that replaced them.
     pub fn evicted(&self, programs: u16) -> Vec<Vec<u64>> {
         let by = |victim| {
             (1..=programs)
@@ -103,7 +103,7 @@ impl Machine {
         (1..=programs).map(by).collect()
     }
 
-    /// Lines that a program lost to others, and that others lost to it.
+    /// Lines that a program lost to others, and lines that others lost to it.
     pub fn evictions(&self, of: u16, programs: u16) -> (u64, u64) {
         let others = (1..=programs).filter(|other| *other != of);
         others.fold((0, 0), |(suffered, caused), other| {

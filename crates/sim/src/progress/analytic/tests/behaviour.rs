@@ -1,4 +1,4 @@
-//! What must come out of the model: speedup factors, contention, costs of moving.
+//! Expected behaviour: speedup factors, contention, costs of migrations.
 
 use super::*;
 use crate::progress::synthetic::{chase, compute, cyclic, streaming, vulnerable};
@@ -29,7 +29,7 @@ fn memory_bound_programs_gain_less_from_big_cores() {
 #[test]
 fn the_true_efficiency_factor_is_that_of_two_runs_alone() {
     for kind in [compute(), chase(4_000_000), streaming()] {
-        // Speed and energy of a second alone, caches warm.
+        // Speed and energy of a second alone, with warm caches.
         let alone = |cpu: u32| {
             let mut progress = start(HYBRID, quiet(), &[(kind.clone(), cpu)]);
             run(&mut progress, ms(2000));
@@ -154,7 +154,7 @@ fn smt_siblings_share_a_core() {
         println!("gain {gain}");
         assert!((0.9..2.0).contains(&gain), "{gain}");
         assert!((pair[0] / pair[1] - 1.0).abs() < 0.01);
-        // The one that stays has the core to itself again.
+        // The remaining thread has the core for itself again.
         both.set_running(CpuId(sibling), None, ms(1000));
         run(&mut both, ms(2000));
         let again = speeds(&mut both, ms(2500))[0];
@@ -270,7 +270,7 @@ fn moving_costs_more_than_staying_and_a_short_absence_little() {
         add(&mut progress, 1, &streaming(), 7);
         run(&mut progress, ms(1000));
         for (cpu, other) in moves {
-            // A thread that comes between takes part of the private cache.
+            // A thread that runs in between evicts part of the private cache.
             progress.set_running(CpuId(0), (*other == 1).then_some(ThreadId(1)), ms(1000));
             run(&mut progress, ms(1001));
             progress.set_running(CpuId(*cpu), Some(ThreadId(0)), ms(1001));

@@ -1,4 +1,4 @@
-//! Closed forms, bookkeeping, determinism.
+//! Tests of closed forms, bookkeeping and determinism.
 
 use super::*;
 use crate::progress::synthetic::{chase, compute, streaming, typical, vulnerable};

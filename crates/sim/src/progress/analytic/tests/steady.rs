@@ -1,4 +1,4 @@
-//! The time-stepped model against its own forecast, finer steps, and footprint composition.
+//! Tests of the time-stepped model against its own forecast, finer steps, and footprint composition.
 
 use super::*;
 use crate::progress::analytic::pool::Stepping;
@@ -31,7 +31,7 @@ fn fine_steps() -> Stepping {
     }
 }
 
-/// Largest relative difference between forecast and the second second of a run.
+/// Largest relative difference between the forecast and the third second of a run.
 fn disagreement(name: &str, kinds: &[(Kind, u32)]) -> f64 {
     let mut progress = start(name, free_switches(), kinds);
     run(&mut progress, ms(2000));
@@ -74,7 +74,7 @@ fn forecasts_agree_with_where_runs_end_up() {
     }
 }
 
-/// Two threads on each of eight CPUs, every 2.8 ms the other one: measured speeds, and forecast ones.
+/// Measured and forecast speeds of two threads on each of eight CPUs that alternate every 2.8 ms.
 fn take_turns(stepping: Stepping) -> (Vec<f64>, Vec<f64>) {
     let mut progress = Analytic::new(machine(HYBRID), free_switches());
     progress.stepping = stepping;
@@ -139,7 +139,7 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
     }
 }
 
-/// Speeds of four threads on two CPUs of one cache, in slices whose order changes by chance every 24 ms, and as forecast.
+/// Speeds of four threads on two CPUs of one cache, in slices whose order changes at random every 24 ms, and their forecast.
 fn in_slices(kinds: &[(Kind, u32); 4]) -> (Vec<f64>, Vec<f64>) {
     let length = super::slices::length_ns(&machine("core2-quad"));
     let mut progress = start("core2-quad", ProgressConfig::default(), kinds);
@@ -187,7 +187,7 @@ fn forecasts_know_that_threads_of_one_cpu_never_meet() {
             assert!((f / s - 1.0).abs() < 0.05, "{seen:?} {forecast:?}");
         }
     }
-    // Two streams that meet half of the time share the memory's bandwidth then.
+    // Two streams that run together half of the time share the memory's bandwidth then.
     assert!(apart[0] > 1.1 * meeting[0], "{apart:?} {meeting:?}");
 }
 
