@@ -122,8 +122,11 @@ impl Linux {
                 now,
             );
             if outcome.moved > 0 {
+                // `sched_balance_domains` (kernel/sched/fair.c) checks again if the CPU idles, because it may have pulled a
+                // thread.
                 idle = self.rqs[cpu].runnable == 0;
             }
+            // `should_we_balance`: another CPU of the group balances this domain and the outer ones.
             if !outcome.go_on {
                 (level..self.rqs[cpu].domains.len()).for_each(|l| self.set_quiet(cpu, l));
                 break;
@@ -137,6 +140,7 @@ impl Linux {
     pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
         self.rqs[cpu].idle_since = Some(now);
         let root = self.domains.node(self.domains.root);
+        // `sched_balance_newidle` (kernel/sched/fair.c) searches only if some CPU of the root domain is overloaded.
         if root.overloaded == 0 && !self.misfit_helpable() {
             return false;
         }
@@ -144,6 +148,7 @@ impl Linux {
         for level in 0..self.rqs[cpu].domains.len() {
             let node = self.domains.node(self.rqs[cpu].domains[level].node);
             spent += u64::from(node.weight()) * self.config.newidle_cost_per_cpu_ns;
+            // `sched_balance_newidle`: the search would take longer than the CPU is expected to idle.
             if self.rqs[cpu].average_idle < spent {
                 break;
             }
@@ -156,6 +161,7 @@ impl Linux {
             let outcome = self.balance(cpu, level, Idleness::Newly, now);
             let successes = if outcome.moved > 0 { weight } else { 0 };
             self.count_newidle(cpu, level, successes, now);
+            // `sched_balance_newidle` stops as soon as the queue has a runnable thread.
             if outcome.moved > 0 || !outcome.go_on || self.rqs[cpu].runnable > 0 {
                 break;
             }
@@ -201,6 +207,7 @@ impl Linux {
         while let Some(idle) = self.idle.next_common(&group.mask, from) {
             from = idle + 1;
             if node.level != Level::Core && !self.domains.core_is_idle(idle) {
+                // `should_we_balance`: an idle SMT sibling of a busy core is only a candidate if there is no idle core.
                 spare = spare.min(idle as u32);
                 continue;
             }
@@ -304,6 +311,7 @@ impl Linux {
             state.interval_ms = shortest;
             return;
         }
+        // `sched_balance_rq`: newly idle balances are frequent and would raise the failure count; misfits are unrelated to load.
         if env.kind != Idleness::Newly && env.migration != Migration::Misfit && !env.llc_pinned {
             state.failed += 1;
         }

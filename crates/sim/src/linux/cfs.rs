@@ -59,6 +59,7 @@ impl Linux {
         let slice = if new { self.cfs_slice(cpu, t) } else { 0 };
         let latency = LATENCY_NS * self.cpu_scale;
         let thread = &mut self.threads[t as usize];
+        // `START_DEBIT` and `GENTLE_FAIR_SLEEPERS`, which halves the credit of sleepers.
         if new {
             thread.vruntime = thread
                 .vruntime
@@ -77,6 +78,7 @@ impl Linux {
         if ran > ideal {
             return true;
         }
+        // `check_preempt_tick`: after the minimum granularity, a thread that leads by more than its slice is preempted.
         if ran < MIN_GRANULARITY_NS * self.cpu_scale {
             return false;
         }

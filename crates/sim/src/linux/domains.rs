@@ -221,6 +221,7 @@ impl Domains {
             max_capacity: max.unwrap_or(1024),
             asym_capacity: min != max,
             preferred: preferred.unwrap_or(0),
+            // Both values as in `sd_init` (kernel/sched/topology.c).
             imbalance_pct: if level == Level::Core { 110 } else { 117 },
             cache_nice_tries: match level {
                 Level::Cpu | Level::Core => 0,

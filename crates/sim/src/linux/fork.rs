@@ -79,10 +79,12 @@ impl Linux {
             // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a few threads although another has more idle CPUs.
             let tolerated =
                 numa && here.running < slack && here.idle_cpus.abs_diff(there.idle_cpus) <= 2;
+            // `sched_balance_find_dst_group`: the number of idle CPUs decides, and not the utilisation.
             return !tolerated && here.idle_cpus < there.idle_cpus;
         }
         let pct = node.imbalance_pct as f64;
         let margin = 1024.0 * (pct - 100.0) / 100.0;
+        // `sched_balance_find_dst_group`: across NUMA nodes the margin favours the local group, which may be lightly loaded.
         let alike = numa && there.avg_load + margin >= here.avg_load;
         !alike
             && there.avg_load < here.avg_load + margin

@@ -220,6 +220,7 @@ impl Linux {
         let node = self.domains.node(env.node);
         let group = self.domains.node(new.group);
         let capacity = self.rqs[env.target].capacity;
+        // `update_sd_pick_busiest`: the target cannot help a misfit that needs a CPU larger than the target.
         if node.asym_capacity
             && new.kind == Kind::Misfit
             && (!capacity_greater(capacity, group.max_capacity) || local.kind != Kind::HasSpare)
@@ -308,6 +309,7 @@ impl Linux {
         if matches!(busiest.kind, Kind::AsymPacking | Kind::Imbalanced) {
             return true;
         }
+        // `sched_balance_find_src_group`: a group that is busier than the busiest other one takes nothing.
         if local.kind > busiest.kind {
             return false;
         }
@@ -332,6 +334,8 @@ impl Linux {
         }
         let one_is_smt = self.domains.node(local.group).shares_capacity()
             != self.domains.node(busiest.group).shares_capacity();
+        // `sched_balance_find_src_group`: without overload, a busy CPU leaves the pull to idle ones. Between groups that differ
+        // by one idle CPU, a pull would only move the imbalance. A single running thread leaves nothing to pull.
         if !env.idle() {
             false
         } else if busiest.kind == Kind::SmtBalance && one_is_smt {
@@ -386,6 +390,7 @@ impl Linux {
             Kind::LlcBalance => (Migration::Llc, 1.0),
             _ if local.kind == Kind::HasSpare => self.fill_spare(env, local, busiest, now),
             _ => {
+                // `calculate_imbalance`: both groups move towards the domain's average load, and neither crosses it.
                 if local.kind < Kind::Overloaded {
                     self.add_averages(local, now);
                     local.avg_load = local.load * 1024.0 / local.capacity;
@@ -413,6 +418,8 @@ impl Linux {
         now: u64,
     ) -> (Migration, f64) {
         let node = self.domains.node(env.node);
+        // `calculate_imbalance`: if the busiest group is overloaded, fill the spare capacity. A group without spare capacity but
+        // with an idle CPU takes one thread.
         if busiest.kind > Kind::FullyBusy && !node.shares_llc() {
             self.add_averages(local, now);
             let room = (local.capacity - local.util).max(0.0);
@@ -427,6 +434,7 @@ impl Linux {
         } else {
             f64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
         };
+        // `adjust_numa_imbalance`: a few threads may stay together on their NUMA node.
         if node.level == Level::Numa && local.running < node.numa_slack && threads <= 2.0 {
             threads = 0.0;
         }
@@ -447,6 +455,8 @@ impl Linux {
             let cpu = *cpu as usize;
             let rq = &self.rqs[cpu];
             let single = rq.runnable == 1;
+            // `sched_balance_find_src_rq` (kernel/sched/fair.c): a single thread is not pulled to a smaller CPU or to one of
+            // lower priority.
             if rq.runnable == 0
                 || (single
                     && node.asym_capacity
@@ -463,6 +473,7 @@ impl Linux {
                     }
                     load / f64::from(rq.capacity)
                 }
+                // A CPU with one thread has no utilisation to give: the running thread cannot be detached.
                 Migration::Util if single => continue,
                 Migration::Util => {
                     let avg = rq.avg_at(now);

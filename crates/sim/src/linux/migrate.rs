@@ -25,6 +25,7 @@ impl Linux {
             let Some(other) = env.other_target.filter(|_| env.imbalance > 0.0) else {
                 break;
             };
+            // `sched_balance_rq`: threads that may not run on the target go to another CPU of its group (`LBF_DST_PINNED`).
             self.excluded.push(env.target as u32);
             env.target = other;
         }
@@ -76,6 +77,7 @@ impl Linux {
             return false;
         }
         if !thread.allowed.has(env.target) {
+            // `can_migrate_task`: remembers a CPU of the local group where the thread may run; newly idle balances do not use it.
             env.some_pinned = true;
             if env.kind != Idleness::Newly && env.other_target.is_none() {
                 let group = &self.domains.node(env.local).mask;
@@ -124,6 +126,7 @@ impl Linux {
         let bound = |x: f64| x / f64::from(1_u32 << env.failed.min(20));
         match env.migration {
             Migration::Load => {
+                // `detach_tasks`: a load of at least 1 guarantees that the imbalance shrinks.
                 let load = avg.load.max(1.0);
                 if bound(load) > env.imbalance {
                     return false;

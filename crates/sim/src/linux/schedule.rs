@@ -125,6 +125,7 @@ impl Linux {
         self.rqs[from].avg.sub(&thread.avg);
         self.rqs[to].avg.add(&thread.avg);
         thread.avg.last = self.rqs[to].pelt_clock(now);
+        // `migrate_task_rq_fair` and `dequeue_entity` of 6.5 keep the virtual time relative to the queue's minimum.
         if self.config.scheduler == FairClass::Cfs {
             thread.vruntime += self.rqs[to].zero - self.rqs[from].zero;
         }
@@ -279,6 +280,7 @@ impl Linux {
             self.resched(cpu);
             return;
         }
+        // `check_preempt_wakeup_fair` (kernel/sched/fair.c): a CPU that is about to reschedule needs no second decision.
         if self.rqs[cpu].need_resched {
             return;
         }

@@ -85,6 +85,7 @@ impl Linux {
         }
         let over = self.update_curr(cpu, now);
         self.disturb(cpu, now);
+        // `sched_tick` (kernel/sched/core.c) makes a lazy request immediate at the tick.
         if !self.rqs[cpu].waiting.is_empty()
             && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t))
         {

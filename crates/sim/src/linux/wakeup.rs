@@ -139,6 +139,7 @@ impl Linux {
         let there = (self.rqs[prev].avg_at(now).load - load).max(0.0)
             * (100.0 + (pct - 100.0) / 2.0)
             * f64::from(self.rqs[this].capacity);
+        // With `sync`, the waking CPU wins a tie.
         here < there + f64::from(u8::from(sync))
     }
 
@@ -170,6 +171,7 @@ impl Linux {
             return target;
         }
         let mut near = None;
+        // `select_idle_sibling`: the previous CPU and the recently used one come next, if they idle under the target's cache.
         if prev != target && self.idle_nearby(prev, target, util) {
             if !self.domains.clusters || self.domains.shares_cluster(prev, target) {
                 return prev;
@@ -242,6 +244,7 @@ impl Linux {
         } else {
             self.scan_depth(llc, now)
         };
+        // `select_idle_cpu` scans the target's cluster before the whole cache.
         if self.domains.clusters {
             let cluster = self.domains.cluster[target];
             if cluster != llc {
