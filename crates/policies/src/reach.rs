@@ -2,7 +2,7 @@
 //!
 //! Input: a policy's specification and a topology. Output: words for users, and whether a policy may win a comparison.
 
-use countersteer_model::machine::swaps_for;
+use countersteer_model::machine::{CoreType, swaps_for};
 use countersteer_model::topology::{Cpu, GroupBy, Topology};
 
 /// Property that a policy distinguishes. If the machine has one of it, the policy lets Linux choose among all CPUs.
@@ -16,7 +16,7 @@ enum Apart {
 /// Further property of a machine that a policy assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
-    /// The policy sees caches, and no difference between cores.
+    /// The policy sees caches, and no difference between cores. Types with alike pipelines and capacities count as alike.
     CoresAlike,
     /// Its signatures model clocks and caches, but not pipelines.
     PipelinesAlike,
@@ -44,19 +44,12 @@ impl Ground {
     fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
         let types = &topology.core_types;
         match self {
-            Self::CoresAlike if topology.groups_by(GroupBy::CoreType).len() > 1 => {
+            Self::CoresAlike if !(pipelines_alike(types) && capacities_alike(types)) => {
                 Some("it takes all cores to be alike, and here they are not")
             }
-            Self::PipelinesAlike
-                if types.windows(2).any(|pair| {
-                    (pair[0].dispatch_width, pair[0].window, pair[0].in_order)
-                        != (pair[1].dispatch_width, pair[1].window, pair[1].in_order)
-                }) =>
-            {
-                Some(
-                    "its signatures know clocks and caches, and core types here differ in their pipelines",
-                )
-            }
+            Self::PipelinesAlike if !pipelines_alike(types) => Some(
+                "its signatures know clocks and caches, and core types here differ in their pipelines",
+            ),
             Self::CachesByCoreType if types_share_a_cache(topology) => Some(
                 "it measures a thread's speed on each core type, and core types here share a last-level cache, whose other users change \
                  that speed",
@@ -70,6 +63,29 @@ impl Ground {
             _ => None,
         }
     }
+}
+
+/// Capacity that Linux leaves free when it asks if a thread fits a CPU: `fits_capacity`, kernel/sched/fair.c.
+const HEADROOM: f64 = 1280.0 / 1024.0;
+
+/// True if core types differ in neither width, window nor order of execution.
+fn pipelines_alike(types: &[CoreType]) -> bool {
+    let of = |t: &CoreType| (t.dispatch_width, t.window, t.in_order);
+    types.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]))
+}
+
+/// True if neither capacities nor clocks differ by more than Linux's headroom. Kernels give many machines one capacity.
+fn capacities_alike(types: &[CoreType]) -> bool {
+    let of = |of: fn(&CoreType) -> f64| {
+        let (slowest, fastest) = types
+            .iter()
+            .map(of)
+            .fold((f64::MAX, 0.0_f64), |(low, high), v| {
+                (low.min(v), high.max(v))
+            });
+        fastest <= slowest * HEADROOM
+    };
+    of(|t| f64::from(t.capacity)) && of(|t| t.freq_ghz)
 }
 
 /// True if CPUs of different core types have one last-level cache.
@@ -282,6 +298,9 @@ mod tests {
         for policy in ["mpi", "capacity", "contention:mpki=8"] {
             assert!(unmet(policy, &quickia)[0].contains("cores to be alike"));
             assert!(unmet(policy, &alike).is_empty(), "{policy}");
+            // One pipeline at 4.85 and 5.2 GHz.
+            assert!(unmet(policy, &topology("ryzen-7950x3d")).is_empty());
+            assert!(!unmet(policy, &topology("opteron-2425-2b-10s")).is_empty());
             let assumed = [
                 "the machine has several last-level caches",
                 "cores are alike",
