@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_lab::error::{Kind, failure};
 use countersteer_lab::{Loaded, plan};
+use countersteer_model::bounds;
+use countersteer_model::profile::Profile;
 use countersteer_profiler::this_program;
 
 use super::Args;
@@ -16,6 +19,10 @@ use crate::progress;
 
 /// Lines of a failed program's own output that an error repeats.
 const LINES: usize = 3;
+
+/// Instructions of a run of a program whose recording was cut: about ten seconds. A program that has run for long is expected to run
+/// on for as long; recording is fifteen times slower than running, so the recorded part alone is too short for any policy.
+const CUT_INSTRUCTIONS: f64 = 3e10;
 
 /// A program and its profile.
 pub(super) struct Recorded {
@@ -165,18 +172,70 @@ fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitSt
     }
 }
 
-/// Workload of all programs, each once.
+/// Workload of all programs, each once. The recorded part of a program that had not ended is repeated up to [`CUT_INSTRUCTIONS`].
 pub(super) fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
-    let mut text = String::new();
-    for r in recorded {
-        let file = r
-            .file
-            .file_name()
-            .map(|f| f.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        text += &format!("[[program]]\nprofile = {file:?}\nname = {:?}\n\n", r.name);
-    }
     let path = dir.join("these-programs.toml");
-    std::fs::write(&path, text)?;
-    plan::load_recorded(&path.display().to_string())
+    let of = |scales: &[f64]| {
+        let mut text = String::new();
+        for (r, scale) in recorded.iter().zip(scales) {
+            let file = r
+                .file
+                .file_name()
+                .map(|f| f.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            text += &format!(
+                "[[program]]\nprofile = {file:?}\nname = {:?}\nscale = {scale:?}\n\n",
+                r.name
+            );
+        }
+        std::fs::write(&path, text)?;
+        plan::load_recorded(&path.display().to_string())
+    };
+    let as_recorded = of(&vec![1.0; recorded.len()])?;
+    if recorded.iter().all(|r| !r.partial) {
+        return Ok(as_recorded);
+    }
+    let scale = |(r, (_, profile)): (&Recorded, &(_, Arc<Profile>))| {
+        let runs = CUT_INSTRUCTIONS / profile.instructions().max(1) as f64;
+        if r.partial {
+            runs.clamp(1.0, bounds::SCALE.most).ceil()
+        } else {
+            1.0
+        }
+    };
+    let scales: Vec<f64> = recorded
+        .iter()
+        .zip(&as_recorded.programs)
+        .map(scale)
+        .collect();
+    of(&scales)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_was_cut_is_repeated_and_a_whole_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
+        let recorded = |name: &str, partial: bool| {
+            let file = dir.path().join(format!("{name}.json"));
+            std::fs::copy(shipped.join(format!("{name}.json")), &file).unwrap();
+            let name = name.to_owned();
+            Recorded {
+                name,
+                file,
+                partial,
+            }
+        };
+        let programs = [recorded("gzip", true), recorded("sort", false)];
+        let loaded = workload(dir.path(), &programs).unwrap();
+        let [(cut, profile), (whole, _)] = &loaded.programs[..] else {
+            panic!("two programs");
+        };
+        let instructions = profile.instructions() as f64 * cut.scale;
+        assert!((3e10..3e10 + profile.instructions() as f64).contains(&instructions));
+        assert_eq!(whole.scale, 1.0);
+    }
 }
