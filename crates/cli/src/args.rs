@@ -16,19 +16,19 @@ use crate::steering::here::Here;
 use crate::steering::programs::{self, Programs};
 use crate::values::{pid, time};
 
-/// What is counted: `stat` and `top`.
+/// Events and metrics to count: `stat` and `top`.
 #[derive(Debug, clap::Args)]
 pub struct EventArgs {
-    /// Events that count together; several -e are multiplexed, one set per interval
+    /// Event set, counted together; several -e are multiplexed, one set per interval
     #[arg(short, long = "event", value_name = "EVENTS")]
     pub events: Vec<String>,
     /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; the events of one -m form a set
     #[arg(short, long = "metric", value_name = "METRICS")]
     pub metrics: Vec<String>,
-    /// More metrics: a file like those in `metrics/`
+    /// File of additional metrics, in the format of `metrics/`
     #[arg(long, value_name = "FILE")]
     pub metric_file: Vec<PathBuf>,
-    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    /// Vendors' event lists (JSON as in Intel's perfmon); default: ~/.local/share/countersteer/events
     #[arg(long, value_name = "DIR")]
     pub event_lists: Option<PathBuf>,
     /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
@@ -38,21 +38,21 @@ pub struct EventArgs {
     /// Read virtual counters below this folder
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub root: PathBuf,
-    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
+    /// Counting method: BPF programs (less overhead, root) or a perf event per thread
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub bpf: Bpf,
 }
 
-/// When it is decided, and for how long: `run` and `trial`.
+/// Period and duration of decisions: `run` and `trial`.
 #[derive(Debug, clap::Args)]
 pub struct DecisionArgs {
     /// Time between decisions
     #[arg(short, long, alias = "period", value_name = "TIME", value_parser = time, default_value = "100ms")]
     pub interval: Nanos,
-    /// End after so long; programs that were started run on, unsteered
+    /// Stop steering after TIME; started programs continue unsteered
     #[arg(long, alias = "for", value_name = "TIME", value_parser = time)]
     pub duration: Option<Nanos>,
-    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
+    /// Measure percentiles of run-queue latency with BPF programs (root); without it, only means from the kernel's sums
     #[arg(long)]
     pub latency: bool,
 }
@@ -64,24 +64,24 @@ impl DecisionArgs {
     }
 }
 
-/// How threads are placed: `run` and `daemon`.
+/// Engine and its options: `run` and `daemon`.
 #[derive(Debug, clap::Args)]
 pub struct PlacingArgs {
-    /// How threads are placed
+    /// Engine that places threads
     #[arg(long, value_enum, default_value_t = EngineName::Auto)]
     pub engine: EngineName,
-    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
-    #[arg(long, value_name = "THREADS")]
+    /// Work stealing: an idle CPU takes a thread from any run queue longer than N; sched_ext scheduler only
+    #[arg(long, value_name = "N")]
     pub steal_above: Option<u32>,
 }
 
-/// What is known before a policy starts on this machine: `run`, `trial` and `daemon`.
+/// Machine and seed: `run`, `trial` and `daemon`.
 #[derive(Debug, clap::Args)]
 pub struct HereArgs {
-    /// A machine file instead of what is found out about this machine
+    /// Use a machine file instead of the detected machine
     #[arg(short = 'M', long, value_name = "MACHINE")]
     pub machine: Option<String>,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -103,14 +103,14 @@ impl HereArgs {
     }
 }
 
-/// Whom to steer, as flags say it.
+/// Targets of steering.
 #[derive(Debug, clap::Args)]
 #[group(id = "whom", multiple = false, required = true)]
 pub struct Whom {
-    /// A workload file whose programs are commands
+    /// Workload file whose programs are commands
     #[arg(short, long, value_name = "WORKLOAD")]
     workload: Option<String>,
-    /// Processes that run, with all their threads and what they start
+    /// Running processes, with all their threads and child processes
     #[arg(
         short,
         long,
@@ -120,10 +120,10 @@ pub struct Whom {
         value_delimiter = ','
     )]
     pid: Vec<u32>,
-    /// A control group: whatever is in its folder, now or later
+    /// Control group with all its current and future processes
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }

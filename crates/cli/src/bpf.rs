@@ -9,11 +9,11 @@ use countersteer_sysfs::waits::{Source, Whose};
 /// Counting method: BPF programs with per-CPU counters, or a counter for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bpf {
-    /// BPF programs where they may be loaded and can do what is asked
+    /// Use BPF programs if they can be loaded and support the request
     Auto,
-    /// BPF programs, or an error that says why not
+    /// Use BPF programs, or fail with the reason
     Always,
-    /// A counter for each thread
+    /// Use a perf event per thread
     Never,
 }
 

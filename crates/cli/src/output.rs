@@ -13,13 +13,13 @@ use countersteer_report::write_atomically;
 
 use crate::error::{Kind, failure};
 
-/// Where a record goes.
+/// Destination of a record.
 #[derive(Debug, clap::Args)]
 pub struct RecordOut {
-    /// Keep everything that was seen in a record: a folder of Parquet files
+    /// Write all samples, events and decisions to a record: a folder of Parquet files
     #[arg(short, long, alias = "record", value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Replace a record that is there already
+    /// Replace an existing record
     #[arg(long, requires = "output")]
     pub force: bool,
 }

@@ -18,46 +18,44 @@ pub struct SimArgs {
     /// Time between decisions and samples
     #[arg(short, long, value_name = "TIME", value_parser = crate::values::time, default_value = "100ms")]
     interval: Nanos,
-    /// The former spelling of --interval: a number of milliseconds.
+    /// Former spelling of --interval: a number of milliseconds.
     #[arg(long, hide = true, conflicts_with = "interval", value_name = "MS", value_parser = positive)]
     period_ms: Option<f64>,
-    /// Finished runs of the slowest program that end the experiment.
+    /// End the experiment once the slowest program has completed N runs
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Simulated seconds after which an experiment ends in any case.
+    /// End the experiment after S simulated seconds in any case
     #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
     max_seconds: f64,
-    /// Time on the wall after which a simulation fails.
+    /// Wall-clock limit after which a simulation fails
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::values::time)]
     max_wall: Nanos,
-    /// Release of the simulated kernel; `compare` takes several, separated by commas
+    /// Release of the simulated kernel; `compare` accepts several, separated by commas
     #[arg(long, default_value = DEFAULT_KERNEL, value_name = "RELEASE", value_parser = kernel, long_help = kernel_help())]
     kernel: String,
-    /// Relative noise of counter readings (standard deviation).
+    /// Relative noise of counter values (standard deviation)
     #[arg(long, default_value_t = 0.01, value_name = "SHARE", value_parser = share)]
     counter_noise: f64,
-    /// No shared-cache contention, bandwidth limits or SMT sharing.
+    /// Disable shared-cache contention, bandwidth limits and SMT sharing
     #[arg(long)]
     no_contention: bool,
-    /// Context switches, migrations, cold caches and samples cost nothing.
+    /// Make context switches, migrations, cold caches and sampling free of cost
     #[arg(long)]
     no_costs: bool,
-    /// Where misses come from: `analytic` expects them from profiles, `traced` takes programs' accesses through simulated
-    /// caches (each program's `profile` names a trace then, or it is a `command`, which runs meanwhile), `sampled` only samples of
-    /// them, with intervals
+    /// Source of cache misses: `analytic` (profiles), `traced` (all accesses through simulated caches; each `profile` names a
+    /// trace, or the program is a `command`), `sampled` (as traced, samples only)
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
     fidelity: Fidelity,
-    /// Who chooses frequencies of machines with operating points: `performance` or `schedutil`, which heeds utilisation clamps;
-    /// as the machine file says when left out.
+    /// Frequency governor: `performance` or `schedutil` (applies uclamp); default: the machine file's
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<Governor>,
-    /// The policy decides for this long only; Linux goes on from where programs are then
+    /// Stop the policy after TIME; Linux continues from the programs' current places
     #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
     steer_for: Option<Nanos>,
-    /// Programs start where Linux puts them, whatever `launch_on` in the workload says
+    /// Ignore `launch_on` of the workload: Linux places programs at their start
     #[arg(long)]
     ignore_launch: bool,
-    /// Count these events too, as far as the model can tell them: names of `steer events`
+    /// Additional events to count, if the model has them (names from `steer events`)
     #[arg(long, value_name = "EVENT,...", value_delimiter = ',', value_parser = event)]
     count: Vec<String>,
 }

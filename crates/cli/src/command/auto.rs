@@ -25,24 +25,24 @@ use crate::steering::supervisor::Control;
 use crate::values::time;
 use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
 
-/// Run a program under the policy that suits it here, found out once and remembered
+/// Run a program under the best policy for this machine, determined once and stored
 ///
-/// A program that was never judged is recorded for its first seconds, and simulated on this machine under every policy that has something
-/// to do; that takes some 20 s. It is started twice then: what it writes, it writes twice. Where a policy is worth it, the program runs under it, in blocks that alternate with blocks of Linux. A
-/// policy that loses is given up, and Linux is remembered. In all other cases the program runs as if it were started without `steer`.
+/// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
+/// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs under it in blocks
+/// that alternate with Linux. A policy that loses is dropped, and Linux is stored. Otherwise the program runs without steering.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[group(skip)]
 pub struct Args {
     #[command(subcommand)]
     kept: Option<Kept>,
-    /// Judge it again, whatever is remembered
+    /// Judge the program again and ignore the stored verdict
     #[arg(long)]
     again: bool,
-    /// Say what would be done, and do not run the program but to record it
+    /// Print the verdict without running the program; a new program still runs once, to be recorded
     #[arg(long)]
     dry_run: bool,
-    /// Record it for so long at most
+    /// Maximum recording time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
     /// Length of the policy's blocks
@@ -53,36 +53,36 @@ pub struct Args {
     linux_block: Nanos,
     #[command(flatten)]
     here: HereArgs,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Kept {
-    /// List the verdicts that are remembered
+    /// List the stored verdicts
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Forget the verdicts on a program, or all
+    /// Delete the verdicts on a program, or all verdicts
     Forget {
-        /// Forget all
+        /// Delete all verdicts
         #[arg(long, conflicts_with = "program")]
         all: bool,
-        /// Path of the program, or the end of it
+        /// Path of the program, or the end of the path
         #[arg(required_unless_present = "all")]
         program: Option<String>,
     },
     /// Write the verdicts to a file
     Export {
-        /// The file
+        /// Output file
         file: PathBuf,
     },
-    /// Add the verdicts of a file
+    /// Add the verdicts from a file
     Import {
-        /// The file
+        /// Input file
         file: PathBuf,
     },
 }

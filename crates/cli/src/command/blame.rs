@@ -21,7 +21,7 @@ const PLACES: &str = "mpi,joint";
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A simulated run: its machine, workload, policy, seed and options, which cannot be changed
+    /// Record of a simulation, which determines machine, workload, policy, seed and options
     #[arg(required_unless_present = "workload", conflicts_with_all = ["workload", "machine", "SimArgs"])]
     record: Option<PathBuf>,
     /// Workload: name or file
@@ -30,16 +30,16 @@ pub struct Args {
     /// Machine: name or file
     #[arg(short = 'M', short_alias = 'm', long)]
     machine: Option<String>,
-    /// Policy under which programs slow each other; the record's when absent, or else linux
+    /// Policy under which programs slow each other; default: the record's policy, otherwise linux
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
-    /// Policies to try instead, separated by commas
+    /// Policies to try as remedies, separated by commas
     #[arg(long, default_value = PLACES, value_name = "POLICY,...")]
     instead: String,
-    /// Seeds 1 to N, or from the record's on
+    /// Seeds 1 to N; with a record, N seeds starting at the record's
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

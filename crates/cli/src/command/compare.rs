@@ -25,7 +25,7 @@ use crate::{interrupt, library, progress};
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Machines: names or files; may be given several times
+    /// Machines: names or files; repeatable
     #[arg(
         short = 'M',
         short_alias = 'm',
@@ -34,11 +34,10 @@ pub struct Args {
         value_name = "MACHINE"
     )]
     machines: Vec<String>,
-    /// Workloads: names or files; may be given several times
+    /// Workloads: names or files; repeatable
     #[arg(short, long = "workload", required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Policies: names, or name:key=value; separated by commas, or given several times. All that have something to do on
-    /// a machine when left out
+    /// Policies: names, or name:key=value; separated by commas, or repeated. Default: all policies applicable to a machine
     #[arg(
         short = 'P',
         short_alias = 'p',
@@ -55,22 +54,22 @@ pub struct Args {
     /// Write every run's record into this folder
     #[arg(short, long, alias = "records", value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Replace records that are there already
+    /// Replace existing records
     #[arg(long, requires = "output")]
     force: bool,
-    /// Worker threads; as many as CPUs when 0. The result does not depend on it
+    /// Worker threads; 0: one per CPU. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
-    /// Also an upper bound that no policy exceeds, and how near the best one comes to it
+    /// Also print an upper bound on throughput, and the best policy's distance from it
     #[arg(long)]
     bound: bool,
-    /// Every score with its range over seeds, instead of changes against linux
+    /// Print every score with its range over seeds, instead of changes against linux
     #[arg(long, short_alias = 'v')]
     verbose: bool,
-    /// As JSON, one object with every run
+    /// Print JSON, one object with every run
     #[arg(long)]
     json: bool,
-    /// As CSV, a line per run
+    /// Print CSV, one line per run
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]

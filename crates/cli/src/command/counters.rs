@@ -15,7 +15,7 @@ use super::{print, print_json};
 use crate::library;
 use crate::output::make_folder;
 
-/// Files of counters and where the profiles go.
+/// Files of counters, and the folder for the profiles.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// PBBCache's table: metrics.csv
@@ -24,13 +24,13 @@ pub struct Args {
     /// Folder with 2K6 and 2K17Rate of the Skylake-SP characterization
     #[arg(long, value_name = "DIR")]
     sizes: PathBuf,
-    /// Events of CPU2000 and CPU2006 on Nehalem: fpfile.xls and intfile.xls, each named on its own
+    /// Events of CPU2000 and CPU2006 on Nehalem: paths of fpfile.xls and intfile.xls
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     events: Vec<PathBuf>,
-    /// Folder for the profiles, one file a program
+    /// Folder for the profiles, one file per program
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Errors of prediction and what was left out, as JSON
+    /// Print prediction errors and omitted programs as JSON
     #[arg(long)]
     json: bool,
 }

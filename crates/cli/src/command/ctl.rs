@@ -16,10 +16,10 @@ use crate::steering::socket;
 /// Query or change a running `steer run` or `steer daemon`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Its socket; the only run's when absent
+    /// Socket of the run; default: the socket of the only active run
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -28,22 +28,21 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Sockets of runs
+    /// List the sockets of active runs
     List,
-    /// Its state and sums so far
+    /// Show the state and the sums so far
     Status,
-    /// What can be set: its policy, the time between its decisions, whether it is paused, from which backlogs it steals
+    /// Show the settings: policy, period, paused, work-stealing threshold
     Get,
-    /// Exchange the policy (policy=hsf:margin=0.1), change a parameter of the one that decides (hsf.margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true),
-    /// let idle CPUs take threads from where more than two wait (steal_above=2, or never)
+    /// Change a setting: policy=hsf:margin=0.1, hsf.margin=0.1, period=50ms, paused=true, steal_above=2 (or never)
     Set {
-        /// What to change
+        /// Setting and its new value
         #[arg(value_name = "KEY=VALUE")]
         change: String,
     },
-    /// Why a thread is where it is
+    /// Explain a thread's current placement
     Why {
-        /// The thread
+        /// TID of the thread
         tid: u32,
     },
 }

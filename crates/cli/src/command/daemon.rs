@@ -26,10 +26,10 @@ use crate::steering::programs::Programs;
 use crate::steering::serving::Door;
 use crate::steering::supervisor::Control;
 
-/// Steer the processes of this host that a rules file covers, until it is stopped.
+/// Steer the processes of this host that match a rules file, until stopped.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Rules: whom to steer, whom never to touch, by which policy
+    /// Rules file: processes to steer, processes to exclude, and the policy
     #[arg(
         long,
         short_alias = 'r',
@@ -37,12 +37,12 @@ pub struct Args {
         default_value = "/etc/countersteer/rules.toml"
     )]
     rules: PathBuf,
-    /// Figures for Prometheus on this loopback address, as in 127.0.0.1:9190
+    /// Serve Prometheus metrics on this loopback address, e.g. 127.0.0.1:9190
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     placing: PlacingArgs,
-    /// Print which processes the rules cover now, and end
+    /// List the running processes that match the rules, and exit
     #[arg(long)]
     list: bool,
     #[command(flatten)]

@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use super::{print, print_json};
 
-/// Tell what this machine can and cannot do, and how to fix it.
+/// Report capabilities and limits of this machine, with remedies.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Read another machine's files, below this folder
+    /// Read another machine's files below this folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -19,18 +19,18 @@ use crate::library;
 /// List PMUs, core types, events, virtual counters and metrics.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only events and metrics whose name or description contains this
+    /// Only events and metrics with this text in their name or description
     filter: Option<String>,
-    /// Read another machine's files, below this folder
+    /// Read another machine's files below this folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    /// Vendors' event lists (JSON as in Intel's perfmon); default: ~/.local/share/countersteer/events
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
-    /// More metrics: a file like those in `metrics/`
+    /// File of additional metrics, in the format of `metrics/`
     #[arg(long, value_name = "FILE")]
     metric_file: Vec<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -10,9 +10,9 @@ use countersteer_live::undo::restore_after;
 /// Arguments.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Write through so many bytes, again and again, for as long as the parent lives
+    /// Write repeatedly through a buffer, as long as the parent lives
     Fill {
-        /// How many
+        /// Number of bytes
         bytes: usize,
     },
 }

@@ -21,7 +21,7 @@ use crate::library;
 pub enum Args {
     /// List the shipped machines
     List {
-        /// As JSON: an array of objects with `name`
+        /// Print JSON: an array of objects with `name`
         #[arg(long)]
         json: bool,
     },
@@ -29,22 +29,22 @@ pub enum Args {
     Show {
         /// Name or file
         machine: String,
-        /// The checked file as JSON
+        /// Print the checked file as JSON
         #[arg(long)]
         json: bool,
-        /// The file itself, to start one's own from
+        /// Print the file itself, as a template
         #[arg(long, conflicts_with = "json")]
         toml: bool,
     },
-    /// Write a machine file for this host, from what the kernel tells
+    /// Write a machine file for this host, from the kernel's description
     Detect {
-        /// Where to write it; stdout when absent
+        /// Output file; default: stdout
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         /// Read the kernel's files below this folder
         #[arg(long, default_value = "/", value_name = "DIR")]
         root: PathBuf,
-        /// The machine as JSON instead of TOML
+        /// Write JSON instead of TOML
         #[arg(long, conflicts_with = "output")]
         json: bool,
     },

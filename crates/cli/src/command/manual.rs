@@ -10,10 +10,10 @@ use super::print_raw;
 /// Print shell completions or the manual page, or write those of all commands into a folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Completions for this shell; the manual page when absent
+    /// Shell whose completions to print; default: the manual page
     #[arg(long)]
     completions: Option<Shell>,
-    /// Write manual pages of all commands and completions below this folder, as packages have them: man1, bash, zsh, fish
+    /// Write manual pages of all commands and completions below this folder, in the layout of packages: man1, bash, zsh, fish
     #[arg(long, value_name = "DIR", conflicts_with = "completions")]
     into: Option<PathBuf>,
 }

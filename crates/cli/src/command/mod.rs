@@ -42,9 +42,9 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{FromArgMatches, Parser, Subcommand};
 use countersteer_files::name;
 
-/// Steers threads to the right cores from what the hardware's counters say.
+/// Steers threads to the right cores, based on hardware counters.
 ///
-/// Profile real programs, simulate machines, compare scheduling policies, and see why.
+/// Profile real programs, simulate machines, compare scheduling policies, and explain their decisions.
 #[derive(Debug, Parser)]
 #[command(name = "steer", version, max_term_width = 100)]
 pub struct Cli {
@@ -54,37 +54,37 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say which policy programs should run under on this machine
+    /// Recommend a policy for programs on this machine
     Try(try_::Args),
-    /// Run a program under the policy that suits it here, found out once and remembered
+    /// Run a program under the best policy for this machine, determined once and stored
     Auto(auto::Args),
-    /// Record what a program does, or show a profile
+    /// Profile a program, or show a profile
     Profile(profile::Args),
-    /// Record what a program executes and touches; import and show traces
+    /// Trace a program's instructions and memory accesses; import and show traces
     #[command(subcommand)]
     Trace(trace::Args),
-    /// Show misses against cache size, of a profile, a trace or addresses
+    /// Show the miss curve of a profile, a trace or addresses
     Mrc(mrc::Args),
-    /// Make, show and compare signatures; put them into binaries or beside them, and read them there
+    /// Make, show and compare signatures; attach them to binaries and read them there
     #[command(subcommand)]
     Signature(signature::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(Box<stat::Args>),
-    /// Show what threads do to the hardware, interval by interval
+    /// Show hardware metrics of threads, interval by interval
     Top(top::Args),
-    /// Run programs of this machine under a policy, or steer what runs already
+    /// Run programs under a policy, or steer running processes
     Run(Box<run::Args>),
     /// Compare a policy with Linux's own scheduler, or another policy, on live programs
     Trial(Box<trial::Args>),
-    /// Steer the processes of this host that a rules file covers, until it is stopped
+    /// Steer the processes of this host that match a rules file, until stopped
     Daemon(daemon::Args),
-    /// Ask a run how it stands, and tell it to go on otherwise
+    /// Query or reconfigure a running `run`, `trial` or `daemon`
     Ctl(ctl::Args),
-    /// Undo what a killed run has left behind
+    /// Undo changes that a killed run left behind
     Restore(restore::Args),
-    /// List what this machine can count
+    /// List the events and metrics of this machine
     Events(events::Args),
-    /// Tell what this machine can and cannot do, and how to fix it
+    /// Report capabilities and limits of this machine, with remedies
     Doctor(doctor::Args),
     /// List, show or detect machines
     #[command(subcommand)]
@@ -92,7 +92,7 @@ enum Command {
     /// List or show policies
     #[command(subcommand)]
     Policy(policy::Args),
-    /// List, show, train or judge models of speed-up and energy factors
+    /// List, show, train or evaluate models of speed-up and energy factors
     #[command(subcommand)]
     Model(model::Args),
     /// List or show workloads
@@ -102,9 +102,9 @@ enum Command {
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
     Compare(compare::Args),
-    /// Run a grid of experiments, as many as there are, in chunks that survive a kill
+    /// Run a grid of experiments of any size, in chunks that survive a kill
     Sweep(sweep::Args),
-    /// Show which program slows which, by how much, and what place or partition would end it
+    /// Show which program slows which, by how much, and a placement or partition that prevents it
     Blame(blame::Args),
     /// Run the papers' experiments again and compare the results
     Reproduce(reproduce::Args),
@@ -112,11 +112,11 @@ enum Command {
     Report(report::Args),
     /// Feed a record's observations to a policy and compare its decisions
     Replay(replay::Args),
-    /// Tell why a thread was where it was
+    /// Explain a thread's placement in a record
     Why(why::Args),
     /// Print shell completions or the manual page
     Manual(manual::Args),
-    /// What this program starts of itself
+    /// Processes that this program starts itself
     #[command(subcommand, hide = true)]
     Internal(internal::Args),
 }

@@ -20,29 +20,29 @@ use crate::library;
 const WAYS: [u32; 4] = [4, 8, 16, 32];
 const LINE_BYTES: u64 = 64;
 
-/// Show misses against cache size, of a profile, a trace or addresses; or of programs that share a cache
+/// Show the miss curve of a profile, a trace or addresses, or of programs that share a cache
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A profile, a trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine:
-    /// profiles, and traces that carry one, of programs that run together
+    /// Profile, trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine: profiles
+    /// of co-running programs, and traces that contain one
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
-    /// What the programs leave each other of a last-level cache of each size, a core of this machine for each program
+    /// Predict each program's share of a shared LLC, for each cache size, on cores of this machine
     #[arg(short = 'M', short_alias = 'm', long, conflicts_with_all = ["side", "sample", "plot"])]
     machine: Option<String>,
-    /// Cache sizes (K, M and G are understood); powers of two from 16K to 16M have set-associative columns
+    /// Cache sizes (suffixes K, M, G); powers of two from 16K to 16M have set-associative columns
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
-    /// Which accesses of a trace count: data, code or both
+    /// Accesses of a trace to count: data, code or both
     #[arg(long, value_name = "SIDE", default_value = "data", value_parser = side)]
     side: Side,
-    /// Measure stack distances of this share of the lines only (SHARDS); for caches of far more than 64 / RATE bytes
+    /// Fraction of lines whose stack distances are measured (SHARDS); for caches of far more than 64 / RATE bytes
     #[arg(long, value_name = "RATE", value_parser = rate)]
     sample: Option<f64>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw the fully associative curve into this SVG file too
+    /// Also draw the fully associative curve into this SVG file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }

@@ -14,19 +14,19 @@ use super::{print, print_json};
 pub enum Args {
     /// List the policies
     List {
-        /// As JSON: an array of objects with `name`
+        /// Print JSON: an array of objects with `name`
         #[arg(long)]
         json: bool,
     },
-    /// Show a policy: what it does, its parameters and needs
+    /// Show a policy: its purpose, parameters and requirements
     Show {
-        /// Name
+        /// Name of the policy
         policy: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print all of them as a Markdown document
+    /// Print all policies as a Markdown document
     Manual,
 }
 

@@ -25,31 +25,32 @@ use crate::output::{self, make_folder};
 use crate::progress;
 use crate::values::{pid, time};
 
-/// Record what a program does, or show a profile.
+/// Profile a program, or show a profile.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     show: Option<Action>,
-    /// Where to write the profile; PROGRAM.profile.json when absent
+    /// Output file; default: PROGRAM.profile.json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Name of the profile; the program's file name when absent
+    /// Name of the profile; default: the program's file name
     #[arg(long)]
     name: Option<String>,
-    /// Keep nothing of a run that was interrupted
+    /// Discard an interrupted run
     #[arg(long, hide = true)]
     whole: bool,
-    /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`) instead
+    /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`)
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["max_instructions", "command"], requires = "program")]
     from: Option<PathBuf>,
-    /// With --from: which of the record's programs
+    /// With --from: program of the record
     #[arg(long, value_name = "NAME", requires = "from")]
     program: Option<String>,
-    /// Measure the miss curve with the processor's counters while the program runs at full speed: of PROGRAM, or of -p
+    /// Measure the miss curve of PROGRAM or -p with hardware counters, while the program runs at full speed
     #[arg(long, conflicts_with_all = ["max_instructions", "from"])]
     online: bool,
-    /// With --online: a process that runs; of several that share a cache, each is measured while the others are slowed down in steps
+    /// With --online: running process; processes that share a cache are measured in turn, while the others are slowed down in
+    /// steps
     #[arg(
         short,
         long,
@@ -59,29 +60,28 @@ pub struct Args {
         conflicts_with = "command"
     )]
     pid: Vec<u32>,
-    /// With --online and -p: how the curves came about, as JSON
+    /// With --online and -p: print the origin of the curves as JSON
     #[arg(long, requires = "online")]
     json: bool,
-    /// With --online: how cache is taken from the program; by ways where there is resctrl
+    /// With --online: method of limiting the program's cache; default: ways if resctrl exists
     #[arg(long, value_name = "HOW", requires = "online")]
     by: Option<By>,
-    /// With --online: how often every size is measured
+    /// With --online: number of measurements per size
     #[arg(long, value_name = "N", default_value = "3", requires = "online", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// With --online: how long a size is measured, and left to take effect before
+    /// With --online: duration of a measurement, and of the wait before it
     #[arg(long, value_name = "TIME", default_value = "300ms", requires = "online", value_parser = time)]
     dwell: Nanos,
-    /// With --online: what is counted for instructions, cycles and misses
+    /// With --online: events for instructions, cycles and misses
     #[arg(long, value_name = "EVENTS", default_value = EVENTS, hide = true)]
     counting: String,
-    /// Stop after this many instructions (K, M and G are understood); the profile is then marked partial
+    /// Stop after this many instructions (suffixes K, M, G); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
-    /// Libraries of a program for another processor: the folder below which they lie as below `/` there, as Debian's
-    /// /usr/aarch64-linux-gnu
+    /// Folder with the libraries of a program for another processor, e.g. /usr/aarch64-linux-gnu on Debian
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["online", "from"])]
     sysroot: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
@@ -90,18 +90,18 @@ pub struct Args {
 enum Action {
     /// Show phases, miss curve and class of a profile
     Show {
-        /// Profile: a file, or the name of a shipped one
+        /// Profile: file or name of a shipped profile
         file: PathBuf,
-        /// The checked profile as JSON
+        /// Print the checked profile as JSON
         #[arg(long)]
         json: bool,
-        /// Draw the miss curve into this SVG file too
+        /// Also draw the miss curve into this SVG file
         #[arg(long, value_name = "FILE.svg")]
         plot: Option<PathBuf>,
     },
     /// List the shipped profiles
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

@@ -11,13 +11,13 @@ use crate::library;
 pub struct Args {
     /// Record
     record: PathBuf,
-    /// Policy; the recorded one when absent
+    /// Policy; default: the recorded one
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
-    /// Seed; the recorded one when absent
+    /// Seed; default: the recorded one
     #[arg(long)]
     seed: Option<u64>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

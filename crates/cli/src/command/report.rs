@@ -18,13 +18,13 @@ pub struct Args {
     /// Records
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Where to write: HTML, or with --perfetto a trace for ui.perfetto.dev
+    /// Output file: HTML, or with --perfetto a trace for ui.perfetto.dev
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Write the timeline of one record as a Perfetto trace instead
     #[arg(long)]
     perfetto: bool,
-    /// What counts of `steer stat` are drawn over
+    /// Horizontal axis for counts of `steer stat`
     #[arg(long, value_enum, default_value = "time")]
     axis: AxisArg,
 }

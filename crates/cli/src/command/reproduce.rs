@@ -13,7 +13,7 @@ use crate::progress;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Cases by name or by the beginning of it (`hass`, `pmctrack-fig8`); `all`; or `list`
+    /// Cases by name or prefix (`hass`, `pmctrack-fig8`); `all`; or `list`
     #[arg(required = true, value_name = "NAME|all|list")]
     names: Vec<String>,
     /// Write the verdicts as a Markdown document
@@ -22,15 +22,15 @@ pub struct Args {
     /// Write the verdicts as a self-contained HTML page
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
-    /// Where misses come from: `analytic`; or `traced` or `sampled`, from traces of the stand-ins in simulated caches, beside the
-    /// analytic values. Programs run a 400th as long there, in one round with one seed
+    /// Source of cache misses: `analytic`; or `traced` or `sampled`, from traces of the stand-ins in simulated caches, next to
+    /// the analytic values. Programs are 400 times shorter there, in one round with one seed
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = crate::sim_args::fidelity)]
     fidelity: Fidelity,
-    /// Folder of the stand-ins' traces, `chase.trace` for the program `chase` of demo/programs.tsv; without one, programs are left
-    /// out of pairs, and mixes fail
+    /// Folder of the stand-ins' traces, e.g. `chase.trace` for `chase` of demo/programs.tsv. Pairs omit programs without a
+    /// trace; mixes fail without one
     #[arg(long, value_name = "FOLDER", required_if_eq_any([("fidelity", "traced"), ("fidelity", "sampled")]))]
     traces: Option<PathBuf>,
-    /// As JSON: an array of cases
+    /// Print JSON: an array of cases
     #[arg(long)]
     json: bool,
 }

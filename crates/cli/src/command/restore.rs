@@ -7,7 +7,7 @@ use super::{print, print_json};
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

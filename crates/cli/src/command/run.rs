@@ -15,7 +15,7 @@ use crate::steering::supervisor::Control;
 use crate::steering::tally::Tell;
 use crate::waits::Wait;
 
-/// Run programs of this machine under a policy, or steer what runs already.
+/// Run programs under a policy, or steer running processes.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -28,10 +28,10 @@ pub struct Args {
     whom: Whom,
     #[command(flatten)]
     decisions: DecisionArgs,
-    /// Change nothing; tell what would be changed, on stdout or, with --json, on stderr
+    /// Change nothing; print the intended changes to stdout, or with --json to stderr
     #[arg(long)]
     dry_run: bool,
-    /// Change nothing; tell at the end what the policy would gain, by its own figures
+    /// Change nothing; report the policy's own estimate of its gain at the end
     #[arg(long, conflicts_with = "dry_run")]
     observe: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct Args {
     /// Write the summary as JSON to this file
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
-    /// A summary as JSON on stdout; without it, as text on stderr
+    /// Print the summary as JSON to stdout, instead of as text to stderr
     #[arg(long)]
     json: bool,
 }

@@ -21,45 +21,45 @@ use crate::output::make_folder;
 /// Maximum number of filter sets: more would omit accesses that the smallest caches of a signature miss.
 const MOST_FILTER_SETS: u32 = 8;
 
-/// Make, show and compare signatures; put them into binaries or beside them, and read them there
+/// Make, show and compare signatures; attach them to binaries and read them there
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Make a signature of traces (exact) or recorded profiles (as stack distances tell); several inputs are merged
+    /// Make a signature from traces (exact) or profiles (estimated from stack distances); several inputs are merged
     Make {
         #[arg(required = true, value_name = "TRACE|PROFILE")]
         inputs: Vec<PathBuf>,
-        /// Where to write it; NAME.signature.json when absent
+        /// Output file; default: NAME.signature.json
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// The program's name; that of the first input when absent
+        /// Name of the program; default: the first input's
         #[arg(long)]
         name: Option<String>,
     },
     /// Show a signature file
     Show {
         file: PathBuf,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Compare two signatures: of two inputs, or of two versions of a program
     Compare { a: PathBuf, b: PathBuf },
-    /// Keep a signature for a binary: in a side file by its build-id, or inside it
+    /// Store a signature for a binary: in a side file by its build-id, or inside the binary
     Embed {
         binary: PathBuf,
         signature: PathBuf,
-        /// Put it into the binary, as an ELF note; the program and its build-id stay as they are
+        /// Store it in the binary as an ELF note; code, data and build-id do not change
         #[arg(long)]
         inside: bool,
-        /// With --inside: write the binary there instead of in its place
+        /// With --inside: output file, instead of replacing the binary
         #[arg(short, long, value_name = "FILE", requires = "inside")]
         output: Option<PathBuf>,
     },
-    /// Show the signature of a process's binary or of a binary, and where it is kept
+    /// Show the signature of a binary or of a process's binary, and its location
     Read {
         #[arg(value_name = "PID|BINARY")]
         what: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

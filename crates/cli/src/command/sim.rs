@@ -25,12 +25,12 @@ pub struct Args {
     /// Policy: name or name:key=value,...
     #[arg(short = 'P', short_alias = 'p', long, default_value = "linux")]
     policy: String,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     record: RecordOut,
-    /// Scores as JSON
+    /// Print the scores as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -12,19 +12,19 @@ use crate::progress;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The grid: machines, workloads or mixes, policies, seeds (TOML)
+    /// Grid file (TOML): machines, workloads or mixes, policies, seeds
     #[arg(value_name = "FILE")]
     grid: PathBuf,
-    /// Folder of the results; what it has already is not run again
+    /// Folder of the results; finished runs in it are not repeated
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Run chunks I, I+N, I+2N, ... only, I from 0 to N-1: for batch systems that start N of these
+    /// Run only chunks I, I+N, I+2N, ..., I from 0 to N-1: for N jobs of a batch system
     #[arg(long, value_name = "I/N", default_value = "0/1", value_parser = shard)]
     shard: (usize, usize),
-    /// Worker threads; as many as CPUs when 0. The result does not depend on it
+    /// Worker threads; 0: one per CPU. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
-    /// What was run and what is left, as JSON
+    /// Print finished and remaining chunks as JSON
     #[arg(long)]
     json: bool,
 }

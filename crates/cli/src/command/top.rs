@@ -27,11 +27,10 @@ use crate::top::tails::Tails;
 use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 
-/// Show what threads do to the hardware, interval by interval: of a program that is started, of processes, or of every process
-/// that may be looked at.
+/// Show hardware metrics of threads, interval by interval: of a started program, of processes, or of all accessible processes.
 ///
-/// On a terminal: q quits, h shows the other keys, c all columns and why some have nothing to show here. With stdout in a file or
-/// pipe: a table per interval. A program that is started reads nothing, what it prints goes to /dev/null unless --stdout names
+/// On a terminal: q quits, h shows the other keys, c shows all columns and the reason for each empty one. With stdout in a file
+/// or pipe, a table is printed per interval. A started program has no input, its output goes to /dev/null unless --stdout names
 /// a file, and quitting ends it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -40,32 +39,32 @@ pub struct Args {
     /// Processes with all their threads
     #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
-    /// Time between two looks: 200ms, 1s
+    /// Refresh interval, e.g. 200ms or 1s
     #[arg(short, long, value_name = "TIME", value_parser = time, default_value = "1s")]
     interval: Nanos,
-    /// End after so many intervals
+    /// Stop after N intervals
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
     #[command(flatten)]
     counted: EventArgs,
-    /// Only these columns, in this order: name,cpu%,energy%,llc_occupancy_bytes
+    /// Columns to show, in this order: name,cpu%,energy%,llc_occupancy_bytes
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// A line for what
+    /// Show one line per thread or per process
     #[arg(long, value_name = "WHAT", default_value = "thread")]
     per: LinePer,
-    /// Sort by this column at first
+    /// Initial sort column
     #[arg(long, value_name = "COLUMN", default_value = "cpu%")]
     sort: String,
-    /// JSON lines: an object per line and interval
+    /// Print JSON lines: an object per line and interval
     #[arg(long)]
     json: bool,
-    /// A file for what the program prints
+    /// File for the program's output
     #[arg(long, alias = "to", value_name = "FILE", default_value = "/dev/null")]
     stdout: PathBuf,
     #[command(flatten)]
     record: RecordOut,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
 }

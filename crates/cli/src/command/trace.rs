@@ -18,57 +18,57 @@ use super::{print, print_json, profile};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Record what a program executes and touches; import and show traces
+/// Trace a program's instructions and memory accesses; import and show traces
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Run a program and record instructions, lines touched and mispredictions, with its profile
+    /// Run a program and record instructions, accessed lines and mispredictions, with its profile
     Record(Record),
-    /// Show what a trace holds
+    /// Show the contents of a trace
     Info {
-        /// A trace
+        /// Trace file
         file: PathBuf,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a trace of another tool
+    /// Import a trace of another tool
     Import(Import),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Record {
-    /// Where to write the trace; PROGRAM.trace when absent
+    /// Output file; default: PROGRAM.trace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Name of the trace; the program's file name when absent
+    /// Name of the trace; default: the program's file name
     #[arg(long)]
     name: Option<String>,
-    /// Stop after this many instructions (K, M and G are understood)
+    /// Stop after this many instructions (suffixes K, M, G)
     #[arg(long, value_name = "N", value_parser = profile::count)]
     max_instructions: Option<u64>,
-    /// Leave out what LRU caches of this many sets or more hit at their sets' first place; 0 keeps all
+    /// Omit accesses that hit the MRU way of an LRU cache with SETS or more sets; 0 keeps all
     #[arg(long, value_name = "SETS", default_value = "8", value_parser = clap::value_parser!(u32).range(0..=64))]
     filter: u32,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, value_name = "PROGRAM", required = true)]
     command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// What made the trace
+    /// Format of the input
     #[arg(long, value_parser = format)]
     format: Format,
-    /// Where to write the trace; FILE.trace when absent
+    /// Output file; default: FILE.trace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Name of the trace; the file's name when absent
+    /// Name of the trace; default: the file's name
     #[arg(long)]
     name: Option<String>,
-    /// As with `record`
+    /// Omit accesses that hit the MRU way of an LRU cache with SETS or more sets; 0 keeps all
     #[arg(long, value_name = "SETS", default_value = "8", value_parser = clap::value_parser!(u32).range(0..=64))]
     filter: u32,
-    /// What to import; - for standard input. Decompress it first: `xz -dc FILE | steer trace import --format champsim -`
+    /// Input file, or - for standard input. Decompress it first: `xz -dc FILE | steer trace import --format champsim -`
     file: PathBuf,
 }
 

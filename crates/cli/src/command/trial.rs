@@ -25,28 +25,28 @@ use crate::waits::Wait;
 
 /// Compare a policy with Linux's own scheduler, or another policy, on live programs.
 ///
-/// Both take turns in random order; the report says by how much faster each program got on under the policy.
+/// The policy and the baseline alternate in randomized blocks; the report gives each program's gain under the policy.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
     /// Policy: name or name:key=value,...; or a command that starts the programs: 'taskset -c 0-3', 'nice -n 5', 'scx_lavd'
     #[arg(short = 'P', long)]
     policy: String,
-    /// What it is compared with: a policy or a command
+    /// Baseline: a policy or a command
     #[arg(short, long, default_value = "linux", value_name = "POLICY")]
     baseline: String,
-    /// Compare whole runs of the program by this, instead of turns within one run
+    /// Compare whole runs of the program by this measure, instead of blocks within one run
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// Compare whole runs by the number that this command prints after each; $STEER_OUTPUT has what the program printed
+    /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT names the program's output
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
     score: Option<String>,
-    /// Pairs of whole runs at most; without it 10, or as many as fit into 10 s where runs are short
+    /// Maximum number of pairs of whole runs; default: 10, or for short runs as many as fit into 10 s
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pairs: Option<u64>,
     #[command(flatten)]
     whom: Whom,
-    /// Length of a turn
+    /// Length of a block
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     block: Nanos,
     #[command(flatten)]
@@ -54,17 +54,17 @@ pub struct Args {
     /// Confidence of the intervals, in percent
     #[arg(long, default_value_t = 95.0, value_name = "PERCENT", value_parser = confidence)]
     confidence: f64,
-    /// Gains up to this, either way, are as good as none
+    /// Equivalence margin: smaller differences count as no difference
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
     margin: f64,
-    /// End as soon as a gain, a loss or no difference above the margin is certain for all programs together
+    /// Stop once a gain, a loss or equivalence within the margin is certain for all programs together
     #[arg(long)]
     until_decided: bool,
     #[command(flatten)]
     here: HereArgs,
     #[command(flatten)]
     record: RecordOut,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

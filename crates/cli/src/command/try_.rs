@@ -25,17 +25,17 @@ use crate::{library, output, progress};
 
 const LINUX: &str = "linux";
 
-/// Say which policy these programs should run under on this machine, and by how much it helps.
+/// Recommend a policy for these programs on this machine, with the expected gain.
 ///
-/// Each program is run for real, and recorded for its first seconds; its output is thrown away. Then all of them together are
-/// simulated on this machine under every policy that has something to do here. A program must run for a second at least: a shorter one ends
-/// before a policy can act.
+/// Each program runs for real and is recorded for its first seconds; its output is discarded. Then all programs together are
+/// simulated on this machine under every applicable policy. A program must run for at least one second, because a shorter one
+/// ends before a policy can act.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Another machine instead of this one: name or file
+    /// Machine to simulate, instead of this one: name or file
     #[arg(short = 'M', short_alias = 'm', long, value_name = "MACHINE")]
     machine: Option<String>,
-    /// Policies instead of all that have something to do: names separated by commas
+    /// Policies to try, separated by commas; default: all applicable policies
     #[arg(
         short = 'P',
         long = "policy",
@@ -44,25 +44,25 @@ pub struct Args {
         value_delimiter = ','
     )]
     policies: Vec<String>,
-    /// Record each program for so long at most; recording is some fifteen times slower than running
+    /// Maximum recording time of each program; recording slows a program about 15 times
     #[arg(long, alias = "record", value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
     /// Seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Judge programs that fail, too
+    /// Include programs that fail
     #[arg(long)]
     ignore_failure: bool,
-    /// Confirm the answer: run the programs for real, under Linux and under the best policy in turns
+    /// Confirm the answer with real runs, which alternate between Linux and the best policy
     #[arg(long, conflicts_with = "machine")]
     live: bool,
     /// Write a self-contained HTML report
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The programs with their arguments; `--` between two
+    /// Programs with their arguments, separated by `--`
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     commands: Vec<String>,
 }

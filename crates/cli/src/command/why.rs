@@ -12,13 +12,13 @@ use crate::library;
 pub struct Args {
     /// Record
     record: PathBuf,
-    /// Program, or `thread7`
+    /// Program, or `thread7` for thread 7
     #[arg(long)]
     program: String,
-    /// When, in seconds since the start
+    /// Time in seconds since the start
     #[arg(long, value_name = "SECONDS")]
     at: f64,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

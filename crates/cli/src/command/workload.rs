@@ -22,49 +22,49 @@ use crate::values::number;
 pub enum Args {
     /// List the shipped workloads
     List {
-        /// As JSON: an array of objects with `name`
+        /// Print JSON: an array of objects with `name`
         #[arg(long)]
         json: bool,
     },
-    /// Show a workload's file, to start one's own from
+    /// Show a workload's file, as a template
     Show {
         /// Name or file
         workload: String,
-        /// The checked file as JSON
+        /// Print the checked file as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a workload of what another tool recorded: who ran and slept, and for how long
+    /// Make a workload from another tool's recording of running and sleeping threads
     Import(Import),
 }
 
-/// What to read, and what stands for what it does not say.
+/// Input, and substitutes for the data that it lacks.
 #[derive(Debug, clap::Args)]
 pub struct Import {
     /// perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
     file: PathBuf,
-    /// Kind of file; found by looking when absent
+    /// Format of the file; default: detected from its contents
     #[arg(long, value_parser = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>())]
     format: Option<String>,
-    /// Profile of what the threads execute: a recorded program's name, or a file
+    /// Profile for the threads' instructions: name of a recorded program, or a file
     #[arg(long, default_value = "mix")]
     profile: String,
-    /// Profile of the threads of one name
+    /// Profile for threads with this name
     #[arg(long, value_name = "THREAD=PROFILE", value_parser = pair)]
     profile_of: Vec<(String, String)>,
     /// Million instructions that a thread executes per second of CPU time
     #[arg(long, default_value_t = 2000.0, value_parser = positive)]
     mips: f64,
-    /// Leave out threads with a smaller share of all CPU time
+    /// Omit threads with a smaller share of all CPU time
     #[arg(long, value_name = "SHARE", default_value_t = 0.001, value_parser = share)]
     min_share: f64,
-    /// Write the workload here instead of to standard output
+    /// Output file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace a file that is there already
+    /// Replace an existing file
     #[arg(long, requires = "output")]
     force: bool,
-    /// The workload as JSON
+    /// Print the workload as JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }

@@ -33,12 +33,12 @@ use crate::progress;
 use crate::steering::cleanup;
 use curve::{Summary, tabulated, whole_kib};
 
-/// By what cache is taken from a program.
+/// Method of limiting a program's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Way masks (resctrl)
     Ways,
-    /// Co-runners that are slowed down more or less
+    /// Co-runners, slowed down in steps
     CoRunners,
 }
 

@@ -14,14 +14,14 @@ use countersteer_live::placer::Placer;
 /// Engine that places threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// The scheduler in the kernel where there can be one, else masks
+    /// sched_ext scheduler if possible, otherwise affinity masks
     #[default]
     Auto,
-    /// Masks of threads: any Linux, no privilege
+    /// sched_setaffinity() on any Linux; no root
     Affinity,
-    /// A scheduler in the kernel (sched_ext) for the threads that are steered: root, Linux 6.16 or newer
+    /// sched_ext scheduler for the steered threads; root, Linux 6.16 or newer
     Scx,
-    /// The same for all threads of the machine
+    /// sched_ext scheduler for all threads of the machine
     ScxFull,
 }
 

@@ -38,9 +38,9 @@ pub enum Side {
 pub enum By {
     /// Elapsed time of each program
     Wall,
-    /// How long threads wait for a CPU, in the mean
+    /// Mean run-queue latency
     Latency,
-    /// How long the longest hundredth of waits for a CPU is at least; BPF programs measure it, which needs root
+    /// 99th percentile of run-queue latency, measured by BPF programs (root)
     LatencyP99,
 }
 

@@ -29,50 +29,51 @@ use crate::output::make_folder;
 /// Models of speed-up and energy factors.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// List your own models, which go before shipped ones of the same machine, and the shipped ones
+    /// List your own models, then the shipped ones; your own take precedence for the same machine
     List {
-        /// As JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
+        /// Print JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
         #[arg(long)]
         json: bool,
     },
-    /// Show a model: what it reads, and what each ratio adds
+    /// Show a model: its inputs, and the contribution of each ratio
     Show {
         /// Path as `steer model list` prints it, or a file
         model: String,
-        /// The file as JSON
+        /// Print the file as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Train models on recorded programs, simulated on each core type of machines, or on records of programs that ran alone
+    /// Train models on recorded programs simulated on each core type, or on records of programs that ran alone
     Train {
-        /// Names or files; every shipped machine with several core types when absent
+        /// Names or files; default: every shipped machine with several core types
         #[arg(conflicts_with = "from")]
         machines: Vec<String>,
-        /// Train on these records instead (`steer stat -o`, `steer sim -o`): of programs that ran alone, once on each core type
+        /// Train on these records (`steer stat -o`, `steer sim -o`) of programs that ran alone, once on each core type
         #[arg(long, value_name = "RECORD", num_args = 1..)]
         from: Vec<PathBuf>,
-        /// Folder that gets a folder per core type; your own (`~/.local/share/countersteer/models`), where policies find models, when
-        /// absent
+        /// Output folder, with a subfolder per core type; default: ~/.local/share/countersteer/models, where policies find
+        /// models
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
     },
-    /// Induce rules for exchanges of threads (policy `prim`) from recorded programs
+    /// Induce rules for thread swaps (policy `prim`) from recorded programs
     Rules {
-        /// Names or files; every shipped machine with several core types when absent
+        /// Names or files; default: every shipped machine with several core types
         machines: Vec<String>,
-        /// Folder that gets a file `MACHINE.swaps.toml` for each
+        /// Output folder, with a file `MACHINE.swaps.toml` per machine
         #[arg(short, long, default_value = "models", value_name = "DIR")]
         output: PathBuf,
     },
-    /// Judge models on families of programs that they have not seen, beside yardsticks
+    /// Evaluate models by leave-one-family-out cross-validation, next to reference models
     Eval {
-        /// Names or files; every shipped machine with several core types when absent
+        /// Names or files; default: every shipped machine with several core types
         #[arg(conflicts_with = "from")]
         machines: Vec<String>,
-        /// Judge models trained on these records instead, as `steer model train --from` takes them
+        /// Evaluate models trained on these records, as for `steer model train --from`
         #[arg(long, value_name = "RECORD", num_args = 1..)]
         from: Vec<PathBuf>,
-        /// As JSON: an array of objects with `machine`, `core_type`, `target`, `models` (`name`, `r` and `error` of each), `judged` and `beats_constant`
+        /// Print JSON: an array of objects with `machine`, `core_type`, `target`, `models` (`name`, `r` and `error` of each),
+        /// `judged` and `beats_constant`
         #[arg(long)]
         json: bool,
     },

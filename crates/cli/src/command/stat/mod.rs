@@ -26,20 +26,20 @@ use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 use screen::{Screen, output};
 
-/// Count events of a program and all its threads, or of what runs already.
+/// Count events of a program and all its threads, or of running threads, processes and CPUs.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
 pub struct Args {
     #[command(flatten)]
     counted: EventArgs,
-    /// Time between readings: 100ms, 1s; without it a thread is read at its end
+    /// Sampling interval, e.g. 100ms or 1s; without it, threads are sampled only at exit
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
-    /// As perf has it: milliseconds between readings
+    /// Option of perf: sampling interval in milliseconds
     #[arg(short = 'I', hide = true, value_name = "MS", conflicts_with_all = ["interval", "every", "repeat"], value_parser = clap::value_parser!(u64).range(1..))]
     interval_ms: Option<u64>,
-    /// As perf has it: values between these
+    /// Option of perf: separator of values
     #[arg(
         short = 'x',
         hide = true,
@@ -47,7 +47,7 @@ pub struct Args {
         conflicts_with = "json"
     )]
     separator: Option<String>,
-    /// A reading each so many events instead: 100M:instructions
+    /// Sample every N occurrences of EVENT (e.g. 100M:instructions) instead of by time
     #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
     every: Option<String>,
     /// Processes with all their threads
@@ -56,47 +56,46 @@ pub struct Args {
     /// Single threads
     #[arg(short, long, value_name = "TID", value_delimiter = ',', group = "whom")]
     tid: Vec<u32>,
-    /// A control group: its folder
+    /// Folder of a control group
     #[arg(long, value_name = "PATH", group = "whom")]
     cgroup: Option<PathBuf>,
-    /// Everything, by CPU
+    /// All threads of the machine, by CPU
     #[arg(short, long, group = "whom")]
     all: bool,
-    /// Only on these CPUs
+    /// Count only on these CPUs
     #[arg(short = 'C', long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
     /// Confine the program to these CPUs
     #[arg(long, value_name = "CPUS")]
     bind: Option<CpuSet>,
-    /// Stop counting after so many readings
+    /// Stop after N samples
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
-    /// Stop counting after so long: 10s
+    /// Stop after TIME, e.g. 10s
     #[arg(long, alias = "for", value_name = "TIME", value_parser = time)]
     duration: Option<Nanos>,
-    /// What a row is for; thread, or cpu where CPUs are looked at
+    /// Aggregate rows by thread (default), process, cpu (default with -a and --cgroup) or total
     #[arg(long, value_name = "WHAT")]
     per: Option<RowPer>,
-    /// Tell at the end how long threads waited for a CPU: by BPF programs, which measure each wait, for percentiles (root); else
-    /// totals and means by the kernel's sums
+    /// Report run-queue latency at the end: percentiles with BPF programs (root), otherwise totals and means
     #[arg(long, conflicts_with_all = ["csv", "cgroup", "repeat"])]
     latency: bool,
-    /// Extrapolate counts that had to share counters, and mark them
+    /// Scale multiplexed counts to the full time, and mark them
     #[arg(long)]
     scale: bool,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Comma-separated values
+    /// Print comma-separated values
     #[arg(long)]
     csv: bool,
-    /// On a terminal too, print every row instead of a table of the last interval that is drawn again in its place
+    /// Print every row, even on a terminal, instead of a live table
     #[arg(long)]
     no_live: bool,
     /// Write rows to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Run the program so many times; tell means and standard deviations of the totals
+    /// Run the program N times; print mean and standard deviation of the totals
     #[arg(
         short,
         long,
@@ -107,10 +106,10 @@ pub struct Args {
     repeat: Option<u32>,
     #[command(flatten)]
     record: RecordOut,
-    /// Count on another machine instead, over ssh; steer must be in PATH there, and files are written there
+    /// Count on another machine over ssh, with steer in its PATH; output files are written there
     #[arg(long, value_name = "USER@MACHINE")]
     host: Option<String>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
 }
