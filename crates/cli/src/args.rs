@@ -145,7 +145,7 @@ impl Whom {
         if self.command.is_empty() {
             return Err(failure(
                 Kind::Usage,
-                "name a program, or say whom to steer: -w, -p or --cgroup",
+                "name a program, or select processes with -w, -p or --cgroup",
             ));
         }
         programs::of_command(&self.command)

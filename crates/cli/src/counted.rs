@@ -114,7 +114,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     let divided = sets.len()
         > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
     if let (Err(PlanError::NoPeriod { sets }), true) = (&plan, divided) {
-        let why = "what is asked for is more than this machine counts at once";
+        let why = "this machine cannot count all requested events at once";
         let then = format!(
             "{sets} event sets would be multiplexed, which needs a period: give one with -i, as in -i 100ms"
         );
@@ -255,7 +255,7 @@ fn every(
         return Err(SpecError::new(
             text,
             after,
-            "one event decides when a reading is due",
+            "a single event must determine the time of a sample",
         ));
     };
     for (set, events) in sets.iter().enumerate() {
@@ -408,12 +408,13 @@ impl OfMetrics<'_> {
     ) -> Result<Operand, String> {
         let (needed, helpful) = events_behind(&[metric], |name| (self.counts)(name, self.pmus));
         let all = [&needed[..], &helpful].concat();
-        let because = |e: SpecError| format!("`{text}` comes of {}: {}", all.join(", "), e.message);
+        let because =
+            |e: SpecError| format!("`{text}` is derived from {}: {}", all.join(", "), e.message);
         let mut found = self.resolve(&all.join(",")).map_err(because)?;
         let mut needs = metric.needs.iter().map(|e| e.def().name);
         if let Some(event) = needs.find(|name| !(self.counts)(name, self.pmus)) {
             let why = "which this machine does not count (`steer events` says why)";
-            return Err(format!("`{text}` comes of `{event}`, {why}"));
+            return Err(format!("`{text}` is derived from `{event}`, {why}"));
         }
         let helpful = found.split_off(needed.len());
         for event in found {

@@ -89,18 +89,18 @@ pub static CHECKS: &[CheckDef] = &[
         hardware_counters,
     ),
     files(
-        "counters to ourselves",
-        "no counter is taken by others",
+        "exclusive counters",
+        "no counter is used by others",
         nmi_watchdog,
     ),
     live(
-        "ends of threads",
+        "thread exits",
         "`steer stat`: exact counts of short threads",
         ends_of_threads,
     ),
     files(
         "counting by BPF",
-        "`steer stat`, `steer top`: threads counted one by one at less cost",
+        "`steer stat`, `steer top`: counting per thread with less overhead",
         counting_by_bpf,
     ),
     live(
@@ -109,7 +109,7 @@ pub static CHECKS: &[CheckDef] = &[
         open_files,
     ),
     live("recording", "`steer profile`", recording),
-    live("affinity", "placing threads of one's own", affinity),
+    live("affinity", "placing your own threads", affinity),
     files(
         "control groups",
         "rules by cgroup, CPU bandwidth",
@@ -117,13 +117,13 @@ pub static CHECKS: &[CheckDef] = &[
     ),
     files(
         "way masks",
-        "`steer profile --online`: misses by size of the cache",
+        "`steer profile --online`: miss curves",
         way_masks,
     ),
     files("sched_ext", "placing threads in the kernel", sched_ext),
     files(
         "frequency hints",
-        "telling the kernel which threads want speed",
+        "performance hints for threads",
         frequency_hints,
     ),
 ];
@@ -185,7 +185,7 @@ fn machine(root: &Path) -> Finding {
                 return Finding::works(found);
             }
             let remedy =
-                "correct what is assumed in a machine file (`steer machine detect -o FILE`)";
+                "correct the assumptions in a machine file (`steer machine detect -o FILE`)";
             Finding::limited(format!("{found}. {}", remedies.join(" ")), remedy)
         }
         Err(error) => Finding::missing(
@@ -259,7 +259,7 @@ fn hardware_counters(root: &Path) -> Finding {
         let remedy = if virtual_machine {
             "have the host give the virtual machine a PMU (QEMU: `-cpu host,pmu=on`)"
         } else {
-            "see that the firmware does not hide the PMU and that its driver is loaded (`dmesg | grep -i pmu`)"
+            "check that the firmware does not hide the PMU and that its driver is loaded (`dmesg | grep -i pmu`)"
         };
         return Finding::missing("none", remedy);
     }
@@ -289,7 +289,7 @@ fn ends_of_threads(_: &Path) -> Finding {
         return Finding::works("final counts of threads are reported");
     }
     let remedy = "a newer kernel (6.18), or run as root: see counting by BPF";
-    Finding::limited("what threads counted last is known only together", remedy)
+    Finding::limited("final counts are known only as a sum over threads", remedy)
 }
 
 fn open_files(_: &Path) -> Finding {
@@ -312,7 +312,7 @@ fn recording(_: &Path) -> Finding {
                 Ok(instructions) => {
                     let millions = instructions / 1_000_000;
                     Finding::works(format!(
-                        "{found}; {millions} M instructions recorded to try"
+                        "{found}; {millions} M instructions recorded as a test"
                     ))
                 }
                 Err(why) => Finding::missing(format!("{found} records nothing: {why}"), RECORDER),
@@ -353,7 +353,7 @@ fn affinity(root: &Path) -> Finding {
     if allowed < online {
         return Finding::limited(
             format!("{allowed} of {online} CPUs"),
-            "a cpuset or mask confines us: widen it to use the rest",
+            "a cpuset or affinity mask limits this process: widen it to use the rest",
         );
     }
     Finding::works(format!("all {online} CPUs"))
@@ -377,22 +377,22 @@ fn control_groups(root: &Path) -> Finding {
 }
 
 fn counting_by_bpf(root: &Path) -> Finding {
-    let without = "until then threads have counters of their own";
+    let without = "until then each thread has its own perf events";
     let has_bpf = Procfs::below(root).setting("unprivileged_bpf_disabled");
     if has_bpf.is_none() {
         let remedy = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
-        return Finding::limited("this kernel takes no programs", remedy);
+        return Finding::limited("this kernel supports no BPF programs", remedy);
     }
     if !countersteer_counters::sees_all_threads(root) {
         let remedy = format!("run outside of the container; {without}");
         return Finding::limited(
-            "threads have other numbers in the kernel than in this container",
+            "TIDs in the kernel differ from those in this container",
             remedy,
         );
     }
     if !countersteer_counters::may_load_programs(root) {
         let remedy = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
-        return Finding::limited("there, but not permitted", remedy);
+        return Finding::limited("available, but not permitted", remedy);
     }
     Finding::works("programs that count threads may be loaded")
 }
@@ -421,11 +421,11 @@ fn sched_ext(root: &Path) -> Finding {
     }
     if !countersteer_counters::may_load_programs(root) {
         return Finding::limited(
-            "there, but not permitted",
+            "available, but not permitted",
             "run as root, or with CAP_BPF and CAP_PERFMON",
         );
     }
-    Finding::works("there, and no other scheduler is loaded")
+    Finding::works("available, and no other scheduler is loaded")
 }
 
 fn frequency_hints(root: &Path) -> Finding {

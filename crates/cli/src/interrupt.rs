@@ -128,7 +128,7 @@ fn end(signal: i32) {
     eprint!("{clear}");
     let reported = locked(&PARTIAL).take().is_some_and(|report| report());
     let result = if reported {
-        "the result is of what was done by then"
+        "the result is partial"
     } else {
         "there is no result"
     };

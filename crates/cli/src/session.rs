@@ -91,7 +91,7 @@ pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Opti
 /// Ends a period of a record. Prints a message if it cannot be written; counting continues.
 pub fn kept(recorder: Option<&mut CountingRecorder>) {
     if let Some(why) = recorder.and_then(CountingRecorder::done) {
-        eprintln!("steer: {why}; counting goes on");
+        eprintln!("steer: {why}; counting continues");
     }
 }
 

@@ -116,7 +116,7 @@ pub fn warn_of_cut<'a>(finished: impl IntoIterator<Item = &'a Finished>) {
     if !names.is_empty() {
         let names: Vec<&str> = names.into_iter().collect();
         eprintln!(
-            "steer: no run of {} ended before the simulation did: its length stands for their completion times; give more --max-seconds",
+            "steer: no run of {} ended before the simulation, whose length is used as their completion time; increase --max-seconds",
             names.join(", ")
         );
     }
@@ -149,7 +149,7 @@ fn kernel_help() -> String {
     let switches = SWITCHES.iter().map(|s| format!("{}: {}", s.name, s.prose));
     let list = |rows: Vec<String>| rows.join("\n  ");
     format!(
-        "Release of the simulated kernel, with switches as in {DEFAULT_KERNEL}:llc_balancing=off; `compare` takes several, separated by commas\n\nReleases:\n  {}\nSwitches, on or off:\n  {}",
+        "Release of the simulated kernel, with switches as in {DEFAULT_KERNEL}:llc_balancing=off; `compare` accepts several, separated by commas\n\nReleases:\n  {}\nSwitches, on or off:\n  {}",
         list(releases.collect()),
         list(switches.collect())
     )

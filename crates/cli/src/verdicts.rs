@@ -160,7 +160,7 @@ fn state_folder() -> anyhow::Result<PathBuf> {
     let state = variable("XDG_STATE_HOME").map(PathBuf::from);
     let home = || variable("HOME").map(|home| Path::new(&home).join(".local/state"));
     let folder = state.or_else(home).ok_or_else(|| {
-        let why = "neither XDG_STATE_HOME nor HOME is set: there is nowhere to keep verdicts";
+        let why = "neither XDG_STATE_HOME nor HOME is set: there is no folder for verdicts";
         failure(Kind::Usage, why)
     })?;
     Ok(folder.join("countersteer"))

@@ -17,9 +17,9 @@ use crate::bpf::{Bpf, measure};
 /// Reason why run-queue latency is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitsError {
-    #[error("waits cannot be measured one by one: {0}")]
+    #[error("run-queue latency cannot be measured by BPF programs: {0}")]
     Unmeasured(String),
-    #[error("what reads waits has panicked")]
+    #[error("the reader of run-queue latency has panicked")]
     Panicked,
 }
 
@@ -104,7 +104,7 @@ impl Meter {
     /// BPF programs were required and cannot be loaded.
     pub fn open(whose: &Whose, bpf: Bpf) -> Result<Self, WaitsError> {
         let why = match bpf {
-            Bpf::Never => "BPF programs are ruled out".to_owned(),
+            Bpf::Never => "BPF programs are excluded".to_owned(),
             Bpf::Auto | Bpf::Always => match measure(whose) {
                 Ok(source) => {
                     return Ok(Self {
@@ -128,11 +128,11 @@ impl Meter {
     pub fn remark(&self) -> String {
         match &self.unmeasured {
             None if self.source.lost() => {
-                "each wait measured by BPF programs, but for threads that found no room in their table".into()
+                "run-queue latency measured by BPF programs, except for threads beyond their table's size".into()
             }
-            None => "each wait measured by BPF programs".into(),
+            None => "run-queue latency measured by BPF programs".into(),
             Some(why) => format!(
-                "the kernel's sums (schedstat): totals and means, no percentiles, without what threads waited just before their ends; BPF programs would measure each wait: {why}"
+                "the kernel's sums (schedstat): totals and means, no percentiles, without the last wait before a thread's exit; BPF programs would measure percentiles: {why}"
             ),
         }
     }
@@ -235,7 +235,7 @@ const SHOWN: usize = 20;
 /// Formats run-queue latency as a table, in milliseconds.
 pub fn text(rows: &[Row], by: By) -> String {
     let Some((all, rows)) = rows.split_last() else {
-        return "nothing waited for a CPU\n".into();
+        return "no thread waited for a CPU\n".into();
     };
     let measured = all.wait.tail.is_some();
     let mut head = vec!["waits, in ms", "id", "times", "total", "mean"];

@@ -56,7 +56,7 @@ fn a_program_runs_and_its_verdict_is_kept_shown_and_forgotten() {
     }
     assert_eq!(verdicts[0]["policy"], "linux", "{verdicts}");
     let again = steer(home.path(), &["auto", "-M", file, "--", "echo", "done"]);
-    assert!(text(&again.stderr).contains("as remembered"));
+    assert!(text(&again.stderr).contains("stored verdict"));
     let forgotten = steer(home.path(), &["auto", "forget", "echo"]);
     assert!(forgotten.status.success());
     assert_eq!(kept(home.path()).as_array().unwrap().len(), 0);

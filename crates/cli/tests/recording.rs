@@ -155,7 +155,7 @@ fn a_full_disk_ends_the_record_but_not_the_counting() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{errors}");
     assert!(
-        errors.contains("counting goes on") && errors.contains("ulimit -f"),
+        errors.contains("counting continues") && errors.contains("ulimit -f"),
         "{errors}"
     );
     assert!(

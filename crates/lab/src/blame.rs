@@ -122,7 +122,7 @@ fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
         let workload = &experiment.workload.name;
         return Err(failure(
             Kind::BadInput,
-            format!("workload {workload} has one program: nothing slows it but itself"),
+            format!("workload {workload} has one program: no co-runner slows it"),
         ));
     }
     Ok(names)

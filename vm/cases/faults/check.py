@@ -3,8 +3,8 @@ from printed import cases, lines, summaries
 
 SAID = {
     "panic": "was dropped: it failed: ",
-    "slow": "was dropped: 5 decisions in a row took longer than a period; Linux's own scheduler goes on",
-    "stuck": "the policy does not come back from a decision; all threads are let go and this run ends",
+    "slow": "was dropped: 5 decisions in a row took longer than a period; Linux's own scheduler continues",
+    "stuck": "the policy does not return from a decision; all threads are released and this run ends",
 }
 for engine in ("affinity", "scx"):
     for fault, said in SAID.items():

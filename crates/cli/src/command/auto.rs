@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let known = verdicts.find(&identity, &machine_sha256).cloned();
     let verdict = match known.filter(|_| !args.again) {
         Some(known) => {
-            eprintln!("steer: as remembered: {}", known.why);
+            eprintln!("steer: stored verdict: {}", known.why);
             known
         }
         None => {

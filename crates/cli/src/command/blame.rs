@@ -202,7 +202,7 @@ fn sentence(found: &Blame) -> String {
             number(found.slowdown[victim], 4),
             number(slowdown, 4)
         ),
-        _ => "nothing of what was tried ends it.".to_owned(),
+        _ => "no tried policy prevents it.".to_owned(),
     };
     let partition = found.partition.iter().map(|p| {
         format!(

@@ -246,7 +246,7 @@ fn tell_idle(policies: &[String], machine: &LoadedMachine) {
         let name = &machine.machine.name;
         let policies = policies.join(", ");
         eprintln!(
-            "steer: nothing to tell apart on {name} for {policies}: {why}; Linux chooses among all CPUs"
+            "steer: on {name}, {policies} would not distinguish any CPUs: {why}; Linux chooses among all CPUs"
         );
     }
 }

@@ -58,7 +58,9 @@ const CONFIDENCE: f64 = 0.95;
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = library::read(&args.rules).with_context(|| {
         let path = args.rules.display();
-        format!("{path} should say whom to steer; share/countersteer/rules.toml is an example to start from")
+        format!(
+            "{path} should list the processes to steer; share/countersteer/rules.toml is an example"
+        )
     })?;
     let rules = Rules::parse(&text.path, &text.text)?;
     if args.list {
@@ -136,7 +138,7 @@ fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door
     let door = exposition::door(address, control);
     match door {
         Err(error) if error.downcast_ref::<std::io::Error>().is_some() => {
-            eprintln!("steer: no metrics are served ({error:#}); steering goes on");
+            eprintln!("steer: no metrics are served ({error:#}); steering continues");
             Ok(None)
         }
         other => other.map(Some),

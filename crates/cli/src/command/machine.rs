@@ -224,7 +224,7 @@ fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow
         Some(path) => {
             write_atomically(&path, text.as_bytes())?;
             eprintln!(
-                "steer: wrote {}; look it through, then give it to --machine",
+                "steer: wrote {}; check it, then pass it to --machine",
                 path.display()
             );
             Ok(())

@@ -177,13 +177,13 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let p = &recording.profile;
     let code = ExitCode::from(recording.ending.code() as u8);
     if let (true, Some(why)) = (args.whole, &p.partial) {
-        eprintln!("steer: of `{}` nothing is kept: {why}", p.name);
+        eprintln!("steer: the profile of `{}` is discarded: {why}", p.name);
         return Ok(code);
     }
     countersteer_profiler::write(p, &output)?;
     if recording.wrapper_instructions > 0 {
         eprintln!(
-            "steer: {} {WRAPPER}: {} M instructions of its own are left out",
+            "steer: {} {WRAPPER}: {} M instructions of its own are omitted",
             p.name,
             recording.wrapper_instructions.div_ceil(1_000_000)
         );

@@ -30,13 +30,13 @@ fn text(restored: &Restored) -> String {
     let mut text = format!("{threads} threads were restored after {journals} killed runs");
     if restored.hints > 0 {
         text += &format!(
-            "; {} frequency hints and groups of resctrl were taken back",
+            "; {} frequency hints and resctrl groups were restored",
             restored.hints
         );
     }
     if restored.left > 0 {
         text += &format!(
-            "; {} that somebody else has confined since were left alone",
+            "; {} whose affinity has changed since were left alone",
             restored.left
         );
     }

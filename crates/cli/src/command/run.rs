@@ -184,7 +184,7 @@ fn decisions(summary: &Summary, args: &Args) -> String {
         text += &format!("; {} hints are unsupported here", summary.unsupported);
     }
     if let Some(stolen) = summary.stolen.filter(|n| *n > 0) {
-        text += &format!("; {stolen} times a thread ran elsewhere since too many waited");
+        text += &format!("; work stealing moved threads {stolen} times");
     }
     if let Some(effect) = summary.effect {
         text += &format!(

@@ -126,7 +126,7 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
     let sets = blocks.header().filter_sets;
     if sets > MOST_FILTER_SETS {
         let why = format!(
-            "{shown}: accesses that caches of {sets} sets hit are left out, and a signature has caches of {MOST_FILTER_SETS}; \
+            "{shown}: hits of caches with {sets} sets are omitted, and a signature has caches of {MOST_FILTER_SETS}; \
              record it with `--filter {MOST_FILTER_SETS}`"
         );
         return Err(failure(Kind::BadInput, why));
@@ -261,7 +261,7 @@ fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> 
         .permissions();
     if rights.mode() & 0o6000 != 0 {
         let why = format!(
-            "{shown}: it runs with its owner's rights, which a new file would not have: keep the signature in a side file (without --inside)"
+            "{shown}: it is setuid or setgid, which a new file would not be: keep the signature in a side file (without --inside)"
         );
         return Err(failure(Kind::BadInput, why));
     }
@@ -269,7 +269,7 @@ fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> 
         .map_err(|why| failure(Kind::BadInput, format!("{shown}: {why}")))?;
     write_atomically(output, &changed)?;
     std::fs::set_permissions(output, rights)
-        .with_context(|| format!("cannot set the rights of {}", output.display()))?;
+        .with_context(|| format!("cannot set the permissions of {}", output.display()))?;
     eprintln!("steer: signature inside {}", output.display());
     Ok(())
 }
@@ -283,7 +283,7 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
     let file = store::side_file(&build_id).ok_or_else(|| {
         failure(
             Kind::Missing,
-            "neither XDG_DATA_HOME nor HOME is set: there is nowhere to keep side files",
+            "neither XDG_DATA_HOME nor HOME is set: there is no folder for side files",
         )
     })?;
     if let Some(folder) = file.parent() {
@@ -302,7 +302,7 @@ fn read(what: &str, json: bool) -> anyhow::Result<()> {
     };
     let Some((carried, place)) = found else {
         let why = format!(
-            "{what} carries no signature, and there is no side file for its build-id; `steer signature embed` keeps one"
+            "{what} has no signature, and there is no side file for its build-id; `steer signature embed` adds one"
         );
         return Err(failure(Kind::Missing, why));
     };

@@ -146,7 +146,7 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     if summary.lost > 0 {
         let lost = summary.lost;
         eprintln!(
-            "steer: {lost} records did not fit, so some numbers are too low; a shorter interval (-i) helps"
+            "steer: {lost} records were lost, so some values are too low; a shorter interval (-i) helps"
         );
     }
     session::save(outcome.recorder, dir, &summary)?;
@@ -204,8 +204,7 @@ fn everybody(
     }
     let crowd = gather();
     if crowd.pids.is_empty() {
-        let hint =
-            "there is no process that may be looked at; name some with -p, or a program after `--`";
+        let hint = "no process is accessible; name some with -p, or a program after `--`";
         return Err(failure(Kind::Usage, hint));
     }
     let note = said_of(&crowd);
@@ -214,7 +213,7 @@ fn everybody(
 
 fn said_of(crowd: &PresentProcesses) -> Option<String> {
     let forbidden = format!(
-        "{} may not be looked at (another user's: run as root)",
+        "{} not accessible (another user's: run as root)",
         crowd.forbidden
     );
     let left_out = format!(

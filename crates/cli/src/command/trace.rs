@@ -247,11 +247,9 @@ fn info(file: &Path, json: bool) -> anyhow::Result<()> {
     let t = &trailer.totals;
     let per = |count: u64| count as f64 / t.instructions.max(1) as f64;
     let filter = match header.filter_sets {
-        0 => "none: every access is there".to_owned(),
-        1 => "repeated accesses to one line are left out".to_owned(),
-        n => format!(
-            "what LRU caches of {n} sets or more hit at their sets' first place is left out"
-        ),
+        0 => "none: the trace has every access".to_owned(),
+        1 => "repeated accesses to one line are omitted".to_owned(),
+        n => format!("hits in the MRU way of LRU caches with {n} or more sets are omitted"),
     };
     let profile = trailer.profile.as_ref().map_or_else(
         || "none: good for miss curves and signatures, not for traced simulation".to_owned(),

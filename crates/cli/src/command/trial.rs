@@ -96,9 +96,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = args.whom.programs(&here.topology)?;
     let ab_trial = planned(args);
     let control = Control::default();
-    control.lock().fixed = Some("a trial compares two policies; neither can be exchanged");
+    control.lock().fixed = Some("a trial compares two policies; neither can be changed");
     let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
-    let spec = format!("{} and {} in turns", args.policy, args.baseline);
+    let spec = format!(
+        "{} and {} in alternating blocks",
+        args.policy, args.baseline
+    );
     let job = Job {
         spec: &spec,
         // In the sched_ext scheduler the baseline would not be Linux's own.
@@ -122,7 +125,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let done = job::conduct(job, Box::new(both), &here, programs)?;
     if done.exit_code != 0 && !was_interrupted(done.exit_code) {
         eprintln!(
-            "steer: no verdict: the program failed with exit code {}, so that neither side did the work",
+            "steer: no verdict: the program failed with exit code {}, so neither arm did the work",
             done.exit_code
         );
         return Ok(ExitCode::from(done.exit_code));
@@ -161,7 +164,7 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
     let overall = trial.overall();
     let measure = trial.measure();
     let of = match measure {
-        Measure::Work => "work per second by the programs' own word",
+        Measure::Work => "work per second, reported by the programs",
         Measure::Instructions => "instructions per second",
         Measure::CpuTime => {
             "CPU time, since instructions are not counted here: --by wall sees more"
@@ -294,8 +297,10 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     let of = match (plan.score, plan.by) {
         (Some(_), _) => "score",
         (None, By::Wall) => "speed of whole runs by wall time",
-        (None, By::Latency) => "shortness of waits for a CPU (means), in whole runs",
-        (None, By::LatencyP99) => "shortness of waits for a CPU (99th percentiles), in whole runs",
+        (None, By::Latency) => "inverse of mean run-queue latency, in whole runs",
+        (None, By::LatencyP99) => {
+            "inverse of the 99th percentile of run-queue latency, in whole runs"
+        }
     };
     let title = format!(
         "{} against {}: {of}",
@@ -327,15 +332,15 @@ fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     let ms = |ms: f64| format!("{} ms", number(ms, 3));
     let of = |(name, wait): (&str, Wait)| match wait.tail {
         Some(t) => format!(
-            "{name}: {} in the mean, 99 % within {}",
+            "{name}: mean {}, 99th percentile {}",
             ms(wait.mean_ms),
             ms(t.p99_ms)
         ),
-        None => format!("{name}: {} in the mean", ms(wait.mean_ms)),
+        None => format!("{name}: mean {}", ms(wait.mean_ms)),
     };
     match waits {
         [Some(policy), Some(baseline)] => format!(
-            "Waits for a CPU under {}; {}.\n",
+            "Run-queue latency under {}; {}.\n",
             of((names[0], policy)),
             of((names[1], baseline))
         ),

@@ -217,7 +217,7 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     if commands.iter().any(Vec::is_empty) {
         return Err(failure(
             Kind::Usage,
-            "a program is missing beside `--`: steer try -- ./a -- ./b",
+            "a program is missing next to `--`: steer try -- ./a -- ./b",
         ));
     }
     for command in &commands {
@@ -351,7 +351,7 @@ fn is_this_one(machine: &LoadedMachine) -> bool {
 
 /// Runs a trial of whole runs under Linux and the policy.
 fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
-    eprintln!("steer: running them for real, under linux and {policy} in turns");
+    eprintln!("steer: running the programs for real, alternately under linux and {policy}");
     super::trial::whole_runs(policy, commands)
 }
 

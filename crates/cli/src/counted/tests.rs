@@ -117,13 +117,14 @@ fn derived_virtual_counters_that_cannot_be_had_or_fit_are_pointed_at() {
     let (column, why) = wrong("1 + sf", false, |_, _| true);
     assert!(
         column == 5
-            && why.starts_with("`sf` comes of instructions, cycles, ")
+            && why.starts_with("`sf` is derived from instructions, cycles, ")
             && why.contains("no hardware"),
         "{why}"
     );
     let (column, why) = wrong("2*sf", true, |name, _| name != "cycles");
     assert!(
-        column == 3 && why.contains("`sf` comes of `cycles`, which this machine does not count"),
+        column == 3
+            && why.contains("`sf` is derived from `cycles`, which this machine does not count"),
         "{why}"
     );
     let (column, why) = wrong("sf + ips", true, |_, _| true);

@@ -53,7 +53,7 @@ fn counting_by_bpf_takes_a_kernel_that_does_it_its_own_numbers_and_permission() 
     assert!(
         counting_by_bpf(root(&[]).path())
             .found
-            .contains("takes no programs")
+            .contains("supports no BPF programs")
     );
     let all = "CapEff:\t000001ffffffffff\n";
     let perfmon = "CapEff:\t0000004000000000\n";

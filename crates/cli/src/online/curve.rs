@@ -55,7 +55,7 @@ pub fn tabulated(
         let (table, summary) = table(name, core_type, points, whole_kib(topology));
         if let (Some(form), Some(error)) = (&summary.form, summary.error_mpki) {
             method += &format!(
-                "; {}: {form} curve through {} points, off by {error:.2} misses per kilo-instruction at sizes left out",
+                "; {}: {form} curve through {} points, off by {error:.2} misses per kilo-instruction at held-out sizes",
                 summary.core_type, summary.points
             );
         }

@@ -319,7 +319,7 @@ fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
 /// Method of limiting the program's cache, in words.
 const fn how(by: By, others: &[u32]) -> &'static str {
     match by {
-        By::Ways => "way masks of resctrl, everybody else in the other ways",
+        By::Ways => "way masks of resctrl, all other programs in the other ways",
         By::CoRunners if others.is_empty() => {
             "co-runners slowed down more or less; cache by share of the misses, or by resctrl's monitoring"
         }

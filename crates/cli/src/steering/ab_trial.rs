@@ -125,7 +125,7 @@ impl AlternatingPolicies {
             return;
         };
         eprintln!(
-            "steer: policy {} is given up: {why}; Linux's own scheduler goes on",
+            "steer: policy {} was dropped: {why}; Linux's own scheduler continues",
             shared.policy
         );
         shared.exchange("linux", Some(why));
@@ -159,7 +159,7 @@ impl Policy for AlternatingPolicies {
             take_back(
                 &mut placement,
                 view,
-                "the other side of a trial decides from now on",
+                "the other arm of the trial decides from now on",
             );
         }
         placement

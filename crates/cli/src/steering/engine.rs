@@ -47,7 +47,7 @@ pub fn scheduler(
     };
     if scheduler.is_none() && steal_above.is_some() {
         eprintln!(
-            "steer: --steal-above has no effect under the affinity engine, which has no queues"
+            "steer: --steal-above has no effect under the affinity engine, which has no run queues"
         );
     }
     Ok(scheduler)

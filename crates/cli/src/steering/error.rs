@@ -29,17 +29,15 @@ pub enum SteeringError {
     )]
     UnavailablePolicy { policy: String, what: &'static str },
     #[error(
-        "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`"
+        "the affinity engine cannot steal work: --steal-above needs `--engine scx`, `scx-full` or `auto`"
     )]
     NoQueues,
     #[cfg(not(feature = "scx"))]
-    #[error(
-        "this `steer` was built without the scheduler in the kernel; build it with --features scx"
-    )]
+    #[error("this `steer` was built without the sched_ext scheduler; build it with --features scx")]
     NoScheduler,
     /// This process may not set the affinity of a process.
     #[error(
-        "{process} is of user {user}, and its threads are not yours to steer: run as root, or with CAP_SYS_NICE"
+        "{process} belongs to user {user}, and you may not steer its threads: run as root, or with CAP_SYS_NICE"
     )]
     OtherUser { process: String, user: u32 },
     #[error("{} is no control group: there is no cgroup.procs in it", .0.display())]
@@ -49,7 +47,7 @@ pub enum SteeringError {
     #[error("{0} is no loopback address; metrics are for this host only")]
     NoLoopback(SocketAddr),
     #[error(
-        "the policy does not come back from a decision; all threads are let go and this run ends"
+        "the policy does not return from a decision; all threads are released and this run ends"
     )]
     StuckPolicy,
     #[error(

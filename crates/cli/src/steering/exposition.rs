@@ -135,12 +135,12 @@ fn sums(run: &Summary) -> [Figure; 5] {
         ),
         (
             "stolen",
-            "Times a thread ran outside of its place since too many waited there",
+            "Threads moved by work stealing",
             run.stolen.unwrap_or(0) as f64,
         ),
         (
             "migrations",
-            "Moves between CPUs that were seen",
+            "Observed migrations between CPUs",
             run.migrations as f64,
         ),
     ]
@@ -151,18 +151,22 @@ fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
     [
         (
             "effect_p99_seconds",
-            "Time in which 99 of 100 decisions held, from what was seen",
+            "99th percentile of the time from a decision to its observed effect",
             run.effect.map_or(0.0, |effect| effect.p99_ms * 1e-3),
         ),
         (
             "threads",
-            "Threads that are steered now",
+            "Currently steered threads",
             run.programs.iter().map(|p| p.living as f64).sum(),
         ),
-        ("paused", "Nothing is decided", f64::from(u8::from(paused))),
+        (
+            "paused",
+            "Decisions are paused",
+            f64::from(u8::from(paused)),
+        ),
         (
             "policy_dropped",
-            "The policy was given up",
+            "The policy was dropped",
             f64::from(u8::from(dropped)),
         ),
     ]
@@ -204,7 +208,7 @@ fn exposition(control: &Control) -> String {
         Unit::Seconds,
         cpu,
     );
-    registry.register("policy", "The policy that decides", info);
+    registry.register("policy", "Active policy", info);
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = encode(&mut text, &registry);

@@ -79,7 +79,7 @@ impl Here {
         }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
             eprintln!(
-                "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among the CPUs that threads may use"
+                "steer: {spec} has no CPUs to distinguish on this machine: {why}; Linux chooses among the CPUs that threads may use"
             );
         }
         for why in reach::unmet(spec, &self.topology) {
@@ -141,7 +141,7 @@ impl Recount for Recounting {
     fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters> {
         let wanted = counters(&self.pmus, &self.topology, metrics, period).ok()?;
         if wanted.missing != self.missing {
-            wanted.tell("the policy that decides from now on");
+            wanted.tell("the new policy");
             self.missing.clone_from(&wanted.missing);
         }
         let names = wanted.names();
@@ -153,7 +153,7 @@ impl Recount for Recounting {
     }
 
     fn failed(&mut self, why: &str) {
-        eprintln!("steer: what the policy reads from now on is not counted: {why}");
+        eprintln!("steer: the events of the new policy are not counted: {why}");
     }
 }
 

@@ -89,9 +89,7 @@ pub fn restore() -> anyhow::Result<()> {
     let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
         let n = restored.threads;
-        eprintln!(
-            "steer: {n} threads were restored that an earlier run, which was killed, had steered"
-        );
+        eprintln!("steer: restored {n} threads of an earlier run, which was killed");
     }
     Ok(())
 }
@@ -156,7 +154,7 @@ pub fn conduct(
     }
     if let Some(lost) = engine.lost().filter(|n| *n > 0) {
         eprintln!(
-            "steer: {lost} records of forks, wakes and exits did not fit between two looks and are missing"
+            "steer: {lost} records of forks, wakeups and exits were lost between two samples"
         );
     }
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);

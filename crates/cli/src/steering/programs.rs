@@ -113,9 +113,7 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
         ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
     ];
     match simulated.iter().find(|(_, given)| *given) {
-        Some((key, _)) => Err(format!(
-            "only the simulator heeds `{key}`; leave it out here"
-        )),
+        Some((key, _)) => Err(format!("only the simulator supports `{key}`; omit it here")),
         None => Ok(command),
     }
 }

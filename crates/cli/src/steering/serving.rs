@@ -190,9 +190,7 @@ impl Poller {
         loop {
             match self.poll.poll(&mut events, self.pause()) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    eprintln!(
-                        "steer: requests are not served any more ({error}); steering goes on"
-                    );
+                    eprintln!("steer: requests are no longer served ({error}); steering continues");
                     return;
                 }
                 _ => {}

@@ -81,7 +81,7 @@ static KEYS: &[Key] = &[
         get: stealing,
         set: |shared, _, value| {
             if shared.stealing.count().is_none() {
-                return Err("masks have no queues to steal from; the scheduler in the kernel has (--engine scx)".into());
+                return Err("the affinity engine cannot steal work; the sched_ext scheduler can (--engine scx)".into());
             }
             let wrong = |_| format!("`{value}` is neither a number of waiting threads nor `never`");
             shared.stealing.set_above(if value == "never" {
@@ -212,7 +212,7 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
             why(&shared, topology, u32::try_from(thread).unwrap_or_default())
         }
         other => Err(format!(
-            "nobody asks `{}`; status, get, set and why are understood",
+            "`{}` is not a request; status, get, set and why are",
             other.unwrap_or_default()
         )),
     }
@@ -270,7 +270,7 @@ fn period(text: &str) -> Result<Duration, String> {
         return Ok(period);
     }
     Err(format!(
-        "`{text}` is no time between decisions; {:?} to {:?} are",
+        "`{text}` is not a period between decisions; {:?} to {:?} are",
         PERIODS.start(),
         PERIODS.end()
     ))
@@ -288,7 +288,7 @@ fn period_text(period: Duration) -> String {
 pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(path).with_context(|| {
         format!(
-            "nobody answers on {}; `steer ctl list` shows who runs",
+            "no run answers on {}; `steer ctl list` shows active runs",
             path.display()
         )
     })?;
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
         let pending = |shared: &Shared| shared.pending.as_ref().map(|p| p.spec.clone());
         assert_eq!(pending(&control.lock()).as_deref(), Some("aarr"));
-        assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("masks have no queues")));
+        assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("the affinity engine")));
         control.lock().stealing.set_count(Some(0));
         assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
         let got = reply(&json!({ "ask": "get" }), &topology, &control);

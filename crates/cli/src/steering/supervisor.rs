@@ -218,7 +218,7 @@ impl Supervisor {
     fn drop_policy(&mut self, why: String) {
         let mut shared = self.control.lock();
         eprintln!(
-            "steer: policy {} was dropped: {why}; Linux's own scheduler goes on",
+            "steer: policy {} was dropped: {why}; Linux's own scheduler continues",
             shared.policy
         );
         shared.dropped = Some(why);

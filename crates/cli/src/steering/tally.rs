@@ -421,7 +421,7 @@ impl Recorder for Tally {
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
             if let Some(why) = collector.trouble() {
-                eprintln!("steer: {why}; steering goes on");
+                eprintln!("steer: {why}; steering continues");
             }
         }
     }

@@ -72,9 +72,9 @@ impl Waits {
         };
         let rows: Vec<_> = self.programs.iter().filter_map(row).collect();
         let remark = if self.measuring.is_some() {
-            "each wait measured by BPF programs"
+            "run-queue latency measured by BPF programs"
         } else {
-            "the kernel's sums (schedstat): totals and means, no percentiles; `--latency` measures each wait, as root"
+            "the kernel's sums (schedstat): totals and means, no percentiles; `--latency` measures percentiles, as root"
         };
         serde_json::to_string(&serde_json::json!({ "remark": remark, "rows": rows }))
     }

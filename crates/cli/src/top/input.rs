@@ -107,7 +107,12 @@ pub static BINDINGS: &[Binding] = &[
         "c",
         "pick columns (Space shows or hides)",
     ),
-    says(Char(' '), Action::Pause, "Space", "pause; counting goes on"),
+    says(
+        Char(' '),
+        Action::Pause,
+        "Space",
+        "pause; counting continues",
+    ),
     says(
         Char('p'),
         Action::Processes,

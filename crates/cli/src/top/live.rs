@@ -181,10 +181,7 @@ impl Shown {
             });
         }
         let Some(counting) = self.counting.take() else {
-            return Err(failure(
-                Kind::Internal,
-                "nothing counts, and nothing was counted",
-            ));
+            return Err(failure(Kind::Internal, "no counting thread and no counts"));
         };
         stopper.stop();
         let stopped_at = Instant::now();
@@ -204,14 +201,14 @@ impl Shown {
 fn joined(counting: JoinHandle<Counted>) -> anyhow::Result<(Summary, Option<CountingRecorder>)> {
     let counted = counting
         .join()
-        .map_err(|_| failure(Kind::Internal, "the thread that counts has panicked"))?;
+        .map_err(|_| failure(Kind::Internal, "the counting thread has panicked"))?;
     Ok(counted?)
 }
 
 fn ending(summary: &Summary) -> String {
     let what = summary
         .ending
-        .map_or("all that was looked at has ended".into(), |e| {
+        .map_or("all selected processes have ended".into(), |e| {
             format!("the program has ended with exit code {}", e.code())
         });
     format!("{what}; q quits")

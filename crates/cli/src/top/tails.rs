@@ -54,7 +54,7 @@ impl Tail {
 /// Reason why waits cannot be measured, without trying; `None` if nothing prevents it.
 pub fn silent(bpf: Bpf) -> Option<String> {
     if bpf == Bpf::Never {
-        return Some("each wait is measured by BPF programs, which --bpf never rules out".into());
+        return Some("run-queue latency needs BPF programs, which --bpf never excludes".into());
     }
     if !cfg!(feature = "scx") {
         return Some(
@@ -63,7 +63,7 @@ pub fn silent(bpf: Bpf) -> Option<String> {
     }
     let effective_user = |own: Status| own.users.get(1).copied();
     let root = PROC.own_status().ok().and_then(effective_user) == Some(0);
-    (!root).then(|| "each wait is measured by BPF programs, which only root may load".into())
+    (!root).then(|| "run-queue latency needs BPF programs, which only root may load".into())
 }
 
 /// Run-queue latency of the last interval.
@@ -84,7 +84,12 @@ impl Tails {
                 all: true,
                 ..Whose::default()
             };
-            let why = |why| failure(Kind::Missing, format!("waits cannot be measured: {why}"));
+            let why = |why| {
+                failure(
+                    Kind::Missing,
+                    format!("run-queue latency cannot be measured: {why}"),
+                )
+            };
             self.source = Some(measure(&whose).map_err(why)?);
         } else if !on {
             *self = Self::default();

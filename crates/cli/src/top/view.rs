@@ -227,10 +227,10 @@ fn help(frame: &mut Frame<'_>) {
         "Grey lines did not run in the last interval, or have ended.",
     ));
     lines.push(TextLine::raw(
-        "A dash: this machine does not count that; c says why.",
+        "A dash: not counted on this machine; c shows the reason.",
     ));
     lines.push(TextLine::raw(
-        "What a program started from here prints goes to /dev/null, or to --stdout FILE.",
+        "Output of a program started here goes to /dev/null, or to --stdout FILE.",
     ));
     popup(frame, "Keys", lines, 0);
 }

@@ -199,7 +199,7 @@ fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> V
     if threads > 0 {
         let percent = 100.0 * small.iter().map(time).sum::<f64>() / all.max(f64::MIN_POSITIVE);
         warnings.push(format!(
-            "{threads} threads with {percent:.2} % of the CPU time are left out (`--min-share` says from which share on one is kept)"
+            "{threads} threads with {percent:.2} % of the CPU time are left out (`--min-share` sets the smallest share)"
         ));
     }
     large
@@ -259,7 +259,7 @@ fn as_file(workload: &Workload, options: &Options) -> anyhow::Result<String> {
     let usual = toml::to_string(&WorkloadProgram::default())?;
     let usual: Vec<&str> = usual.lines().collect();
     let mut text = format!(
-        "# What the threads executed is not known: profiles stand for it, at {} million instructions per second of CPU time.\n\
+        "# The threads' instructions are unknown: profiles replace them, at {} million instructions per second of CPU time.\n\
          title = {}\n",
         options.mips,
         toml::Value::from(workload.title.as_str())

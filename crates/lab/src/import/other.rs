@@ -11,7 +11,7 @@ struct Kind {
 const KINDS: [Kind; 12] = [
     kind(
         b"\x17\x08Dtracing",
-        "it looks like trace-cmd's trace.dat: `trace-cmd report -i FILE > FILE.txt` makes text of it, which is read",
+        "it looks like trace-cmd's trace.dat: `trace-cmd report -i FILE > FILE.txt` converts it to text, which is read",
     ),
     kind(
         b"\x1f\x8b",
@@ -76,7 +76,7 @@ fn by_content(bytes: &[u8]) -> Option<&'static str> {
     let has = |word: &str| text.contains(word);
     if has("\"traceEvents\"") {
         Some(
-            "it looks like JSON of Chrome's tracing; Perfetto's own format is read (`traceconv` does not make it of JSON)",
+            "it looks like JSON of Chrome's tracing; Perfetto's own format is read (`traceconv` cannot convert JSON)",
         )
     } else if has("\"lscpu\"") {
         Some(
@@ -89,7 +89,9 @@ fn by_content(bytes: &[u8]) -> Option<&'static str> {
     } else if has("[[program]]") {
         Some("it is a workload already: `steer sim -w FILE` takes it")
     } else if has("sched:sched_switch") || has("sched_wakeup") {
-        Some("it looks like text of a scheduler trace without sched_switch, which says who ran")
+        Some(
+            "it looks like text of a scheduler trace without sched_switch, which shows the running threads",
+        )
     } else {
         None
     }

@@ -20,7 +20,7 @@ pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
     // Damaged bytes make the library overflow 64 bits in places; that is reported as damage.
     caught(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
-        let why = "damaged perf.data: its figures contradict each other";
+        let why = "damaged perf.data: its fields contradict each other";
         Err(TextError::value(path, why))
     })
 }

@@ -23,7 +23,7 @@ use crate::table::Spread;
 const PRIOR_SEEDS: f64 = 2.0;
 /// Minimum standard deviation of a logarithm of a ratio.
 const KNOWN: f64 = 0.01;
-/// The same if there is one seed, which tells nothing of the spread.
+/// Minimum with a single seed, which says nothing about the spread.
 const ONE_SEED: f64 = 0.02;
 /// Quantile 0.95 of the normal distribution.
 const Z: f64 = 1.644_854;

@@ -169,9 +169,8 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
         None => {
             let known = known.iter().map(|(path, _)| path.as_str());
             let near = suggestion(name, known);
-            let why = format!(
-                "there is no model `{name}`{near}; `steer model list` prints those there are"
-            );
+            let why =
+                format!("there is no model `{name}`{near}; `steer model list` prints all models");
             return Err(failure(Kind::Usage, why));
         }
     };
@@ -366,7 +365,7 @@ impl Material {
                 let what = if file.judged.beats_constant() {
                     format!("r {:.2}, error {}", judged.r, percent(judged.mape))
                 } else {
-                    "the constant only, since the model erred no less".into()
+                    "only the constant, because the model was no better".into()
                 };
                 let constant = percent(judged.constant_mape);
                 eprintln!("steer: {}: {what} (constant {constant})", path.display());

@@ -179,7 +179,7 @@ impl Run {
     fn alone(&self) -> Result<CoreTypeId, String> {
         if !self.beside.is_empty() {
             let others: Vec<&str> = self.beside.iter().map(|n| &**n).collect();
-            return Err(format!("it ran beside {}", others.join(", ")));
+            return Err(format!("it had co-runners: {}", others.join(", ")));
         }
         let own = sum(&self.samples);
         if own < NEARLY_ALL * self.instructions {

@@ -247,7 +247,7 @@ fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.counted.bpf) {
         (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
             Kind::Usage,
-            "BPF programs do not tell CPUs apart: leave --per cpu out",
+            "BPF programs do not distinguish CPUs: omit --per cpu",
         )),
         (Some(RowPer::Cpu), _) => Ok(Bpf::Never),
         (_, bpf) => Ok(bpf),
@@ -280,7 +280,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
         return Err(failure(
             Kind::Usage,
-            "--every reads single threads: of a program, of -p or of -t, without --per",
+            "--every samples single threads of a program, -p or -t, without --per",
         ));
     }
     for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
@@ -313,7 +313,7 @@ fn target(args: &Args) -> anyhow::Result<Target> {
     if args.samples.is_some() && args.interval.is_none() {
         return Err(failure(
             Kind::Usage,
-            "-n counts readings, which needs an interval: give one with -i, as in -i 100ms",
+            "-n counts samples, which needs an interval: give one with -i, as in -i 100ms",
         ));
     }
     if !args.command.is_empty() {
@@ -329,8 +329,7 @@ fn target(args: &Args) -> anyhow::Result<Target> {
         Some(path) => Ok(Target::Cgroup(path.clone())),
         None if args.all => Ok(Target::Cpus),
         None => {
-            let hint =
-                "name a program, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
+            let hint = "name a program, or select targets: -p PID, -t TID, --cgroup PATH or -a";
             Err(failure(Kind::Usage, hint))
         }
     }

@@ -77,9 +77,7 @@ impl<'a> Screen<'a> {
             eprintln!("{times}");
         }
         if !self.seen {
-            eprintln!(
-                "steer: nothing that was looked at ran meanwhile, so there is nothing to show"
-            );
+            eprintln!("steer: no selected thread ran in this time, so there is nothing to show");
         }
         warn(summary);
         Ok(())
@@ -265,13 +263,13 @@ pub(super) fn warn(summary: &Summary) {
     if summary.lost > 0 {
         let lost = summary.lost;
         eprintln!(
-            "steer: {lost} records did not fit; what they counted of threads is in the row (rest), totals are right"
+            "steer: {lost} records were lost; their counts are in the row (rest), totals are correct"
         );
     }
     if summary.partial > 0 {
         let n = summary.partial;
         eprintln!(
-            "steer: the kernel reported {n} final counts in part; what is missing is in the row (rest)"
+            "steer: the kernel reported {n} final counts incompletely; the missing part is in the row (rest)"
         );
     }
 }

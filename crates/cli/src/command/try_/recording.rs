@@ -143,7 +143,7 @@ fn refused(
         format!("it said:\n  {last}")
     };
     let why = format!(
-        "no advice: `{name}` failed with exit code {code}, so that its work was not done; {said}\nfix the command, or judge it all the same with --ignore-failure"
+        "no advice: `{name}` failed with exit code {code}, so its work was not done; {said}\nfix the command, or judge it anyway with --ignore-failure"
     );
     Some(failure(Kind::BadInput, why))
 }
