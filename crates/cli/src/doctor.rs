@@ -257,7 +257,7 @@ fn hardware_counters(root: &Path) -> Finding {
     if has.is_empty() {
         let virtual_machine = Procfs::below(root).cpuinfo().contains("hypervisor");
         let remedy = if virtual_machine {
-            "have the host give the virtual machine a PMU (QEMU: `-cpu host,pmu=on`)"
+            "configure a PMU for the virtual machine (QEMU: `-cpu host,pmu=on`)"
         } else {
             "check that the firmware does not hide the PMU and that its driver is loaded (`dmesg | grep -i pmu`)"
         };
@@ -323,7 +323,7 @@ fn recording(_: &Path) -> Finding {
 }
 
 /// Fix for a recorder that does not work.
-const RECORDER: &str = "build the recorder again (`scripts/recorder-engine.sh`), or see what `steer profile -- true` says";
+const RECORDER: &str = "build the recorder again (`scripts/recorder-engine.sh`), or check the output of `steer profile -- true`";
 
 /// Records a program of about a second; returns the number of recorded instructions.
 fn trial_recording() -> Result<u64, String> {

@@ -10,12 +10,13 @@ pub fn time(text: &str) -> Result<Nanos, String> {
 
 /// Parses a number.
 pub fn number(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a number"))
 }
 
 /// Parses a PID.
 pub fn pid(text: &str) -> Result<u32, String> {
-    let wrong = "it is no number of a process; `pgrep NAME` prints those of a program";
+    let wrong = "it is not a PID; `pgrep NAME` prints the PIDs of a program";
     text.parse().map_err(|_| wrong.to_owned())
 }
 

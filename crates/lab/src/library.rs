@@ -207,7 +207,7 @@ impl FileKind {
         }
         let Self { what, example, .. } = self;
         let path = &text.path;
-        why.context(format!("{path} is no {what} file ({example})"))
+        why.context(format!("{path} is not a {what} file ({example})"))
     }
 }
 
@@ -263,7 +263,7 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
         None => {
             let known = names(dir);
             let why = if path.is_dir() {
-                format!("`{name}` is a folder, and no {what}")
+                format!("`{name}` is a folder, not a {what}")
             } else {
                 let near = suggestion(name, known.iter().map(String::as_str));
                 format!("there is no {what} `{name}`{near}")

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(failure(
                     Kind::Usage,
-                    format!("`{change}` is no KEY=VALUE; try policy=aarr"),
+                    format!("`{change}` is not KEY=VALUE; try policy=aarr"),
                 ));
             };
             json!({ "ask": "set", "key": key, "value": value })

@@ -54,9 +54,11 @@ fn size(text: &str) -> Result<u64, String> {
         "K" | "k" | "KiB" => 10,
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
-        other => return Err(format!("`{other}` is no factor; K, M and G are")),
+        other => return Err(format!("`{other}` is not a suffix; K, M and G are")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no size"))?;
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("`{text}` is not a size"))?;
     let bytes = number
         .checked_mul(1 << shift)
         .filter(|b| (LINE_BYTES..1 << 40).contains(b));
@@ -232,7 +234,7 @@ fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow:
         }
         let address = address(text).ok_or_else(|| {
             let why = format!(
-                "{shown}:{number}: `{}` is no address (0x... or decimal)",
+                "{shown}:{number}: `{}` is not an address (0x... or decimal)",
                 text.escape_debug()
             );
             failure(Kind::BadInput, why)
@@ -243,7 +245,7 @@ fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow:
     if curve.executed() == 0 {
         return Err(failure(
             Kind::BadInput,
-            format!("{shown}: there is no address in it"),
+            format!("{shown}: it contains no address"),
         ));
     }
     Ok(())

@@ -125,7 +125,7 @@ impl NeedsRow {
             words.push(format!("one decision per core group (`{by:?}`)"));
         }
         if words.is_empty() {
-            return "nothing but the list of threads".into();
+            return "only the list of threads".into();
         }
         words.join("; ")
     }
@@ -161,7 +161,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-const SIMULATOR_ONLY: &str = "It reads what only a simulator can know: it shows what that is worth, and no machine can run it.";
+const SIMULATOR_ONLY: &str = "It reads data that only a simulator has: it shows the value of that data, and no machine can run it.";
 
 fn describe(row: &Row) -> String {
     let rows = row

@@ -116,12 +116,12 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
             "K" | "k" => (digits, 1_000),
             "M" | "m" => (digits, 1_000_000),
             "G" | "g" => (digits, 1_000_000_000),
-            other => return Err(format!("`{other}` is no factor; K, M and G are")),
+            other => return Err(format!("`{other}` is not a suffix; K, M and G are")),
         },
     };
     let number: u64 = digits
         .parse()
-        .map_err(|_| format!("`{text}` is no number"))?;
+        .map_err(|_| format!("`{text}` is not a number"))?;
     number
         .checked_mul(factor)
         .filter(|n| *n > 0)

@@ -217,7 +217,7 @@ fn said_of(crowd: &PresentProcesses) -> Option<String> {
         crowd.forbidden
     );
     let left_out = format!(
-        "{} that ran least are too many for the limit of open files (-p picks)",
+        "{} with the least CPU time omitted (limit of open files; select with -p)",
         crowd.left_out
     );
     let notes = [(crowd.forbidden, forbidden), (crowd.left_out, left_out)];

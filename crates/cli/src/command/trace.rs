@@ -252,7 +252,7 @@ fn info(file: &Path, json: bool) -> anyhow::Result<()> {
         n => format!("hits in the MRU way of LRU caches with {n} or more sets are omitted"),
     };
     let profile = trailer.profile.as_ref().map_or_else(
-        || "none: good for miss curves and signatures, not for traced simulation".to_owned(),
+        || "none: suitable for miss curves and signatures, not for traced simulation".to_owned(),
         |p| {
             format!(
                 "{} behaviours in {} segments",

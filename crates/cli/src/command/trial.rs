@@ -167,7 +167,7 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
         Measure::Work => "work per second, reported by the programs",
         Measure::Instructions => "instructions per second",
         Measure::CpuTime => {
-            "CPU time, since instructions are not counted here: --by wall sees more"
+            "CPU time, because instructions are not counted here; --by wall measures more"
         }
     };
     let title = format!("{} against {}: {of}", args.policy, args.baseline);

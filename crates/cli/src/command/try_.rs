@@ -247,7 +247,7 @@ fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCod
     let name = &machine.machine.name;
     let said = format!(
         "Leave these to Linux: on {name} all cores are alike and share one last-level cache, so no policy has anything to do. \
-         Nothing was recorded; `-P POLICY` simulates a policy all the same."
+         Nothing was recorded; `-P POLICY` simulates a policy anyway."
     );
     if args.json {
         let json = serde_json::json!({ "rankings": [], "verdict": said });
@@ -278,7 +278,7 @@ fn tell(
         .collect();
     if !partial.is_empty() {
         text += &table::prose(&format!(
-            "Judged by their first seconds, as if they went on like that: {}. --duration records more of them.\n",
+            "Judged only by their first seconds: {}. --duration records more of them.\n",
             partial.join(", ")
         ));
     }
@@ -329,7 +329,7 @@ fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> Str
     if commands.len() == 1 {
         let machine = file.map(|file| format!("--machine {} ", quoted(std::slice::from_ref(file))));
         let machine = machine.unwrap_or_default();
-        text += &format!("Steer it so:\n    steer run {machine}-P {policy} -- {programs}\n");
+        text += &format!("Run it with:\n    steer run {machine}-P {policy} -- {programs}\n");
     }
     if file.is_none() {
         text += &format!("Confirm it:\n    steer try --live -- {programs}\n");

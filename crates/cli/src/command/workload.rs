@@ -123,7 +123,7 @@ fn check_new(path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let shown = path.display();
-    let why = format!("{shown} is there already: name another file, or replace it with --force");
+    let why = format!("{shown} exists already: name another file, or replace it with --force");
     Err(failure(Kind::Usage, why))
 }
 

@@ -153,12 +153,10 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
         return usage("a process is named twice; give each -p once");
     }
     if several && online.name.is_some() {
-        return usage("--name is of one profile, and several processes are named; leave it out");
+        return usage("--name is for one profile, and several processes are given; omit it");
     }
     if online.json && online.pids.is_empty() {
-        return usage(
-            "with --json name processes by -p: stdout belongs to a program that is started",
-        );
+        return usage("--json needs -p: a started program writes to stdout");
     }
     if let (Some(output), false) = (online.output, several) {
         crate::output::check_writable(output)?;
@@ -321,10 +319,10 @@ const fn how(by: By, others: &[u32]) -> &'static str {
     match by {
         By::Ways => "way masks of resctrl, all other programs in the other ways",
         By::CoRunners if others.is_empty() => {
-            "co-runners slowed down more or less; cache by share of the misses, or by resctrl's monitoring"
+            "co-runners slowed down in steps; cache by share of the misses, or by resctrl's monitoring"
         }
         By::CoRunners => {
-            "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or by resctrl's monitoring"
+            "the programs that it ran with, then itself, slowed down in steps; cache by share of the misses, or by resctrl's monitoring"
         }
     }
 }

@@ -20,7 +20,7 @@ pub enum SteeringError {
         online: CpuSet,
     },
     #[error(
-        "`{policy}` reads what only a simulator knows: use it with `steer sim` or `steer compare`"
+        "`{policy}` needs data that only a simulator has: use it with `steer sim` or `steer compare`"
     )]
     BoundPolicy { policy: String },
     #[error(
@@ -40,11 +40,11 @@ pub enum SteeringError {
         "{process} belongs to user {user}, and you may not steer its threads: run as root, or with CAP_SYS_NICE"
     )]
     OtherUser { process: String, user: u32 },
-    #[error("{} is no control group: there is no cgroup.procs in it", .0.display())]
+    #[error("{} is not a control group: it has no cgroup.procs", .0.display())]
     NoControlGroup(PathBuf),
     #[error("another run answers on {}; name another socket, or end that run", .0.display())]
     SocketInUse(PathBuf),
-    #[error("{0} is no loopback address; metrics are for this host only")]
+    #[error("{0} is not a loopback address; metrics are for this host only")]
     NoLoopback(SocketAddr),
     #[error(
         "the policy does not return from a decision; all threads are released and this run ends"

@@ -71,7 +71,7 @@ impl Service for Figures {
             Ok(httparse::Status::Complete(_)) => {}
             Ok(httparse::Status::Partial) if !ended => return None,
             Err(httparse::Error::TooManyHeaders) => return Some(self.refuse(Refusal::Long)),
-            _ => return Some(plain("400 Bad Request", "this is no HTTP request")),
+            _ => return Some(plain("400 Bad Request", "this is not an HTTP request")),
         }
         let path = request.path.unwrap_or_default();
         let body = match (request.method, path.split('?').next()) {

@@ -150,7 +150,7 @@ impl Service for Requests {
         let reply = match serde_json::from_slice::<Value>(line) {
             Ok(request) => reply(&request, &self.topology, &self.control)
                 .unwrap_or_else(|error| json!({ "error": error })),
-            Err(error) => json!({ "error": format!("this is no JSON: {error}") }),
+            Err(error) => json!({ "error": format!("this is not JSON: {error}") }),
         };
         Some(format!("{reply}\n").into_bytes())
     }

@@ -181,7 +181,7 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
                 let looks = looks.map_or_else(String::new, |it| format!("; {it}"));
                 failure(
                     Kind::BadInput,
-                    format!("{path} is of no kind that can be read{looks} (kinds are {known})"),
+                    format!("{path} is not in a supported format{looks} (kinds are {known})"),
                 )
             }
         }

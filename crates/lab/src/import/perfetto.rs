@@ -114,8 +114,9 @@ pub fn detects(bytes: &[u8]) -> bool {
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
-    let trace = Trace::decode(&*bytes)
-        .map_err(|e| TextError::value(path, format!("this is no whole Perfetto trace: {e}")))?;
+    let trace = Trace::decode(&*bytes).map_err(|e| {
+        TextError::value(path, format!("this is not a complete Perfetto trace: {e}"))
+    })?;
     if trace.packet.iter().any(|p| p.compressed_packets.is_some()) {
         let why = "its packets are compressed: record without `compression_type`, or unpack it with `traceconv decompress_packets`";
         return Err(TextError::value(path, why));

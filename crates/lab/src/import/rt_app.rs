@@ -42,7 +42,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let text = std::str::from_utf8(&bytes)
-        .map_err(|e| TextError::value(path, format!("this is no text: {e}")))?;
+        .map_err(|e| TextError::value(path, format!("this is not text: {e}")))?;
     let text = &*dialect::completed(text);
     let file = File { path, text };
     let parsed = jsonc_parser::parse_to_ast(text, &Default::default(), &Default::default());
@@ -119,7 +119,7 @@ impl File<'_> {
         let object = prop.value.as_object();
         object
             .map(Some)
-            .ok_or_else(|| self.error(prop, format!("`{name}` is no object")))
+            .ok_or_else(|| self.error(prop, format!("`{name}` is not an object")))
     }
 
     /// Converts a duration from microseconds to seconds.
@@ -172,7 +172,9 @@ impl Reader<'_> {
     fn task(&mut self, prop: &ObjectProp<'_>) -> Result<Known, TextError> {
         let name = prop.name.as_str();
         let Some(object) = prop.value.as_object() else {
-            return Err(self.file.error(prop, format!("task `{name}` is no object")));
+            return Err(self
+                .file
+                .error(prop, format!("task `{name}` is not an object")));
         };
         let copies = number(object, "instance").unwrap_or(1.0);
         if !(0.0..=100_000.0).contains(&copies) {
@@ -245,7 +247,7 @@ impl Reader<'_> {
             let Some(object) = phase.value.as_object() else {
                 return Err(self
                     .file
-                    .error(phase, format!("phase `{label}` is no object")));
+                    .error(phase, format!("phase `{label}` is not an object")));
             };
             let loops = number(object, "loop").unwrap_or(1.0).max(1.0);
             pass.add(&self.events(name, object, &OF_PHASES)?, loops);

@@ -321,7 +321,7 @@ fn what_cannot_be_read_is_said() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("of no kind") && error.contains("rt-app"),
+        error.contains("not in a supported format") && error.contains("rt-app"),
         "{error}"
     );
     let unknown = Options {

@@ -136,7 +136,7 @@ pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
             }
             _ => table
                 .left_out
-                .push(format!("a cell is no number: `{line}`")),
+                .push(format!("a cell is not a number: `{line}`")),
         }
     }
     table

@@ -286,7 +286,7 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
     let paired = pair(&read.topology, &read.passes);
     let lists = [Ok(&read.left_out), paired.as_ref().map(|p| &p.left_out)];
     for why in lists.into_iter().flat_map(Result::into_iter).flatten() {
-        eprintln!("steer: left out: {why}");
+        eprintln!("steer: omitted: {why}");
     }
     let paired = paired.map_err(|lack| {
         let why = format!(

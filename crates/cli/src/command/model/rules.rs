@@ -38,7 +38,7 @@ pub fn run(
         write_atomically(&path, file.to_toml()?.as_bytes())?;
         let judged = file.judged;
         eprintln!(
-            "steer: {}: {} rules; of unseen pairs {:.0} % are exchanged, {:.0} % of those rightly, saving {:.1} %",
+            "steer: {}: {} rules; of held-out pairs {:.0} % are swapped, {:.0} % of them correctly, saving {:.1} %",
             path.display(),
             file.rule.len(),
             100.0 * judged.exchanged,

@@ -213,7 +213,7 @@ fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Res
     match wanted.by_thread(counted) {
         Some(name) if !reads_threads(args) => {
             let remedy = "it is for programs, -p or -t, without --per total";
-            let why = format!("`{name}` is read thread by thread: {remedy}");
+            let why = format!("`{name}` is sampled per thread: {remedy}");
             Err(failure(Kind::Usage, why))
         }
         _ => Ok(()),

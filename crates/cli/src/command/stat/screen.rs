@@ -257,7 +257,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
 pub(super) fn warn(summary: &Summary) {
     if summary.user_only {
         eprintln!(
-            "steer: only user mode was counted, since kernel.perf_event_paranoid permits no more"
+            "steer: only user mode was counted, because kernel.perf_event_paranoid permits only that"
         );
     }
     if summary.lost > 0 {

@@ -126,7 +126,7 @@ fn refused(
             5 => Kind::Io,
             _ => Kind::BadInput,
         };
-        let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
+        let why = format!("`{name}` could not be recorded: {}", log.trim());
         return Some(failure(kind, why));
     }
     if code == 0 || args.ignore_failure {
@@ -140,7 +140,7 @@ fn refused(
     let said = if last.is_empty() {
         "it printed no error".to_owned()
     } else {
-        format!("it said:\n  {last}")
+        format!("it printed:\n  {last}")
     };
     let why = format!(
         "no advice: `{name}` failed with exit code {code}, so its work was not done; {said}\nfix the command, or judge it anyway with --ignore-failure"

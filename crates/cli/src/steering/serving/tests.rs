@@ -146,9 +146,9 @@ fn whatever_is_sent_has_an_answer() {
     }
     let expected: [(&[u8], &str); 5] = [
         (b"{\"ask\": \"get\"}\n{\"ask\": \"get\"}\n", "period"),
-        (b"{\"ask\": \"\xff\"}\n", "this is no JSON"),
-        (b"\n", "this is no JSON"),
-        (b"[[[[\n", "this is no JSON"),
+        (b"{\"ask\": \"\xff\"}\n", "this is not JSON"),
+        (b"\n", "this is not JSON"),
+        (b"[[[[\n", "this is not JSON"),
         (&long, "the request is too long"),
     ];
     for (sent, holds) in expected {
@@ -162,7 +162,7 @@ fn whatever_is_sent_has_an_answer() {
     http.shutdown(Shutdown::Write).unwrap();
     control.shutdown(Shutdown::Write).unwrap();
     assert!(heard(http).starts_with("HTTP/1.1 400 "));
-    assert!(heard(control).contains("this is no JSON"));
+    assert!(heard(control).contains("this is not JSON"));
 }
 
 /// Service that panics on each request.

@@ -143,14 +143,14 @@ pub(super) static COLUMNS: &[ColumnDef] = &[
         7,
         Of::Virtual("energy_share_percent"),
         true,
-        "its share of the packages' energy, by time on their CPUs",
+        "share of the packages' energy, by time on their CPUs",
     ),
     def(
         "watts",
         7,
         Of::Virtual("thread_energy_j"),
         false,
-        "that share, in watts",
+        "share of the packages' power, in watts",
     ),
     def(
         "history",
