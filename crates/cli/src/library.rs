@@ -17,7 +17,7 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
         let dir = dir.display();
         let end = record.end().as_secs_f64();
         eprintln!(
-            "steer: {dir} was cut short (its run was killed, its disk was full, or it goes on): it ends at {end:.3} s"
+            "steer: {dir} was cut short (its run was killed, its disk was full, or it is still running): it ends at {end:.3} s"
         );
     }
     Ok(record)

@@ -88,7 +88,7 @@ fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
     let manifest = library::record(path)?.manifest;
     if manifest.profiles.is_empty() {
         let why = format!(
-            "{}: it holds no profiles, as records of live runs do not; profile the programs (`steer profile`) and name a workload of \
+            "{}: it has no profiles, like all records of live runs; profile the programs (`steer profile`) and use a workload of \
              them with --workload and --machine",
             path.display()
         );
@@ -136,8 +136,8 @@ fn text(found: &Blame) -> String {
 }
 
 /// Reason why the columns are not shares.
-const APART: &str = "Each column is a simulation of its own, without that one program. What two programs take from a third is free again \
-    only when both are gone, and what one leaves another may take: the differences do not add up to the slowdown.";
+const APART: &str = "Each column is a separate simulation without that one program. The differences do not add up to the slowdown: cache \
+    that two programs take is free only without both, and other programs may take what one leaves.";
 
 /// Slowdowns under other placements and with a partition.
 fn remedies(found: &Blame) -> String {
