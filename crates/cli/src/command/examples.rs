@@ -68,6 +68,7 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
             "daemon --rules rules.toml --list",
         ],
     ),
+    ("help", ["help stat", "help scores"]),
     (
         "manual",
         ["manual --completions bash", "manual --into manual"],

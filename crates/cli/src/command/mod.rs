@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod doctor;
 pub mod events;
 mod examples;
+pub mod help;
 pub mod internal;
 pub mod machine;
 pub mod manual;
@@ -46,7 +47,12 @@ use countersteer_files::name;
 ///
 /// Profile real programs, simulate machines, compare scheduling policies, and explain their decisions.
 #[derive(Debug, Parser)]
-#[command(name = "steer", version, max_term_width = 100)]
+#[command(
+    name = "steer",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -114,6 +120,8 @@ enum Command {
     Replay(replay::Args),
     /// Explain a thread's placement in a record
     Why(why::Args),
+    /// Show the help of a command, or a page of the manual
+    Help(help::Args),
     /// Print shell completions or the manual page
     Manual(manual::Args),
     /// Processes that this program starts itself
@@ -173,6 +181,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Report(args) => done(report::run(&args)),
         Command::Replay(args) => replay::run(&args),
         Command::Why(args) => done(why::run(&args)),
+        Command::Help(args) => done(help::run(&args)),
         Command::Manual(args) => done(manual::run(&args)),
         Command::Internal(args) => {
             internal::run(&args);
