@@ -378,7 +378,7 @@ impl SharedCache {
         to
     }
 
-    /// Adds inserted lines to threads below their targets, and removes as many from threads above.
+    /// Adds inserted lines to threads below their targets; in a full cache, threads above their targets lose lines for this.
     fn flow(&mut self, now: f64) {
         let mut used = 0.0;
         let mut growth = 0.0;
