@@ -1,5 +1,5 @@
-//! Random mixes of recorded programs on machines with unequal cores, shared caches, or both: what policies gain in throughput
-//! over `linux`, and how near they come to the best mapping that never changes.
+//! Random mixes of recorded programs on machines with unequal cores, shared caches, or both. The results are the gains of
+//! policies in throughput over `linux`, next to the gain of the best fixed mapping.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::runner::{self, Setup, machine, profiles, quantile};
 
-/// Machines, how many programs mixes have there, and how many mixes are drawn.
+/// Machines, number of programs of their mixes, and number of mixes.
 const MACHINES: [(&str, usize, u64); 5] = [
     ("i9-12900k-8p8e", 16, 60),
     ("ryzen-7950x3d", 16, 60),
@@ -16,7 +16,7 @@ const MACHINES: [(&str, usize, u64); 5] = [
     ("server-12llc", 96, 20),
 ];
 
-/// Recorded runs last a second; policies that look every 800 ms are meant for minutes.
+/// Factor on the length of recorded runs, which last a second; policies with periods of 800 ms are meant for minutes.
 const SCALE: f64 = 40.0;
 
 const POLICIES: [&str; 3] = ["hsf", "joint", "best-static"];
