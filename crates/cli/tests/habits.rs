@@ -201,7 +201,7 @@ fn try_says_what_to_do_with_three_programs() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let words: String = (0..60_000)
+    let words: String = (0..6_000)
         .map(|n| format!("{} ", n * 7919 % 65_537))
         .collect();
     std::fs::write(dir.path().join("text"), words).unwrap();
@@ -214,7 +214,7 @@ fn try_says_what_to_do_with_three_programs() {
         "--seeds",
         "1",
         "--duration",
-        "3s",
+        "60s",
     ];
     let programs = [
         "--",
@@ -507,9 +507,9 @@ fn files_of_another_kind_are_called_what_they_are_not() {
     write("words.txt", "just words\n");
     write("mix.toml", "[[program]]\nprofile = \"words.txt\"\n");
     for (machine, workload, kind) in [
-        ("words.txt", "shared-caches", "no machine file"),
-        ("core2-quad", "./words.txt", "no workload file"),
-        ("core2-quad", "mix.toml", "no profile file"),
+        ("words.txt", "shared-caches", "not a machine file"),
+        ("core2-quad", "./words.txt", "not a workload file"),
+        ("core2-quad", "mix.toml", "not a profile file"),
     ] {
         let output = steer(&["sim", "-M", machine, "-w", workload], dir.path());
         let errors = text(&output.stderr);

@@ -278,7 +278,7 @@ fn tell(
         .collect();
     if !partial.is_empty() {
         text += &table::prose(&format!(
-            "Judged only by their first seconds: {}. --duration records more of them.\n",
+            "Judged by their first seconds, as if they went on like that: {}. --duration records more of them.\n",
             partial.join(", ")
         ));
     }
