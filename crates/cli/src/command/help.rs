@@ -33,6 +33,12 @@ macro_rules! pages {
 }
 
 pages![
+    "quick-start",
+    "hybrid-laptop",
+    "x3d-desktop",
+    "many-llc-server",
+    "compare-a-policy",
+    "scheduler-authors",
     "steering",
     "counters",
     "scores",
@@ -44,6 +50,7 @@ pages![
     "caches",
     "models",
     "architecture",
+    "internals",
     "glossary",
     "benchmarks",
     "reproduction",
