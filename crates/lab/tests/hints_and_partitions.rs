@@ -46,6 +46,46 @@ fn way_masks_of_a_policy_keep_poison_small() {
     assert!(split.score.stp > 1.05 * together.score.stp);
 }
 
+/// Published programs: one that gains by ways, two that stream, two that do neither.
+fn sharers(dir: &Path) -> String {
+    let names = [
+        "omnetpp-2006",
+        "lbm-2006",
+        "libquantum-2006",
+        "hmmer-2006",
+        "povray-2006",
+    ];
+    let program = |name| format!("[[program]]\nprofile = \"{name}\"\nthreads = 1\nscale = 0.03\n");
+    let path = dir.join("sharers.toml");
+    let text = names.map(program).concat();
+    std::fs::write(&path, format!("title = \"sharers\"\n{text}")).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn clusters_give_ways_to_programs_that_were_measured_to_gain() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = sharers(dir.path());
+    let of = |policy| run("xeon-gold-6138", &workload, policy, None);
+    let (linux, clusters) = (of("linux"), of("clusters"));
+    assert_eq!(unsupported(&clusters), 0);
+    let faster = |program| seconds(&linux, program) / seconds(&clusters, program);
+    assert!(faster("omnetpp-2006") > 1.1, "{}", faster("omnetpp-2006"));
+    assert!(faster("lbm-2006") > 0.95, "{}", faster("lbm-2006"));
+    assert!(clusters.score.stp > 1.01 * linux.score.stp);
+    assert!(clusters.score.unfairness < linux.score.unfairness);
+}
+
+#[test]
+fn clusters_leave_machines_without_one_cache_of_ways_to_linux() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = sharers(dir.path());
+    for machine in ["ryzen-7950x3d", "i9-12900k-8p8e"] {
+        let of = |policy| run(machine, &workload, policy, None).score.stp;
+        assert_eq!(of("clusters"), of("linux"), "{machine}");
+    }
+}
+
 /// Programs that sleep most of the time look small to a governor.
 const SLEEPERS: &str = r#"
 title = "two that sleep"

@@ -26,6 +26,16 @@ impl Abstention {
         Some(Self { rule, left })
     }
 
+    /// Returns the abstention of a policy on a machine that it cannot act on at all, or whose assumptions do not all hold; `None`
+    /// if it can act.
+    pub(crate) fn anyhow(policy: &str, topology: &Topology) -> Option<Self> {
+        let idle = reach::idle_on(policy, topology).map(|rule| Self {
+            rule,
+            left: BTreeSet::new(),
+        });
+        idle.or_else(|| Self::of(policy, topology))
+    }
+
     /// Returns placements of threads that were not left to Linux before.
     pub(crate) fn leave(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
         self.left.retain(|thread| view.lives(*thread));

@@ -13,6 +13,7 @@ mod adwrr;
 mod best_static;
 mod capacity;
 mod capacity_mpi;
+mod clusters;
 mod contention;
 mod ef;
 mod eqp;
@@ -35,6 +36,7 @@ mod registry;
 mod rr;
 mod speedup;
 mod static_mapping;
+pub mod ways;
 
 use countersteer_model::policy::PolicyDef;
 
@@ -73,4 +75,5 @@ policies! {
     capacity_mpi::DEF: "capacity_mpi.rs",
     contention::DEF: "contention/mod.rs",
     joint::DEF: "joint/mod.rs",
+    clusters::DEF: "clusters/mod.rs",
 }

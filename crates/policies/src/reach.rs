@@ -5,12 +5,16 @@
 use countersteer_model::machine::{CoreType, swaps_for};
 use countersteer_model::topology::{Cpu, GroupBy, Topology};
 
+use crate::ways::only_cache;
+
 /// Property that a policy distinguishes. If the machine has one of it, the policy lets Linux choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Nothing,
     CoreTypes,
     LastLevelCaches,
+    /// Ways of one last-level cache.
+    Ways,
 }
 
 /// Further property of a machine that a policy assumes.
@@ -162,6 +166,7 @@ const REACH: &[Reach] = &[
         row("contention", Apart::LastLevelCaches, false),
     ),
     row("joint", Apart::Nothing, false),
+    on(&[Ground::CoresAlike], row("clusters", Apart::Ways, false)),
 ];
 
 fn reach(spec: &str) -> Option<&'static Reach> {
@@ -215,6 +220,9 @@ pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
         Apart::LastLevelCaches if one(GroupBy::Llc) && !splits_ways => {
             Some("all cores share one last-level cache")
         }
+        Apart::Ways if only_cache(topology).is_none() => {
+            Some("there is no last-level cache of all cores with ways to divide")
+        }
         _ => None,
     }
 }
@@ -238,6 +246,8 @@ pub fn shelf(topology: &Topology) -> Shelf {
     for name in crate::names() {
         let why = if BASELINES.contains(&name) {
             Some("baselines of papers")
+        } else if reach(name).is_some_and(|r| r.apart == Apart::Ways) {
+            Some("divides ways of a cache, which few processors can: name it to compare it")
         } else {
             idle_on(name, topology)
         };
@@ -279,6 +289,7 @@ pub fn assumptions(spec: &str) -> Vec<&'static str> {
         Apart::Nothing => None,
         Apart::CoreTypes => Some("the machine has several core types"),
         Apart::LastLevelCaches => Some("the machine has several last-level caches"),
+        Apart::Ways => Some("all cores share one last-level cache, whose ways can be masked (CAT)"),
     };
     let grounds = reach.grounds.iter().map(|g| g.words());
     apart.into_iter().chain(grounds).collect()

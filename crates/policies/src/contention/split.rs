@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::mapping::Caches;
+use crate::ways::of_group;
 use countersteer_model::placement::{CacheClass, CacheShare, Members, Ways};
 use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::topology::{GroupBy, Topology};
@@ -59,20 +60,11 @@ impl Split {
         if !params.choice("ways", &[("off", false), ("split", true)])? {
             return Ok(None);
         }
-        let ways = |group: GroupId| {
-            let llc = topology
-                .group(group)
-                .cpus
-                .lowest()
-                .map(|cpu| topology.llc_of(cpu));
-            llc.and_then(|id| topology.caches.get(id.index()))
-                .map_or(0, |cache| cache.ways)
-        };
         debug_assert_eq!(caches.rows.len(), topology.groups_by(GroupBy::Llc).len());
         let caches = caches
             .rows
             .iter()
-            .map(|row| (row.group, ways(row.group)))
+            .map(|row| (row.group, of_group(topology, row.group)))
             .collect();
         Ok(Some(Self {
             caches,

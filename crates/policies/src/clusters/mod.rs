@@ -1,0 +1,396 @@
+//! `clusters`: programs in clusters that share ways of the last-level cache, by measured classes.
+//!
+//! Idea: one program after the other gets some ways alone, and all others the rest; so its speed and its misses with few and
+//! with many ways are measured. Streaming programs miss often with any number of ways: they share one or two. Sensitive
+//! programs slow down with few ways: each has ways of its own, by lookahead on the slowdowns. Light programs fill up the ways
+//! of the streaming ones, and then those of the others.
+//!
+//! Source: LFOC (Garcia-Garcia, Saez, Castro and Prieto-Matias, ICPP 2019), which runs in the kernel; thresholds and limits are
+//! those of its authors' simulator PBBCache. Lookahead is that of Qureshi and Patt (MICRO 2006).
+//!
+//! Decided here:
+//! - A program is measured with all ways but one, and with one way. Points in between are measured for those alone that slow
+//!   down by 5 %. The first half of a sample is not counted, since caches have to fill.
+//! - A division is first tried for two samples, and undone unless it helps against the whole cache for all (`objective`).
+//! - With more sensitive programs than ways or classes of service, those that lose least share a cluster.
+//! - Programs are measured again after `again_ms`. When a program starts, those that are not yet known are measured.
+//!
+//! Assumes: one last-level cache, whose ways can be masked (CAT); cores are alike. Where masks have no effect all programs seem
+//! insensitive, and nothing is divided. Loses: with phases shorter than the measurement takes, about a second a
+//! sensitive program; for that time other programs have less of the cache. Threads are left to Linux everywhere.
+
+mod classes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::classes::{Cluster, Curve, Point, classify, clusters, gains, slowdown};
+use crate::abstain::Abstention;
+use crate::ways::only_cache;
+use countersteer_model::placement::{
+    CacheClass, CacheShare, Members, Placement, Reason, Target, ThreadPlacement, Ways,
+};
+use countersteer_model::policy::{
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+};
+use countersteer_model::topology::Topology;
+use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "clusters",
+    summary: "programs in clusters with ways of the last-level cache, by measured classes",
+    source: "LFOC, ICPP 2019",
+    params: &[
+        ParamDef {
+            key: "sample_ms",
+            default: "200",
+            prose: "time for which a program is measured with a number of ways, in ms",
+        },
+        ParamDef {
+            key: "again_ms",
+            default: "60000",
+            prose: "time after which all programs are measured again, in ms",
+        },
+        ParamDef {
+            key: "objective",
+            default: "throughput",
+            prose: "how a division must help to be kept: throughput (programs are faster on average, by .5 %) or fairness (the \
+                    largest slowdown over the smallest falls)",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Clusters::new(params, topology)?)),
+};
+
+/// Numbers of ways between one and all but one that sensitive programs are measured with.
+const BETWEEN: [u32; 4] = [2, 4, 6, 8];
+/// Samples after which a program that did not run is taken to be light.
+const WAIT: u64 = 4;
+/// Samples of a trial.
+const TRIAL: u64 = 2;
+/// Mean gain of speed, as a logarithm, from which a division is kept.
+const GAIN: f64 = 0.005;
+
+const MEASURED: &str = "uses of the cache are being measured";
+const ALONE: &str = "no division: there is one program";
+const NO_GAIN: &str = "no division: no program gains by ways of its own";
+const UNDONE: &str = "no division: the one that was tried did not help";
+
+/// Objective by which a trial is judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Objective {
+    Throughput,
+    Fairness,
+}
+
+/// Present activity.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// All programs are measured with the whole cache.
+    Whole,
+    /// A program is measured with ways of its own.
+    Sample { program: ProgramId, ways: u32 },
+    /// A division is tried.
+    Trial,
+    /// A division, or none, is kept.
+    Held,
+}
+
+/// Sums of a program's samples.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    ipc: f64,
+    mpkc: f64,
+    count: u32,
+}
+
+impl Sums {
+    fn mean(self) -> Option<Point> {
+        let count = f64::from(self.count);
+        (self.count > 0).then(|| Point {
+            ipc: self.ipc / count,
+            mpkc: self.mpkc / count,
+        })
+    }
+}
+
+struct Clusters {
+    needs: Needs,
+    sample: Nanos,
+    again: Nanos,
+    objective: Objective,
+    llc: GroupId,
+    ways: u32,
+    abstention: Option<Abstention>,
+    /// Programs that live, or may return.
+    programs: BTreeSet<ProgramId>,
+    curves: BTreeMap<ProgramId, Curve>,
+    step: Step,
+    /// Start of the step.
+    began: Nanos,
+    sums: BTreeMap<ProgramId, Sums>,
+    /// Speeds with the whole cache.
+    whole: BTreeMap<ProgramId, f64>,
+    /// Rule of placements of threads if no class decides.
+    rule: Option<&'static str>,
+    /// Threads with a placement under the present rules.
+    placed: BTreeSet<ThreadId>,
+}
+
+impl Clusters {
+    fn new(params: &Params, topology: &Topology) -> Result<Self, PolicyError> {
+        let millis = |key| -> Result<Nanos, PolicyError> {
+            Ok(Nanos::from_secs_f64(params.number(key, 1.0)? * 1e-3))
+        };
+        let cache = only_cache(topology);
+        let objectives = [
+            ("throughput", Objective::Throughput),
+            ("fairness", Objective::Fairness),
+        ];
+        Ok(Self {
+            needs: Needs::metrics(&["ipc", "llc_mpki"]),
+            sample: millis("sample_ms")?,
+            again: millis("again_ms")?,
+            objective: params.choice("objective", &objectives)?,
+            llc: cache.map_or(GroupId(0), |(group, _)| group),
+            ways: cache.map_or(0, |(_, ways)| ways),
+            abstention: Abstention::anyhow(DEF.name, topology),
+            programs: BTreeSet::new(),
+            curves: BTreeMap::new(),
+            step: Step::Held,
+            began: Nanos::ZERO,
+            sums: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            rule: Some(MEASURED),
+            placed: BTreeSet::new(),
+        })
+    }
+
+    /// Updates the programs; returns true if they changed.
+    fn admit(&mut self, view: &View<'_>) -> bool {
+        self.curves.retain(|id, _| view.may_return(*id));
+        let alive = view.threads.iter().map(|t| t.program);
+        let before = self.programs.iter().copied();
+        let programs = before.filter(|id| view.may_return(*id)).chain(alive);
+        let programs: BTreeSet<ProgramId> = programs.collect();
+        let changed = programs != self.programs;
+        self.programs = programs;
+        changed
+    }
+
+    /// Adds the measurements since the last call, once caches had time to fill.
+    fn note(&mut self, view: &View<'_>) {
+        let filled = self.began + Nanos(self.sample.0 / 2);
+        if view.now <= filled {
+            return;
+        }
+        for thread in view.threads {
+            let of = |name| view.metric(thread.id, name).filter(|v: &f64| v.is_finite());
+            if let (Some(ipc), Some(mpki)) = (of("ipc"), of("llc_mpki")) {
+                let sums = self.sums.entry(thread.program).or_default();
+                sums.ipc += ipc;
+                sums.mpkc += ipc * mpki;
+                sums.count += 1;
+            }
+        }
+    }
+
+    fn begin(&mut self, step: Step, now: Nanos) {
+        self.step = step;
+        self.began = now;
+        self.sums.clear();
+    }
+
+    /// Ends a step whose time is over, and begins the next one. Returns partitions if they change.
+    fn proceed(&mut self, now: Nanos) -> Option<Vec<CacheClass>> {
+        let over = |samples: u64| now.since(self.began).0 >= self.sample.0 * samples;
+        match self.step {
+            Step::Whole if over(1) => {
+                let speeds = self.sums.iter();
+                self.whole = speeds
+                    .filter_map(|(id, sums)| Some((*id, sums.mean()?.ipc)))
+                    .collect();
+                Some(self.next(now))
+            }
+            Step::Sample { program, ways } if over(1) => {
+                let seen = self.sums.get(&program).and_then(|sums| sums.mean());
+                if seen.is_none() && !over(WAIT) {
+                    return None;
+                }
+                let none = Point {
+                    ipc: 0.0,
+                    mpkc: 0.0,
+                };
+                let curve = self.curves.entry(program).or_default();
+                curve.insert(ways, seen.unwrap_or(none));
+                Some(self.next(now))
+            }
+            Step::Trial if over(TRIAL) => {
+                let helped = self.helped();
+                self.begin(Step::Held, now);
+                if helped {
+                    return None;
+                }
+                self.decided(Some(UNDONE));
+                Some(Vec::new())
+            }
+            Step::Held if now.since(self.began) >= self.again => {
+                self.curves.clear();
+                self.begin(Step::Whole, now);
+                Some(Vec::new())
+            }
+            _ => None,
+        }
+    }
+
+    /// Begins the next sample, or the trial of a division if nothing is left to measure.
+    fn next(&mut self, now: Nanos) -> Vec<CacheClass> {
+        if let Some((program, ways)) = self.unmeasured() {
+            self.begin(Step::Sample { program, ways }, now);
+            let others = self.programs.iter().copied().filter(|id| *id != program);
+            let others = Cluster {
+                members: others.collect(),
+                ways: self.ways - ways,
+            };
+            let members = vec![program];
+            return self.masks(&[Cluster { members, ways }, others]);
+        }
+        let known = self.programs.iter();
+        let curves = known.filter_map(|id| Some((*id, self.curves.get(id)?)));
+        let clusters = clusters(&curves.collect(), self.ways);
+        let divided = !clusters.is_empty();
+        self.begin(if divided { Step::Trial } else { Step::Held }, now);
+        self.decided((!divided).then_some(NO_GAIN));
+        self.masks(&clusters)
+    }
+
+    /// Program and number of ways to measure next.
+    fn unmeasured(&self) -> Option<(ProgramId, u32)> {
+        let most = self.ways - 1;
+        let empty = Curve::new();
+        self.programs.iter().find_map(|id| {
+            let curve = self.curves.get(id).unwrap_or(&empty);
+            let ends = [most, 1].into_iter();
+            let mut wanted = ends.chain(BETWEEN.into_iter().filter(|ways| *ways < most));
+            let next = wanted.find(|ways| !curve.contains_key(ways))?;
+            let inner = next != most && next != 1;
+            (!inner || gains(curve)).then_some((*id, next))
+        })
+    }
+
+    /// Records how a measurement ended, so that each thread is placed with this reason.
+    fn decided(&mut self, rule: Option<&'static str>) {
+        self.rule = rule;
+        self.placed.clear();
+    }
+
+    /// Partitions of clusters, one after the other.
+    fn masks(&self, clusters: &[Cluster]) -> Vec<CacheClass> {
+        let mut first = 0;
+        let class = |(row, cluster): (usize, &Cluster)| {
+            let ways = Ways {
+                first: Some(first),
+                count: cluster.ways,
+            };
+            first += cluster.ways;
+            CacheClass {
+                name: format!("cluster{row}").into(),
+                members: Members::Programs(cluster.members.clone()),
+                shares: vec![CacheShare {
+                    llc: self.llc,
+                    ways: Some(ways),
+                    bandwidth: None,
+                }],
+            }
+        };
+        clusters.iter().enumerate().map(class).collect()
+    }
+
+    /// True if programs do better under the division than with the whole cache.
+    fn helped(&self) -> bool {
+        let pairs = self.sums.iter().filter_map(|(id, sums)| {
+            let (now, before) = (sums.mean()?.ipc, *self.whole.get(id)?);
+            let best = self.curves.get(id)?.last_key_value()?.1.ipc;
+            (now > 0.0 && before > 0.0 && best > 0.0).then_some((now, before, best))
+        });
+        let pairs: Vec<(f64, f64, f64)> = pairs.collect();
+        match self.objective {
+            Objective::Throughput => {
+                let sum: f64 = pairs
+                    .iter()
+                    .map(|(now, before, _)| (now / before).ln())
+                    .sum();
+                sum / pairs.len().max(1) as f64 > GAIN
+            }
+            Objective::Fairness => {
+                let now = pairs.iter().map(|(now, _, best)| best / now);
+                let before = pairs.iter().map(|(_, before, best)| best / before);
+                unfairness(now) < unfairness(before)
+            }
+        }
+    }
+
+    /// Placements on all CPUs, with the reason for the program's ways, of threads that have none.
+    fn placements(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
+        self.placed.retain(|thread| view.lives(*thread));
+        let mut placements = Vec::new();
+        for thread in view.threads {
+            if !self.placed.insert(thread.id) {
+                continue;
+            }
+            let curve = self.curves.get(&thread.program);
+            let reason = match (self.rule, curve) {
+                (None, Some(curve)) => Reason::rule(classify(curve).rule()),
+                (rule, _) => Reason::rule(rule.unwrap_or(MEASURED)),
+            };
+            let measured = curve.filter(|curve| curve.contains_key(&1));
+            let misses = measured.and_then(|c| c.last_key_value()).map(|p| p.1.mpkc);
+            let reason = reason
+                .saw("slowdown with one way", measured.map(|c| slowdown(c, 1.0)))
+                .saw("slowdown with two ways", measured.map(|c| slowdown(c, 2.0)))
+                .saw("misses per 1,000 cycles with most ways", misses);
+            placements.push(ThreadPlacement::new(thread.id, Target::Anywhere, reason));
+        }
+        placements
+    }
+}
+
+/// Largest over smallest slowdown.
+fn unfairness(slowdowns: impl Iterator<Item = f64>) -> f64 {
+    let (least, most) = slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
+    most / least
+}
+
+impl Policy for Clusters {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        if let Some(abstention) = &mut self.abstention {
+            return Placement {
+                threads: abstention.leave(view),
+                ..Placement::default()
+            };
+        }
+        self.note(view);
+        let caches = if self.admit(view) {
+            let step = if self.programs.len() > 1 {
+                Step::Whole
+            } else {
+                Step::Held
+            };
+            self.begin(step, view.now);
+            let alone = self.programs.len() < 2;
+            self.rule = Some(if alone { ALONE } else { MEASURED });
+            Some(Vec::new())
+        } else if self.programs.len() > 1 {
+            self.proceed(view.now)
+        } else {
+            None
+        };
+        Placement {
+            threads: self.placements(view),
+            admission: None,
+            caches,
+        }
+    }
+}
