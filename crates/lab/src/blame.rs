@@ -10,14 +10,13 @@
 use std::sync::Arc;
 
 use countersteer_model::score::Score;
-use countersteer_model::topology::Topology;
-use countersteer_model::units::{CacheId, CoreTypeId};
-use countersteer_sim::progress::{Analytic, ModelError, ProgressConfig, ProgressModel};
+use countersteer_sim::progress::ModelError;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine};
+use crate::partition::Curves;
 use crate::plan::{self, Loaded};
 
 /// Slowdowns by program and cause, with remedies.
@@ -129,7 +128,7 @@ fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
 }
 
 /// The workload with a program for each copy.
-fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
+pub(crate) fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
     let copies = loaded.programs.iter().flat_map(|(program, profile)| {
         let copy = move |_| (program.clone(), Arc::clone(profile));
         (0..program.copies).map(copy)
@@ -182,63 +181,27 @@ fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
 
 /// Distributes ways one at a time: each goes to the program with the greatest slowdown so far.
 fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partition>, ModelError> {
-    let topology = &machine.topology;
-    let shared = topology
-        .caches
-        .iter()
-        .filter(|c| !c.private && c.cpus.len() > 1);
-    let Some(cache) = shared.max_by_key(|c| c.level) else {
+    let Some(curves) = Curves::of(machine, loaded)? else {
         return Ok(None);
     };
-    let programs = loaded.programs.len() as u32;
-    if cache.ways < programs {
-        return Ok(None);
-    }
-    // Rows by number of ways, less 1; columns by program.
-    let most = cache.ways - programs + 1;
-    let speeds = (1..=most).map(|ways| speeds(topology, cache.id, ways, loaded));
-    let speeds = speeds.collect::<Result<Vec<_>, _>>()?;
-    let whole = self::speeds(topology, cache.id, cache.ways, loaded)?;
-    let slowdown = |program: usize, ways: u32| whole[program] / speeds[ways as usize - 1][program];
+    let programs = curves.slowdowns.len() as u32;
     let mut ways = vec![1; programs as usize];
-    for _ in programs..cache.ways {
+    for _ in programs..curves.of_ways {
         let worst = (0..ways.len()).max_by(|a, b| {
-            slowdown(*a, ways[*a])
-                .total_cmp(&slowdown(*b, ways[*b]))
-                .then(ways[*b].cmp(&ways[*a]))
+            let of = |row: usize| curves.slowdown(row, ways[row]);
+            of(*a).total_cmp(&of(*b)).then(ways[*b].cmp(&ways[*a]))
         });
         worst.into_iter().for_each(|row| ways[row] += 1);
     }
     let rows = ways.iter().enumerate();
     Ok(Some(Partition {
-        of_ways: cache.ways,
-        of_bytes: cache.lines * 64.0,
-        slowdown: rows.map(|(row, ways)| slowdown(row, *ways)).collect(),
+        of_ways: curves.of_ways,
+        of_bytes: curves.of_bytes,
+        slowdown: rows
+            .map(|(row, ways)| curves.slowdown(row, *ways))
+            .collect(),
         ways,
     }))
-}
-
-/// Instructions per second of each program alone on the fastest cores, with the given number of ways of a cache.
-fn speeds(
-    topology: &Topology,
-    cache: CacheId,
-    ways: u32,
-    loaded: &Loaded,
-) -> Result<Vec<f64>, ModelError> {
-    let mut topology = topology.clone();
-    let level = topology.caches[cache.index()].level;
-    for cache in topology.caches.iter_mut().filter(|c| c.level == level) {
-        cache.lines *= f64::from(ways) / f64::from(cache.ways);
-        cache.ways = ways;
-    }
-    let fast: CoreTypeId = topology.extremes().0;
-    let mut model = Analytic::new(Arc::new(topology), ProgressConfig::default());
-    let profiles = loaded.programs.iter().map(|(_, profile)| profile);
-    let speed = |profile: &Arc<_>| {
-        let id = model.add_program(Arc::clone(profile))?;
-        Ok(model.alone_ips(id, fast))
-    };
-    profiles.map(speed).collect()
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 use rayon::prelude::*;
 
 use crate::experiment::{Experiment, Fidelity, Finished, Onlooker};
-use crate::plan;
+use crate::{partition, plan};
 
 /// Factor on the capacity of cores, caches and memory, because the engine follows these limits in steps.
 const FOLLOWED: f64 = 1.05;
@@ -80,7 +80,10 @@ pub fn of(limits: &Limits) -> anyhow::Result<f64> {
     Ok(Market::new(limits).least_worth()? * (1.0 + ROUNDING))
 }
 
-/// Adds the bound to the runs of experiments that were not cut short.
+/// Bounds of a machine with a workload: of all policies, and of divisions of the cache's ways.
+type Bounds = (Option<f64>, Option<f64>);
+
+/// Adds both bounds to the runs of experiments that were not cut short.
 ///
 /// # Errors
 /// Those of [`sustained_stp`].
@@ -96,14 +99,22 @@ pub fn attach(
     };
     let distinct: BTreeMap<Key, &Experiment> = experiments.iter().map(|e| (key(e), e)).collect();
     let distinct: Vec<(Key, &Experiment)> = distinct.into_iter().collect();
-    let bounds: BTreeMap<Key, Option<f64>> = distinct
+    let bounds: BTreeMap<Key, Bounds> = distinct
         .par_iter()
-        .map(|(key, e)| Ok((*key, sustained_stp(e)?)))
+        .map(|(key, e)| {
+            let all = sustained_stp(e)?;
+            let divided = match all {
+                Some(_) => partition::best_stp(&e.machine, &e.workload)?,
+                None => None,
+            };
+            Ok((*key, (all, divided)))
+        })
         .collect::<anyhow::Result<_>>()?;
     for ((e, f), run) in experiments.iter().zip(finished).zip(runs) {
         let rounds = e.options.rounds as usize;
         if f.score.programs.iter().all(|p| p.runs >= rounds) {
-            run.bound_stp = bounds.get(&key(e)).copied().flatten();
+            let (all, divided) = bounds.get(&key(e)).copied().unwrap_or_default();
+            (run.bound_stp, run.best_partition_stp) = (all, divided);
         }
     }
     Ok(())

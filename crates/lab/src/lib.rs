@@ -24,6 +24,7 @@ pub mod import;
 pub mod library;
 mod loaded;
 pub mod models;
+pub mod partition;
 pub mod plan;
 pub mod probe;
 pub mod published;

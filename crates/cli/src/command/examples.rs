@@ -101,6 +101,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ],
     ),
     (
+        "partition",
+        [
+            "partition -M xeon-gold-6138 -w mix.toml",
+            "partition -M ryzen-7950x3d -w shared-caches --json",
+        ],
+    ),
+    (
         "compare",
         [
             "compare -M ryzen-7950x3d -w shared-caches -P linux,contention",

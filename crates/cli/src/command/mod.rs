@@ -15,6 +15,7 @@ pub mod machine;
 pub mod manual;
 pub mod model;
 pub mod mrc;
+pub mod partition;
 mod picture;
 pub mod policy;
 pub mod profile;
@@ -112,6 +113,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Show which program slows which, by how much, and a placement or partition that prevents it
     Blame(blame::Args),
+    /// Divide a last-level cache among programs in the best way
+    Partition(partition::Args),
     /// Run the papers' experiments again and compare the results
     Reproduce(reproduce::Args),
     /// Make an HTML report or a timeline from records
@@ -177,6 +180,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Compare(args) => done(compare::run(&args)),
         Command::Sweep(args) => done(sweep::run(&args)),
         Command::Blame(args) => done(blame::run(&args)),
+        Command::Partition(args) => done(partition::run(&args)),
         Command::Reproduce(args) => done(reproduce::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Replay(args) => replay::run(&args),

@@ -64,6 +64,10 @@ pub struct CompareRun {
     /// requested or does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_stp: Option<f64>,
+    /// System throughput of the best division of the last-level cache's ways, with a core and memory for each program alone.
+    /// Absent if it was not requested, or if programs have several threads or caches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_partition_stp: Option<f64>,
     pub antt: f64,
     pub unfairness: f64,
     /// Unfairness of slowdowns multiplied by the weights of the programs' nice values.
@@ -150,6 +154,7 @@ impl CompareRun {
             stp: score.stp,
             sustained_stp: score.sustained_stp,
             bound_stp: None,
+            best_partition_stp: None,
             antt: score.antt,
             unfairness: score.unfairness,
             weighted_unfairness: score.weighted_unfairness,

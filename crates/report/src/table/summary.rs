@@ -262,6 +262,7 @@ mod tests {
             stp: known,
             sustained_stp: None,
             bound_stp: None,
+            best_partition_stp: None,
             antt: known,
             unfairness: known,
             weighted_unfairness: known,

@@ -23,6 +23,7 @@ fn run(policy: &str, seed: u64, times: [f64; 2]) -> CompareRun {
         stp: times.iter().map(|t| 1.0 / t).sum(),
         sustained_stp: None,
         bound_stp: None,
+        best_partition_stp: None,
         antt: times.iter().sum::<f64>() / 2.0,
         unfairness: 1.0,
         weighted_unfairness: 1.0,
