@@ -232,10 +232,11 @@ impl Catalogue {
         programs
             .iter()
             .map(|program| {
-                let profile = &self.cast.stand_in(program)?.profile;
-                let file = profile.rsplit('/').next().unwrap_or(profile);
-                let name = file.split('.').next().unwrap_or(file);
-                Ok(format!("{program} by {name}"))
+                let by = self.cast.stand_in(program)?;
+                let file = by.profile.rsplit('/').next().unwrap_or(&by.profile);
+                let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
+                let mark = if by.is_itself() { "" } else { " (stand-in)" };
+                Ok(format!("{program} by {name}{mark}"))
             })
             .collect()
     }
@@ -355,6 +356,18 @@ mod tests {
         let again = serde_json::to_string(&catalogue.run(paper, case).unwrap()).unwrap();
         assert_eq!(once, again);
         assert!(once.contains("\"verdict\":\"reproduced\""), "{once}");
+    }
+
+    #[test]
+    fn stand_ins_are_marked_in_each_case() {
+        let catalogue = Catalogue::shipped().unwrap();
+        let played = |name: &str| {
+            let (_, case) = catalogue.named(&[name.to_owned()]).unwrap()[0];
+            catalogue.stand_ins(case).unwrap().join(", ")
+        };
+        assert!(played("metasched-fig3").contains("parsec.canneal by chase (stand-in)"));
+        assert!(played("hass-fig3").starts_with("cpu2000.art by art-2000, "));
+        assert!(played("pmcsched-fig2").contains(" by 505.mcf_r"));
     }
 
     #[test]

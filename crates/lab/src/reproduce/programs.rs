@@ -46,6 +46,13 @@ impl Traced {
     }
 }
 
+impl StandIn {
+    /// True if the profile is of counters of the program itself.
+    pub(super) fn is_itself(&self) -> bool {
+        ITSELF.iter().any(|folder| self.profile.starts_with(folder))
+    }
+}
+
 /// Stand-in for a program of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -252,7 +259,7 @@ impl Cast {
     /// True if counters of the program itself represent it.
     pub fn is_itself(&self, program: &str) -> bool {
         let by = self.programs.get(program);
-        by.is_some_and(|by| ITSELF.iter().any(|folder| by.profile.starts_with(folder)))
+        by.is_some_and(StandIn::is_itself)
     }
 
     /// True if all programs of a finding's rows are represented by their own counters. Uses `rows` if the finding names none.
