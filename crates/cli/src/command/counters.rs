@@ -143,12 +143,25 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     }
     let cells = rows.into_iter().map(|r| {
         let giga = format!("{:.1}", r.giga_instructions);
-        vec![r.name, r.kind.to_owned(), giga, r.source]
+        let source = brief(r.kind, &r.source);
+        vec![r.name, r.kind.to_owned(), giga, source]
     });
     print(&plain(
         &["profile", "kind", "billion instructions", "source"],
         cells,
     ))
+}
+
+/// Names of the tables of a published profile, which `docs/published.md` lists; other sources as they are.
+fn brief(kind: &str, source: &str) -> String {
+    let tables = source
+        .split("; ")
+        .filter_map(|table| table.split_once(": "));
+    let tables: Vec<&str> = tables.map(|(name, _)| name).collect();
+    if kind == "published" && !tables.is_empty() {
+        return tables.join(", ");
+    }
+    source.to_owned()
 }
 
 /// Describes the figures of a published profile, with their errors and tables.
