@@ -16,8 +16,8 @@
 //! - Programs are measured again after `again_ms`. When a program starts, those that are not yet known are measured.
 //!
 //! Assumes: one last-level cache, whose ways can be masked (CAT); cores are alike. Where masks have no effect all programs seem
-//! insensitive, and nothing is divided. Loses: with phases shorter than the measurement takes, about a second a
-//! sensitive program; for that time other programs have less of the cache. Threads are left to Linux everywhere.
+//! insensitive, and nothing is divided. Loses: with phases and programs shorter than the measurement takes, about a second for
+//! each sensitive program, in which other programs have less of the cache. Threads are left to Linux everywhere.
 
 mod classes;
 
