@@ -6,7 +6,7 @@
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,16 +124,22 @@ fn end(signal: i32) {
     } else {
         ""
     };
-    let name = signal_name(signal).unwrap_or("a signal");
     eprint!("{clear}");
     let reported = locked(&PARTIAL).take().is_some_and(|report| report());
+    said(signal, reported);
+    std::process::exit(128 + signal);
+}
+
+/// Says that a signal has ended a command, and of what its result is; returns the exit code.
+pub fn said(signal: i32, reported: bool) -> ExitCode {
+    let name = signal_name(signal).unwrap_or("a signal");
     let result = if reported {
         "the result is partial"
     } else {
         "there is no result"
     };
     eprintln!("steer: interrupted by {name}: {result}");
-    std::process::exit(128 + signal);
+    ExitCode::from((128 + signal) as u8)
 }
 
 /// Interrupts a process as Ctrl-C would, and waits; kills it if it does not end.

@@ -6,6 +6,7 @@
 //! are the interface for policies. [`lab`] runs experiments without a command line.
 
 mod args;
+mod bench;
 mod bpf;
 mod command;
 mod counted;

@@ -14,6 +14,16 @@ pub fn number(text: &str) -> Result<f64, String> {
         .map_err(|_| format!("`{text}` is not a number"))
 }
 
+/// Parses a percentage above 0 and below 100, with or without its sign; returns a fraction.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let percent = number(text.trim_end_matches('%').trim_end())?;
+    if percent > 0.0 && percent < 100.0 {
+        Ok(percent / 100.0)
+    } else {
+        Err("it must be above 0 and below 100".into())
+    }
+}
+
 /// Parses a PID.
 pub fn pid(text: &str) -> Result<u32, String> {
     let wrong = "it is not a PID; `pgrep NAME` prints the PIDs of a program";

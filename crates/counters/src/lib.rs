@@ -23,7 +23,7 @@ pub use counting::bpf::{may_load_programs, sees_all_threads};
 pub use counting::follow::TaskEvent;
 pub use counting::present::PresentProcesses;
 pub use counting::request::{Request, Target};
-pub use counting::run::{Stopper, Summary, Tick};
+pub use counting::run::{Stopper, Summary, Tick, children_cpu_time};
 pub use counting::session::Session;
 pub use error::CounterError;
 pub use perf::catalog::{Probe, probe, probe_event};

@@ -67,7 +67,9 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{text} {unit}")
 }
 
-pub(crate) fn seconds(value: f64) -> String {
+/// Formats a time given in seconds, in s, ms or µs.
+#[must_use]
+pub fn seconds(value: f64) -> String {
     match value.abs() {
         v if v >= 1.0 || v == 0.0 => format!("{} s", number(value, 4)),
         v if v >= 1e-3 => format!("{} ms", number(value * 1e3, 3)),

@@ -22,5 +22,5 @@ mod svg;
 
 pub use atomic::write_atomically;
 pub use error::ReportError;
-pub use format::number;
+pub use format::{number, seconds};
 pub use record::write_table;

@@ -62,6 +62,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ],
     ),
     (
+        "bench",
+        [
+            "bench --on each -- ./program",
+            "bench --compare './a --fast' './b'",
+        ],
+    ),
+    (
         "daemon",
         [
             "daemon --rules rules.toml",

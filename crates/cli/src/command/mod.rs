@@ -1,6 +1,7 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod auto;
+pub mod bench;
 pub mod blame;
 pub mod compare;
 mod counters;
@@ -83,6 +84,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Compare a policy with Linux's own scheduler, or another policy, on live programs
     Trial(Box<trial::Args>),
+    /// Time commands on chosen cores, with medians, intervals, and what disturbed the runs
+    Bench(Box<bench::Args>),
     /// Steer the processes of this host that match a rules file, until stopped
     Daemon(daemon::Args),
     /// Query or reconfigure a running `run`, `trial` or `daemon`
@@ -167,6 +170,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Trial(args) => trial::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Ctl(args) => done(ctl::run(&args)),
         Command::Restore(args) => done(restore::run(&args)),

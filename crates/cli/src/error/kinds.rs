@@ -24,6 +24,7 @@ use countersteer_sysfs::procfs::ProcError;
 use countersteer_sysfs::topology::DetectError;
 use countersteer_sysfs::unavailable::Unavailable;
 
+use crate::bench::error::BenchError;
 use crate::steering::error::SteeringError;
 use crate::waits::WaitsError;
 
@@ -62,6 +63,7 @@ const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<DetectError>,
     of::<Unavailable>,
     of::<SteeringError>,
+    of::<BenchError>,
     of::<WaitsError>,
     of::<io::Error>,
 ];
@@ -303,6 +305,15 @@ impl HasKind for SteeringError {
             | Self::SchedulerLate { .. } => Some(Kind::Io),
             Self::StuckPolicy => Some(Kind::Internal),
         }
+    }
+}
+
+impl HasKind for BenchError {
+    fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::Failed { .. } | Self::Unprepared { .. } => Kind::BadInput,
+            Self::Wait(_) => Kind::Io,
+        })
     }
 }
 

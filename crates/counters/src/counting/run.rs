@@ -187,8 +187,9 @@ impl Reporting<'_> {
     }
 }
 
-/// User and system time of all children of this process that have been waited for.
-fn children_cpu_time() -> (Nanos, Nanos) {
+/// Returns user and system time of all children of this process that have been waited for.
+#[must_use]
+pub fn children_cpu_time() -> (Nanos, Nanos) {
     let time = |t: TimeVal| Nanos((t.num_nanoseconds()).max(0).unsigned_abs());
     getrusage(UsageWho::RUSAGE_CHILDREN)
         .map(|usage| (time(usage.user_time()), time(usage.system_time())))

@@ -6,6 +6,7 @@
 mod bounded;
 mod figure;
 mod headline;
+mod median;
 mod ranked;
 mod ranking;
 mod remark;
@@ -15,6 +16,7 @@ mod words;
 pub use bounded::Bounded;
 pub use figure::{Figure, Noise, percent};
 pub use headline::{lead, meaning};
+pub use median::Median;
 pub use ranked::{Most, Program, Ranked, change};
 pub use ranking::{Facts, LEAST_RUN_S, Probe, Probed, Ranking, Verdict, WORTH, judge};
 pub use remark::{Fair, Remark};

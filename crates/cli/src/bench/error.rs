@@ -1,0 +1,30 @@
+//! Errors of timed runs.
+
+use std::io;
+
+use countersteer_sysfs::launch::Ending;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(
+        "`{command}` {} in run {run}, so it has no figure; --show-output shows what it writes, --ignore-failure measures it all the same", ended(*.ending)
+    )]
+    Failed {
+        command: String,
+        ending: Ending,
+        /// From 1; warm-up runs count.
+        run: u64,
+    },
+    #[error("the preparation `{command}` {}; no run follows one that is not prepared", ended(*.ending))]
+    Unprepared { command: String, ending: Ending },
+    #[error("cannot wait for a run: {0}")]
+    Wait(io::Error),
+}
+
+/// Formats the end of a program: `failed with exit code 3`.
+pub fn ended(ending: Ending) -> String {
+    match ending {
+        Ending::Exited(code) => format!("failed with exit code {code}"),
+        Ending::Signaled(signal) => format!("was ended by signal {signal}"),
+    }
+}

@@ -1,0 +1,291 @@
+//! `steer bench`: repeatable timing of commands on unequal cores.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use countersteer_counters::{CoreTypes, Probe, Request, Session, Target, probe_event};
+use countersteer_model::counters::{Fold, Per};
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::events::Event;
+use countersteer_model::units::Nanos;
+use countersteer_report::table::prose;
+use countersteer_report::write_atomically;
+
+use super::{print, print_json};
+use crate::args::HereArgs;
+use crate::bench::commands::{Scan, combinations};
+use crate::bench::disturbance::Observer;
+use crate::bench::places::places;
+use crate::bench::result::{Counts, Findings};
+use crate::bench::runner::Runner;
+use crate::bench::series::{Arm, Limits, Measured, Series, measure};
+use crate::counted::{self, Asked};
+use crate::error::{Kind, failure};
+use crate::interrupt;
+use crate::output::check_writable;
+use crate::steering::here::Here;
+use crate::values::{percent, time};
+
+/// Time commands on chosen cores, with medians, intervals, and what disturbed the runs
+///
+/// Every arm, a command on some CPUs, runs once in each round, in random order. Time is elapsed time from the program's start to its
+/// exit; output is thrown away. Where this machine counts instructions, each arm has one run more that is counted and not timed. Options
+/// are those of hyperfine where it has them; a command of a single word with blanks in it is run by `sh -c`.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// CPUs to run on: `all`, `each` core type by itself, a core type or cache by name, or a list as 0-3,8; may be repeated
+    #[arg(long, value_name = "CPUS", default_value = "all")]
+    on: Vec<String>,
+    /// Rounds that are not measured
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1000))]
+    warmup: u64,
+    /// Shell command before each run, which is not timed
+    #[arg(short, long, value_name = "COMMAND")]
+    prepare: Option<String>,
+    /// Number of runs of each arm; without it ten, or as many as take 3 s
+    #[arg(short, long, alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: Option<u64>,
+    /// Run until each median is known to this precision: 1%
+    #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "repeat")]
+    within: Option<f64>,
+    /// Begin no round after so long; 60s where --within or --compare decides
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "repeat")]
+    duration: Option<Nanos>,
+    /// Compare two commands until it is certain which one is faster, or that they do not differ by the margin
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "command")]
+    compare: Vec<String>,
+    /// Differences of speed up to this, either way, are as good as none
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
+    margin: f64,
+    /// Replace {NAME} in the command by each number from LO to HI
+    #[arg(short = 'P', long, num_args = 3, value_names = ["NAME", "LO", "HI"])]
+    parameter_scan: Vec<String>,
+    /// Distance of the numbers
+    #[arg(short = 'D', long, value_name = "STEP", default_value = "1")]
+    parameter_step_size: String,
+    /// Replace {NAME} in the command by each of these values; may be repeated
+    #[arg(short = 'L', long, num_args = 2, value_names = ["NAME", "VALUES"])]
+    parameter_list: Vec<String>,
+    /// Measure commands that fail, too
+    #[arg(short, long)]
+    ignore_failure: bool,
+    /// Show what the commands write
+    #[arg(long)]
+    show_output: bool,
+    /// Write the results to a file in hyperfine's layout
+    #[arg(long, value_name = "FILE")]
+    export_json: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    here: HereArgs,
+    /// The command and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        required_unless_present = "compare",
+        value_name = "COMMAND"
+    )]
+    command: Vec<String>,
+}
+
+/// Longest time of a series that goes on until something is known.
+const MOST: Duration = Duration::from_secs(60);
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.export_json {
+        check_writable(path)?;
+    }
+    let here = args.here.look()?;
+    let arms = arms(args, &here)?;
+    let mut runner = Runner::new(args.show_output)?;
+    let mut measured = vec![Measured::default(); arms.len()];
+    let series = Series {
+        arms: &arms,
+        warmups: args.warmup,
+        prepare: args.prepare.as_deref(),
+        ignores_failure: args.ignore_failure,
+        limits: limits(args),
+        seed: args.here.seed,
+    };
+    let mut observer = Observer::new(Path::new("/"));
+    let signal = measure(&series, &mut runner, &mut observer, &mut measured)?;
+    let mut findings = Findings::of(&arms, &measured, args.margin);
+    if signal.is_none() {
+        count(&arms, &here, &mut findings);
+    }
+    let is_known = !findings.arms.is_empty();
+    if is_known {
+        tell(args, &findings)?;
+    }
+    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, is_known)))
+}
+
+/// Every command on every place, in the order of the command line.
+fn arms(args: &Args, here: &Here) -> anyhow::Result<Vec<Arm>> {
+    let places = places(&args.on, here)?;
+    let mut scans = Vec::new();
+    for scan in args.parameter_scan.chunks(3) {
+        scans.push(Scan::range(
+            &scan[0],
+            &scan[1],
+            &scan[2],
+            &args.parameter_step_size,
+        )?);
+    }
+    let lists = args.parameter_list.chunks(2);
+    scans.extend(lists.map(|list| Scan::list(&list[0], &list[1])));
+    let commands: Vec<Vec<String>> = if args.compare.is_empty() {
+        vec![args.command.clone()]
+    } else {
+        args.compare.iter().map(|text| vec![text.clone()]).collect()
+    };
+    let mut arms = Vec::new();
+    for words in &commands {
+        for command in combinations(words, &scans)? {
+            countersteer_sysfs::launch::find_program(&command.words)?;
+            arms.extend(places.iter().map(|place| Arm {
+                command: command.clone(),
+                place: place.clone(),
+            }));
+        }
+    }
+    if arms.len() > MOST_ARMS {
+        let why = format!("{} arms are more than {MOST_ARMS}", arms.len());
+        return Err(failure(Kind::Usage, why));
+    }
+    Ok(arms)
+}
+
+const MOST_ARMS: usize = 1_000;
+
+fn limits(args: &Args) -> Limits {
+    let decides = args.within.is_some() || !args.compare.is_empty();
+    let asked = args.duration.map(|d| Duration::from_nanos(d.0));
+    Limits {
+        repeat: args.repeat,
+        within: args.within,
+        margin: (!args.compare.is_empty()).then_some(args.margin),
+        most: asked.or(decides.then_some(MOST)),
+    }
+}
+
+/// Counts one run of each arm, where this machine counts instructions and cycles.
+fn count(arms: &[Arm], here: &Here, findings: &mut Findings) {
+    let counts = |event: Event| {
+        matches!(
+            probe_event(event.def(), &here.pmus),
+            Probe::Counts | Probe::UserOnly
+        )
+    };
+    if !counts(Event::Instructions) || !counts(Event::Cycles) {
+        return;
+    }
+    for (arm, row) in arms.iter().zip(&mut findings.arms) {
+        let sums = sums(
+            &arm.command.words,
+            arm.place.mask(),
+            here,
+            "instructions,cycles",
+        );
+        row.counts = sums.ok().and_then(|sums| match sums[..] {
+            [instructions, cycles] => Some(Counts {
+                instructions,
+                cycles,
+            }),
+            _ => None,
+        });
+    }
+}
+
+/// Counts of events over a run with all its threads.
+fn sums(
+    command: &[String],
+    bind: Option<&CpuSet>,
+    here: &Here,
+    events: &str,
+) -> anyhow::Result<Vec<f64>> {
+    let asked = Asked {
+        events: &[events.to_owned()],
+        metrics: &[],
+        files: &[],
+        every: None,
+        derived: &[],
+    };
+    let counted = counted::plan(&asked, &here.pmus, None)?;
+    let session = Session::open(
+        Request {
+            target: Target::Launch(command.to_vec()),
+            sets: counted.sets,
+            plan: counted.plan,
+            interval: None,
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus: here.pmus.online.clone(),
+            bind: bind.cloned(),
+            total: true,
+            output: Some("/dev/null".into()),
+            core_types: CoreTypes::of(&here.pmus),
+        },
+        None,
+    )?;
+    let mut fold = Fold::new(Per::Total);
+    session.run(|tick| {
+        fold.add(tick.readings);
+        std::ops::ControlFlow::Continue(())
+    })?;
+    let sums = fold.sums();
+    let of = |event: usize| {
+        let rows = 0..sums.rows().len();
+        rows.filter_map(|row| sums.value(row, event)).sum()
+    };
+    Ok((0..events.split(',').count()).map(of).collect())
+}
+
+fn tell(args: &Args, findings: &Findings) -> anyhow::Result<()> {
+    if let Some(path) = &args.export_json {
+        let text = serde_json::to_string_pretty(&findings.as_hyperfine())? + "\n";
+        write_atomically(path, text.as_bytes())?;
+    }
+    if args.json {
+        return print_json(findings);
+    }
+    let mut text = findings.table();
+    for sentence in findings.comparisons(args.margin) {
+        text += &prose(&format!("{sentence}\n"));
+    }
+    print(&text)?;
+    for warning in &findings.warnings {
+        eprint!("{}", prose(&format!("steer: {warning}\n")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_counted_with_its_children() {
+        let pmus = crate::library::pmus(Path::new("/"), None).unwrap();
+        if probe_event(Event::TaskClock.def(), &pmus) != Probe::Counts {
+            countersteer_fuzz::skipped("nothing is counted here");
+            return;
+        }
+        let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
+        let here = Here::new(machine, String::new(), pmus).unwrap();
+        let words = [
+            "sh",
+            "-c",
+            "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'; true",
+        ];
+        let words = words.map(str::to_owned);
+        let sums = sums(&words, None, &here, "task_clock,page_faults").unwrap();
+        assert!(sums[0] > 5e6 && sums[1] > 50.0, "{sums:?}");
+    }
+}
