@@ -37,7 +37,8 @@ pub struct Row {
     pub cpus: String,
     pub parameters: BTreeMap<String, String>,
     pub runs: usize,
-    #[serde(flatten)]
+    /// Median, its 95 % interval, and extremes, in seconds.
+    #[serde(rename = "time_s")]
     pub time: Median,
     pub user_s: f64,
     pub system_s: f64,
@@ -56,6 +57,9 @@ pub struct Findings {
     pub arms: Vec<Row>,
     pub warnings: Vec<String>,
 }
+
+/// Column of the table: its title, and the text of an arm.
+type Column = (&'static str, fn(&Row) -> String);
 
 impl Findings {
     /// Judges what was measured; `margin` is the equivalence margin of comparisons, as a fraction.
@@ -82,31 +86,22 @@ impl Findings {
     pub fn table(&self) -> String {
         let differ = |of: fn(&Row) -> &str| self.arms.windows(2).any(|w| of(&w[0]) != of(&w[1]));
         let counted = self.arms.iter().any(|row| row.counts.is_some());
-        let mut columns: Vec<(&str, Box<dyn Fn(&Row) -> String>)> = Vec::new();
+        let mut columns: Vec<Column> = Vec::new();
         if differ(|row| &row.command) {
-            columns.push(("command", Box::new(|row| row.command.clone())));
+            columns.push(("command", |row| row.command.clone()));
         }
         if differ(|row| &row.on) {
-            columns.push(("on", Box::new(|row| row.on.clone())));
+            columns.push(("on", |row| row.on.clone()));
         }
-        columns.push(("runs", Box::new(|row| row.runs.to_string())));
-        columns.push(("median", Box::new(|row| seconds(row.time.median))));
-        columns.push(("95 % interval", Box::new(|row| ends(row.time.interval))));
-        columns.push((
-            "range",
-            Box::new(|row| ends(Some((row.time.min, row.time.max)))),
-        ));
-        columns.push(("user", Box::new(|row| seconds(row.user_s))));
-        columns.push(("system", Box::new(|row| seconds(row.system_s))));
+        columns.push(("runs", |row| row.runs.to_string()));
+        columns.push(("median", |row| seconds(row.time.median)));
+        columns.push(("95 % interval", |row| ends(row.time.interval)));
+        columns.push(("range", |row| ends(Some((row.time.min, row.time.max)))));
+        columns.push(("user", |row| seconds(row.user_s)));
+        columns.push(("system", |row| seconds(row.system_s)));
         if counted {
-            columns.push((
-                "instructions",
-                Box::new(|row| count(row, |c| c.instructions, 4)),
-            ));
-            columns.push((
-                "IPC",
-                Box::new(|row| count(row, |c| c.instructions / c.cycles, 3)),
-            ));
+            columns.push(("instructions", |row| count(row, |c| c.instructions, 4)));
+            columns.push(("IPC", |row| count(row, |c| c.instructions / c.cycles, 3)));
         }
         let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let cells = |row: &Row| columns.iter().map(|(_, cell)| cell(row)).collect();
