@@ -43,7 +43,9 @@ impl Scan {
             let parsed = text.parse::<f64>().ok().filter(|n| n.is_finite());
             parsed.ok_or_else(|| failure(Kind::Usage, format!("`{text}` is no number")))
         };
-        let (first, last, by) = (number(low)?, number(high)?, number(step)?);
+        let first = number(low)?;
+        let last = number(high)?;
+        let by = number(step)?;
         let count = ((last - first) / by + 1e-9).floor() + 1.0;
         if by <= 0.0 || !(1.0..=MOST as f64).contains(&count) {
             let why =

@@ -96,13 +96,16 @@ impl Observer {
 
     fn look(&self) -> Seen {
         let busy: BTreeMap<CpuId, f64> = self.proc.busy_ticks().into_iter().collect();
-        let count = |id: &CpuId| {
+        let of = |id: &CpuId, name: &str| {
             let folder = cpu(&self.root, id.0).join("thermal_throttle");
-            let of = |name: &str| number(&folder.join(name)).unwrap_or(0.0);
-            of("core_throttle_count") + of("package_throttle_count")
+            number(&folder.join(name)).unwrap_or(0.0)
         };
+        // All CPUs of a package show the same count of it.
+        let package = busy.keys().map(|id| of(id, "package_throttle_count"));
+        let package = package.fold(0.0, f64::max);
+        let cores: f64 = busy.keys().map(|id| of(id, "core_throttle_count")).sum();
         Seen {
-            throttled: busy.keys().map(count).sum(),
+            throttled: cores + package,
             busy,
         }
     }

@@ -15,7 +15,7 @@ use signal_hook::consts::SIGKILL;
 
 use super::error::BenchError;
 
-/// Output of commands that nobody reads.
+/// Output of commands that is discarded.
 const NOWHERE: &str = "/dev/null";
 /// Time after which the wait for a run begins again; any time serves.
 const WAIT: Nanos = Nanos::from_millis(60_000);

@@ -50,7 +50,8 @@ impl Median {
 
 fn interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let n = sorted.len();
-    let (mut outer, mut wider) = (0, 1.0);
+    let mut outer = 0;
+    let mut wider = 1.0;
     let mut tail = 0.0;
     let mut log_mass = -(n as f64) * std::f64::consts::LN_2;
     // The interval of order statistic `outer` is wide enough; the next one is not.
