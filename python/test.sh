@@ -37,3 +37,4 @@ for python in python3.11 python3.12 python3.13 python3.14; do
     rm -rf "$place/other"
 done
 PYTHONDONTWRITEBYTECODE=1 "$place/venv/bin/python" -m pytest -q -rs -p no:cacheprovider --doctest-modules --pyargs "$@" python/tests countersteer
+rm -rf "$place/venv"
