@@ -24,7 +24,7 @@ pub enum ScxError {
     },
     /// There is no room for another set of CPUs to place threads on.
     #[error(
-        "sched_ext: threads cannot be placed on CPUs {cpus}: so many sets of CPUs are in use that the scheduler, or one of these \
+        "sched_ext: threads cannot be placed on CPUs {cpus}: too many sets of CPUs are in use, and the scheduler, or one of these \
          CPUs, has no queue left; they stay where they are and are counted as refused; use fewer sets, or `--engine affinity`"
     )]
     Crowded { cpus: String },

@@ -1,7 +1,7 @@
 //! Files for users: there whole or not at all, and never through what another user put in their place.
 //!
-//! Input: a path, and its bytes or a stream of them. Output: the file. It is made under a temporary name in the same folder, which
-//! nobody can guess and no link is followed for, and renamed: what was there, a link included, is replaced.
+//! Input: a path, and its bytes or a stream of them. Output: the file. It is made under a temporary name in the same folder,
+//! then renamed. The name cannot be guessed, and no link is followed for it. What was there, a link included, is replaced.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -126,7 +126,7 @@ fn special(path: &Path) -> io::Result<Option<File>> {
     opened.map(Some)
 }
 
-/// In a folder where everybody may put things, a pipe of another user may be a trap, as the kernel's `fs.protected_fifos` has it.
+/// In a folder where all users may put things, a pipe of another user may be a trap, as the kernel's `fs.protected_fifos` has it.
 fn not_of_others(path: &Path) -> io::Result<()> {
     if is_own_stream(path) {
         return Ok(());

@@ -6,7 +6,7 @@
 //! Each program has ways of its own, and a core and memory to itself: slowdowns are from misses alone, so no run with such a
 //! division is faster than its figures. Clusters that share ways may be better, as a way is the least that a division gives.
 //!
-//! Search. Programs get ways one after the other (branch), and a branch is left if no way to continue beats the best division so
+//! Search. Programs get ways one after the other (branch). A branch is left if no way to continue beats the best division so
 //! far (bound), as in PBBCache (Garcia-Garcia, Saez and Prieto-Matias, ICPE 2020 companion). The bound of throughput is exact: the
 //! best of the other programs with the ways that are left, tabulated beforehand. The bound of unfairness is that of the programs so
 //! far, since a further program never makes the largest slowdown less, nor the smallest more.

@@ -88,11 +88,11 @@ table! {
     FACTOR: -1000.0, 1000.0, "", "a speed-up factor, or what is added to one";
     RATIO: 0.0, 1e9, "", "of two counters";
     // Workloads.
-    THREADS: 1.0, 100_000.0, "threads", "more take longer to simulate than anybody waits";
+    THREADS: 1.0, 100_000.0, "threads", "more take too long to simulate";
     NICE: -20.0, 19.0, "", "the kernel's range";
     START: 0.0, 1e6, "s", "simulations end by then";
-    SCALE: 1e-6, 1e6, "", "shorter runs are nothing but restarts";
-    BURST: 1e-3, 1e9, "million instructions", "shorter ones are nothing but sleeps";
+    SCALE: 1e-6, 1e6, "", "shorter runs consist of restarts only";
+    BURST: 1e-3, 1e9, "million instructions", "shorter ones consist of sleeps only";
     SLEEP: 1e-3, 1e9, "ms", "a timer's resolution is a microsecond";
     // Profiles, recorded and tabulated.
     INSTRUCTIONS: 1.0, 1e18, "instructions", "years of a fast core";

@@ -111,7 +111,8 @@ impl Rules {
         }
         for (table, rows) in [("steer", &rules.steer), ("never", &rules.never)] {
             if let Some(nth) = rows.iter().position(|row| *row == Row::default()) {
-                let why = format!("a row of `{table}` names nothing; `name = \"*\"` is everybody");
+                let why =
+                    format!("a row of `{table}` names nothing; `name = \"*\"` is every process");
                 return Err(match table_line(text, table, nth) {
                     Some(line) => TextError::at_line(path, text, line, why),
                     None => TextError::value(path, why),
@@ -121,7 +122,7 @@ impl Rules {
         if rules.steer.is_empty() {
             return Err(TextError::value(
                 path,
-                "nobody is steered: there is no `[[steer]]`",
+                "no process is steered: there is no `[[steer]]`",
             ));
         }
         let positive = |x: f64| x > 0.0 && x <= 1e6;

@@ -16,9 +16,9 @@ use rand_pcg::rand_core::SeedableRng;
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
-/// Times in ms at which each of four threads was sent to a big core for its table, and the final two threads on big cores. The
-/// machine has two big and two small cores. `phase` gives branches per 1,000 instructions at a decision, `classes` Thread
-/// Director's classes.
+/// Times in ms at which each of four threads was sent to a big core for its table. The second result is the final two threads
+/// on big cores. The machine has two big and two small cores. `phase` gives branches per 1,000 instructions at a decision,
+/// `classes` Thread Director's classes.
 fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec<u64>>, Vec<u32>) {
     let machine = include_str!("toy/two-big-two-small.toml");
     let topology = Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()));

@@ -395,7 +395,7 @@ fn malformed(path: &Path, line: usize, expected: &str, found: &str) -> Unavailab
             "{}:{line}: expected {expected}, found `{found}`",
             path.display()
         ),
-        "mount resctrl anew, or report it with the kernel's version",
+        "mount resctrl again, or report it with the kernel's version",
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Families are dealt into [`FOLDS`] groups. Each group in turn is left out of everything: the choice of ratios, the fit, the
 //! widths. The yardsticks get the same groups. They are the constant, ridge regression over all ratios, and boosted trees over
-//! all ratios, which show the accuracy of a model that need not be a sum.
+//! all ratios. The trees show the accuracy of a model that need not be a sum.
 
 use countersteer_model::metric::Round;
 use countersteer_model::models::{Judged, Model, Prediction, abstains};

@@ -4,12 +4,12 @@
 //! Input: samples of programs on both types. Output: the rules of a machine ([`SwapFile`]). Source: PMCTrack, section 4.2.2,
 //! after Zhang et al. (DATE 2014), who name the method; the method itself is Friedman and Fisher's (1999).
 //!
-//! - **Pairs.** Two samples of different families, drawn with equal weight of families, as if the first ran on the fastest and
-//!   the second on the slowest type. The saving is 1 - E(exchanged) / E(present) if each does as many instructions in both
-//!   cases. Energy is the part attributed to threads: cores while they run, caches, memory.
-//! - **Peeling.** It starts from the box of all pairs. Each step removes the lowest or highest [`ALPHA`] of one feature,
-//!   choosing the cut that leaves the highest mean saving, until [`SUPPORT`] of all pairs are inside. **Pasting** restores such
-//!   parts while the mean rises. The pairs inside are then removed and the next box begins.
+//! - **Pairs.** Two samples of different families, drawn with equal weight of families. The first stands for a thread on the
+//!   fastest type, the second for one on the slowest. The saving is 1 - E(exchanged) / E(present) if each does as many
+//!   instructions in both cases. Energy is the part attributed to threads: cores while they run, caches, memory.
+//! - **Peeling.** It starts from the box of all pairs. Each step removes the lowest or highest [`ALPHA`] of one feature. It
+//!   chooses the cut that leaves the highest mean saving. Steps end when [`SUPPORT`] of all pairs are inside. **Pasting**
+//!   restores such parts while the mean rises. The pairs inside are then removed and the next box begins.
 //! - **Held-out programs.** A third of the families is in no pair from which rules are induced. A box whose mean saving on
 //!   pairs of those is not above zero ends the search and is not kept.
 //!

@@ -1,7 +1,7 @@
 //! `steer` with one more policy: fast cores for the threads that wait least for memory.
 //!
 //! A thread that takes many cycles per instruction waits; a faster core would wait as well. Threads below `most` cycles per
-//! instruction run on the fastest core type, the others on the slowest, and a thread without a value stays where it is.
+//! instruction run on the fastest core type, the others on the slowest. A thread without a value stays where it is.
 
 use std::process::ExitCode;
 use std::sync::Arc;

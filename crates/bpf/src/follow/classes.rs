@@ -1,7 +1,7 @@
 //! Classes of CPUs, whose counts may be added up.
 //!
-//! CPUs of one class have the same core type, and the same package, since the energy of a package is shared among the threads
-//! that ran on it.
+//! CPUs of one class have the same core type and the same package. The package matters, since its energy is shared among the
+//! threads that ran on it.
 
 use std::path::Path;
 

@@ -48,8 +48,8 @@ impl Judging {
         self.metrics.as_fd()
     }
 
-    /// True if a set counts the events of a model's first feature, and there is room for models of this many classes of CPUs
-    /// and sets. Otherwise context switches need not be slowed down.
+    /// True if a set counts the events of a model's first feature and models of this many classes of CPUs and sets have room.
+    /// Otherwise context switches need not be slowed down.
     pub(super) fn suits(&self, request: &BpfRequest<'_>, classes: &Classes) -> bool {
         let has = |set: &[Resolved], event| set.iter().any(|e| e.planned.event == Some(event));
         let known = |model: &FixedModel| {

@@ -116,7 +116,10 @@ pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
     }
     let sections = header.sections(endian, binary).map_err(|e| e.to_string())?;
     if sections.is_empty() {
-        return Err("it has no section headers (somebody stripped them off): keep the signature in a side file".into());
+        return Err(
+            "it has no section headers (they were stripped off): keep the signature in a side file"
+                .into(),
+        );
     }
     let names_at = usize::from(header.e_shstrndx.get(LE).0);
     if sections.len() >= MOST_SECTIONS || names_at == 0 || names_at >= sections.len() {

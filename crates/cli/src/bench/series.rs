@@ -214,8 +214,8 @@ impl Measured {
     }
 }
 
-/// True after 10, 20, 40, ... rounds. An interval that is looked at after every run ends a series when it is narrow by chance, and
-/// contains the median less often than it says; with few looks it keeps its coverage.
+/// True after 10, 20, 40, ... rounds. An interval that is looked at after every run ends a series when it is narrow by chance.
+/// It then contains the median less often than it says; with few looks it keeps its coverage.
 const fn is_looked_at(rounds: usize) -> bool {
     rounds.is_multiple_of(ROUNDS) && (rounds / ROUNDS).is_power_of_two()
 }
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Times of 1 s with noise, drawn anew for each case.
+    /// Times of 1 s with noise, drawn again for each case.
     fn noisy(rng: &mut PolicyRng, runs: usize) -> Vec<f64> {
         let mut one = || 0.02 * ((0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0);
         (0..runs).map(|_| 1.0 + one()).collect()

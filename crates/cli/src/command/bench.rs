@@ -56,7 +56,7 @@ pub struct Args {
     /// Compare two commands until it is certain which one is faster, or that they do not differ by the margin
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "command")]
     compare: Vec<String>,
-    /// Differences of speed up to this, either way, are as good as none
+    /// Equivalence margin: differences in speed up to this count as no difference
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
     margin: f64,
     /// Replace {NAME} in the command by each number from LO to HI

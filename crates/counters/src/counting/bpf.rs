@@ -67,7 +67,7 @@ fn suits(request: &Request) -> Result<(), &'static str> {
         return Err("that is for threads counted one by one: of a program, of -p or of -t");
     }
     if request.every.is_some() {
-        return Err("a reading each so many events takes counters of the thread's own");
+        return Err("a sample every N events takes counters of the thread's own");
     }
     let mut encodings = request
         .sets

@@ -47,7 +47,7 @@ pub fn paranoid() -> Option<String> {
 pub fn permission(wanted: i32) -> String {
     let level = paranoid().and_then(|level| level.parse().ok());
     let capability = if level.is_some_and(|level: i32| level > 2) {
-        "CAP_SYS_ADMIN (above 2, this kernel does not heed CAP_PERFMON)"
+        "CAP_SYS_ADMIN (above 2, this kernel does not accept CAP_PERFMON)"
     } else {
         "CAP_PERFMON"
     };

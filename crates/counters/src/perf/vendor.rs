@@ -1,9 +1,8 @@
 //! Event files of processor vendors, loaded at run time from a folder of the user's.
 //!
-//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm, and optionally
-//! a `mapfile.csv` that assigns files to processors. Files in a subfolder named after a PMU are for that PMU. Output: named
-//! events of the machine's PMUs, as if sysfs had them. No files are shipped: vendors' files have licences and dates of their
-//! own.
+//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm. A
+//! `mapfile.csv` may assign files to processors. Files in a subfolder named after a PMU are for that PMU. Output: named events
+//! of the machine's PMUs, as if sysfs had them. No files are shipped: vendors' files have licences and dates of their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -382,7 +381,7 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     if let Some(register) = number("MSRIndex")?.filter(|r| *r != 0) {
         let known = REGISTERS.iter().find(|(index, _)| *index == register);
         let (_, term) = known.ok_or_else(|| {
-            format!("MSRIndex {register:#x} is none that the kernel sets for an event")
+            format!("MSRIndex {register:#x} is not a register that the kernel sets for an event")
         })?;
         add(term, number("MSRValue")?.unwrap_or(0));
     }

@@ -94,7 +94,7 @@ impl Every {
     pub fn open(events: &str, number: u64, options: Options) -> Result<Self, CounterError> {
         if number == 0 || options.inherit {
             return Err(CounterError::Region(
-                "a moment is each so many events of one thread: at least 1, none inherited",
+                "a sample is taken every N events of one thread: N is at least 1, and events are not inherited",
             ));
         }
         let pmus = machine()?;

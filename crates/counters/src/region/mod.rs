@@ -6,7 +6,7 @@
 //! Counters run from opening to closing; a region takes the difference of two reads. That is cheaper than switching them on and
 //! off, and regions may be nested. A read is one system call per PMU with events in the string, and one for the kernel's own
 //! events. Hardware counters of the calling thread are read without the kernel where that is allowed (x86,
-//! `/sys/bus/event_source/devices/*/rdpmc`), so that a region of `instructions,cycles` makes no system call.
+//! `/sys/bus/event_source/devices/*/rdpmc`). A region of `instructions,cycles` then makes no system call.
 //!
 //! ```no_run
 //! use countersteer_counters::region::{Options, Region};

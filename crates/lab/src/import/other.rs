@@ -70,7 +70,7 @@ fn by_content(bytes: &[u8]) -> Option<&'static str> {
         return Some("it is empty");
     }
     if bytes.iter().all(|byte| *byte == 0) {
-        return Some("it begins with nothing but zeros");
+        return Some("it begins with zeros only");
     }
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 16)]);
     let has = |word: &str| text.contains(word);

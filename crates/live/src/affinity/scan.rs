@@ -1,8 +1,8 @@
 //! Scan of /proc for threads, if counters do not report forks.
 //!
 //! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, by comparing two scans.
-//! A scan misses threads that are created and exit between two scans, processes whose parents exit between two scans, and an
-//! exec of the same file.
+//! A scan misses threads that are created and exit between two scans, and processes whose parents exit between two scans. It
+//! also misses an exec of the same file.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::units::Nanos;

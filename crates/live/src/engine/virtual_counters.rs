@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(
             read(&mut counters, Event::EnergyNj),
             [None, None],
-            "nobody wants it any more"
+            "it is no longer requested"
         );
     }
 

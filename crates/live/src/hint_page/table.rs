@@ -3,7 +3,7 @@
 //! Input: threads that open and close pages. Output: their slots in the file that an engine finds.
 //!
 //! The file is mapped once and never unmapped: a slot that is used after it was closed may be another thread's, but is always
-//! memory. A child process gets empty memory instead, so that its hints reach no engine, and makes a file of its own when it
+//! memory. A child process gets empty memory instead, so that its hints reach no engine. It makes a file of its own when it
 //! opens a page.
 
 use std::ffi::{c_int, c_void};

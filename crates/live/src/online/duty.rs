@@ -88,7 +88,7 @@ impl Brake {
 }
 
 fn put(path: &Path, text: &str) -> Result<(), OnlineError> {
-    let remedy = "somebody else has removed the control group; run the command again";
+    let remedy = "another process has removed the control group; run the command again";
     fs::write(path, text).map_err(|source| OnlineError::File {
         doing: "write",
         path: path.into(),

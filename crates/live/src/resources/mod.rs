@@ -121,7 +121,7 @@ impl Resources {
     }
 
     fn without_journal(&mut self, error: &JournalError, hints: usize) -> u32 {
-        self.say(format!("hints are not heeded: {error}"));
+        self.say(format!("hints are not applied: {error}"));
         u32::try_from(hints).unwrap_or(u32::MAX)
     }
 

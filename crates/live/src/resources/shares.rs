@@ -155,7 +155,7 @@ impl Shares {
             {
                 refuse(
                     refused,
-                    "threads are in groups of resctrl that somebody else made, and stay there",
+                    "threads are in resctrl groups that another process made, and stay there",
                 );
                 self.left.insert(tid);
                 continue;

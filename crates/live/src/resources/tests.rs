@@ -399,7 +399,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     assert_eq!(
         unsupported,
         1,
-        "a thread of somebody else's group stays there: {:?}",
+        "a thread of another process's group stays there: {:?}",
         had.said()
     );
     assert!(!root.path().join(group(1)).exists() && root.path().join(group(3)).exists());

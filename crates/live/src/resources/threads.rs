@@ -93,7 +93,7 @@ impl Resources {
             return 0;
         }
         self.say(
-            "frequency hints are not heeded: this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK), and its CPUs no \
+            "frequency hints are unsupported: this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK), and its CPUs no \
              energy preference"
                 .into(),
         );

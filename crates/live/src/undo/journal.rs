@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(text().lines().count(), 1 + 4 + 1, "each once: {}", text());
         journal.most = 1;
         journal.write(Entry::NiceSet(5)).unwrap();
-        assert_eq!(text().lines().count(), 1 + 4, "anew: {}", text());
+        assert_eq!(text().lines().count(), 1 + 4, "rewritten: {}", text());
         let (orphans_of_living, living) = orphans(folder.path(), None).unwrap();
         assert!(orphans_of_living.is_empty() && living == 1);
         drop(journal);

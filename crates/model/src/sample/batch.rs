@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(
             (loads.get(Event::Loads), loads.at(1)),
             (None, Some(7.0)),
-            "nobody counted the first"
+            "the first was not counted"
         );
         assert_eq!(samples.events(), [Event::Cycles]);
         let whose: Vec<u32> = samples.iter().map(|row| row.sets()).collect();

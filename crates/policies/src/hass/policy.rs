@@ -419,7 +419,7 @@ impl Hass {
     fn placed(&self, id: ThreadId, member: &Member) -> ThreadPlacement {
         let ratings = self.partitions.iter().zip(&member.ratings);
         let rule = if self.shared {
-            "signatures promise most with the thread on this partition, its company counted"
+            "signatures promise most with the thread on this partition, its co-runners counted"
         } else {
             "its signature promises most on this partition"
         };

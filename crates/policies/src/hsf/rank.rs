@@ -14,7 +14,7 @@ struct Bid {
     key: f64,
     /// Bid for a rank that it holds already, or for a slower one.
     held: f64,
-    /// Rank that it holds; beyond all ranks if it has to compete like any other thread.
+    /// Rank that it holds; after all ranks if it has to compete like any other thread.
     holds_from: usize,
     here: usize,
 }

@@ -165,7 +165,7 @@ fn plot(
         if peak > size * VISIBLE {
             let mean = sum / bins.len() as f64;
             let title = format!(
-                "{name}: {} in the mean, {} at most",
+                "{name}: {} on average, {} at most",
                 bytes(mean),
                 bytes(peak)
             );

@@ -1,8 +1,8 @@
 //! Bounds of a Parquet file, checked before any of it is decompressed: a few bytes can stand for gigabytes.
 //!
-//! Input: an open file and its metadata. Output: nothing, or a refusal. Pages are looked at one by one, since readers ask for as much
-//! memory as the head of a page says, whatever the metadata at the end of the file say. Heads are Thrift structs in the compact
-//! protocol (Apache Parquet, `parquet.thrift`, `PageHeader`).
+//! Input: an open file and its metadata. Output: nothing, or a refusal. Pages are checked one by one. Readers ask for as much
+//! memory as the head of a page says, whatever the metadata at the end of the file say. Heads are Thrift structs in the
+//! compact protocol (Apache Parquet, `parquet.thrift`, `PageHeader`).
 
 use std::fs::File;
 use std::io;

@@ -128,7 +128,7 @@ pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut 
 
 fn share(row: &ShareRow) -> String {
     if row.class.is_empty() {
-        return "all caches are everybody's".into();
+        return "all programs share all caches".into();
     }
     let number =
         |what: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" {what} {n}"));

@@ -250,7 +250,7 @@ mod tests {
             ]
         );
         machine(root.path(), [19, 13], [50, 30, 20, 0]);
-        assert_eq!(read(&mut own), [], "nobody who is known ran");
+        assert_eq!(read(&mut own), [], "no known thread ran");
     }
 
     #[test]

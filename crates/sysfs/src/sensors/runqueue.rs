@@ -31,7 +31,7 @@ const MEAN: Column = Column {
     name: "runqueue_wait_mean_us",
     unit: "us",
     kind: Kind::Level,
-    prose: "such a wait, in the mean of the interval",
+    prose: "such a wait, on average over the interval",
 };
 
 struct Runqueue {

@@ -3,9 +3,9 @@
 //! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
 //!
 //! A set becomes several groups on a CPU, because the kernel lets a group count only if all of its events can count. Software
-//! events never wait for a counter. They form one group, led by the thread's clock, whose value is the time that the thread ran
-//! on that CPU while the set was switched on. The events of each PMU form another group, whose running time is the part of that
-//! time in which they counted.
+//! events never wait for a counter. They form one group, led by the thread's clock. The clock's value is the time that the
+//! thread ran on that CPU while the set was switched on. The events of each PMU form another group, whose running time is the
+//! part of that time in which they counted.
 //!
 //! A thread's counts are also reported whenever it leaves a CPU, and at its exit: each group has two more members for that. The
 //! kernel reports final counts (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread exits.

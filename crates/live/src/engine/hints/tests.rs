@@ -272,7 +272,7 @@ fn hints_of_a_thread_are_read_and_its_page_says_where_it_goes_until_the_engine_e
         pages.say(&Placement::default());
         assert!(page.read().is_some());
         drop(pages);
-        assert!(page.read().is_none(), "nobody looks after it any more");
+        assert!(page.read().is_none(), "its engine has ended");
     };
     // The thread is new, and so is its page.
     std::thread::spawn(run).join().unwrap();

@@ -7,8 +7,8 @@ use countersteer_model::profile::{IlpPoint, MissCurve, MlpPoint};
 /// Number of ways from which a cache counts as fully associative.
 ///
 /// The binomial correction (Smith 1978; Hill and Smith 1989) assumes that lines map to sets at random. Compared with direct
-/// simulation it smooths the cliffs of loops, and errs by up to .29 on strided code. Caches with eight or more ways behave like
-/// LRU stacks to within a few per cent. With fewer ways conflicts matter, and the correction is better than none.
+/// simulation it smooths the cliffs of loops, and is wrong by up to .29 on strided code. Caches with eight or more ways behave
+/// like LRU stacks to within a few per cent. With fewer ways conflicts matter, and the correction is better than none.
 const ASSOCIATIVE_WAYS: u32 = 8;
 
 /// Instructions per cycle by dependences in a window: a power law between the recorded windows. A window of one instruction gives
