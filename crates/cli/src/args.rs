@@ -1,4 +1,4 @@
-//! Arguments that several commands share. Each has one spelling, defined here.
+//! Command-line arguments that several commands share. Each flag has one spelling, defined here.
 //!
 //! A renamed flag keeps its former name as a hidden alias, unless the command uses that name otherwise.
 
@@ -16,7 +16,7 @@ use crate::steering::here::Here;
 use crate::steering::programs::{self, Programs};
 use crate::values::{pid, time};
 
-/// Events and metrics to count: `stat` and `top`.
+/// Flags that select the events and metrics to count; `stat` and `top` have them.
 #[derive(Debug, clap::Args)]
 pub struct EventArgs {
     /// Event set, counted together; several -e are multiplexed, one set per interval
@@ -35,7 +35,7 @@ pub struct EventArgs {
     /// events` lists them); formulas of -m may name them too
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     pub virtuals: Vec<String>,
-    /// Read virtual counters below this folder
+    /// Root folder below which the files of virtual counters are read
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub root: PathBuf,
     /// Counting method: BPF programs (less overhead, root) or a perf event per thread
@@ -43,7 +43,7 @@ pub struct EventArgs {
     pub bpf: Bpf,
 }
 
-/// Period and duration of decisions: `run` and `trial`.
+/// Flags for the interval and the duration of a policy's decisions; `run` and `trial` have them.
 #[derive(Debug, clap::Args)]
 pub struct DecisionArgs {
     /// Time between decisions
@@ -58,13 +58,13 @@ pub struct DecisionArgs {
 }
 
 impl DecisionArgs {
-    /// Time since the start at which the run ends.
+    /// Time from the start of the run to the end of steering; [`Nanos::NEVER`] if there is no limit.
     pub fn until(&self) -> Nanos {
         self.duration.unwrap_or(Nanos::NEVER)
     }
 }
 
-/// Engine and its options: `run` and `daemon`.
+/// Flags for the engine that places threads; `run` and `daemon` have them.
 #[derive(Debug, clap::Args)]
 pub struct PlacingArgs {
     /// Engine that places threads
@@ -75,7 +75,7 @@ pub struct PlacingArgs {
     pub steal_above: Option<u32>,
 }
 
-/// Machine and seed: `run`, `trial` and `daemon`.
+/// Flags for the machine and the random seed; `run`, `trial` and `daemon` have them.
 #[derive(Debug, clap::Args)]
 pub struct HereArgs {
     /// Use a machine file instead of the detected machine
@@ -87,7 +87,7 @@ pub struct HereArgs {
 }
 
 impl HereArgs {
-    /// The detected machine, or the machine of the file.
+    /// Returns the detected machine, or the machine of the file that `--machine` names.
     pub fn look(&self) -> anyhow::Result<Here> {
         let pmus = library::pmus(Path::new("/"), None)?;
         let loaded = match &self.machine {
@@ -103,7 +103,7 @@ impl HereArgs {
     }
 }
 
-/// Targets of steering.
+/// Flags that select the programs to steer; exactly one of them is required.
 #[derive(Debug, clap::Args)]
 #[group(id = "whom", multiple = false, required = true)]
 pub struct Whom {
@@ -129,7 +129,7 @@ pub struct Whom {
 }
 
 impl Whom {
-    /// Resolves the chosen programs on this machine.
+    /// Resolves the selected programs or processes on this machine.
     pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
         if let Some(name) = &self.workload {
             let Text { path, text, .. } = library::workload(name)?;
@@ -151,12 +151,12 @@ impl Whom {
         programs::of_command(&self.command)
     }
 
-    /// The command to start; `None` if another choice was made.
+    /// Returns the command to start; `None` if a workload, processes or a cgroup were selected instead.
     pub fn command(&self) -> Option<&[String]> {
         (!self.command.is_empty()).then_some(&self.command)
     }
 
-    /// True if the run only ends on request, because processes come and go.
+    /// Returns true if a cgroup was selected. Its processes come and go, so the run ends only on request.
     pub const fn is_endless(&self) -> bool {
         self.cgroup.is_some()
     }

@@ -1,4 +1,4 @@
-//! Choice between BPF programs and a counter per thread.
+//! Choice of the counting method: BPF programs, or one perf event per thread.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use countersteer_counters::{BpfLoader, BpfRequest, Follow};
 use countersteer_sysfs::waits::{Source, Whose};
 
-/// Counting method: BPF programs with per-CPU counters, or a counter for each thread.
+/// Counting method: BPF programs with per-CPU counters, or one perf event per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bpf {
     /// Use BPF programs if they can be loaded and support the request
@@ -20,7 +20,7 @@ pub enum Bpf {
 #[cfg(not(feature = "scx"))]
 const NONE_BUILT: &str = "this `steer` was built without them; build it with --features scx";
 
-/// Loader of the counting BPF programs; `None` if `--bpf never` excludes them.
+/// Returns a loader of the counting BPF programs; `None` if `--bpf never` excludes them.
 pub fn loader(when: Bpf) -> Option<BpfLoader> {
     (when != Bpf::Never).then_some(BpfLoader {
         load: Arc::new(load),
@@ -38,7 +38,7 @@ fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
     Err(NONE_BUILT.into())
 }
 
-/// Loads BPF programs that measure run-queue latency in the kernel.
+/// Loads BPF programs that measure run-queue latency in the kernel; returns the reason if they cannot be loaded.
 #[cfg(feature = "scx")]
 pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
     countersteer_bpf::latency::load(whose)

@@ -1,4 +1,4 @@
-//! Planning of `steer stat`: event sets from `-e` and `-m`, with the metrics computed from them.
+//! Plan of a `steer stat` run: event sets from `-e` and `-m`, and the metrics computed from them.
 
 use std::path::PathBuf;
 
@@ -17,36 +17,37 @@ use crate::derivable::derivable;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Default events, which every machine can count.
+/// Events that are counted by default; every machine can count them.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
 
-/// Default events for users who may not count in the kernel.
+/// Default events for users who may not count in kernel mode.
 const USER_EVENTS: &str = "task_clock,page_faults";
 
-/// Event that gives rows their time if nothing else is counted.
+/// Event that is counted if a metric needs no PMU event, so that the rows have a run time.
 const CLOCK: &str = "task_clock";
 
 pub struct Asked<'a> {
     pub events: &'a [String],
-    /// Lists of metrics; the events of each list form a set.
+    /// Lists of metrics, one per `-m`. The events of each list form one set.
     pub metrics: &'a [String],
-    /// Files with more metrics.
+    /// Files that define additional metrics.
     pub files: &'a [PathBuf],
-    /// Sampling by events: `100M:instructions` takes a sample every 100 million instructions.
+    /// Event-based sampling interval: `100M:instructions` takes a sample every 100 million instructions.
     pub every: Option<&'a str>,
-    /// Virtual counters derived from counts.
+    /// Requested virtual counters that are computed from PMU counts.
     pub derived: &'a [&'static MetricDef],
 }
 
 pub struct Counted {
     pub sets: Vec<Vec<Resolved>>,
-    /// The sets as a plan.
+    /// Plan to count the sets, multiplexed if there are several.
     pub plan: Plan,
     pub metrics: Vec<BoundMetric>,
-    /// Set, position in it, and number of events between samples.
+    /// Event that triggers samples: index of its set, index in the set, and number of events between two samples.
     pub every: Option<(usize, usize, u64)>,
-    /// Virtual counters in formulas: columns of providers, and metrics derived from counts.
+    /// Virtual counters that formulas use and that providers read, e.g. from sensors.
     pub outside: Vec<&'static str>,
+    /// Virtual counters that formulas use and that are computed from PMU counts.
     pub derived: Vec<&'static MetricDef>,
 }
 
@@ -67,7 +68,7 @@ impl Counted {
     }
 }
 
-/// Plans the requested events and metrics on this machine.
+/// Plans event sets, multiplexing and metrics for the requested events and metrics on this machine.
 pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::Result<Counted> {
     let mut sets = Vec::new();
     for text in asked.events {
@@ -131,7 +132,8 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     })
 }
 
-/// Sampling event given inside a set, as in PMCTrack's strings: set, position, and number of events between samples.
+/// Finds an event that triggers samples inside a set, as in PMCTrack's strings. Returns the indices of the set and the event,
+/// and the number of events between two samples.
 fn every_inside(sets: &[Vec<Resolved>]) -> Option<(usize, usize, u64)> {
     let places = |(set, events): (usize, &Vec<Resolved>)| {
         let mut places = events.iter().enumerate();
@@ -140,7 +142,8 @@ fn every_inside(sets: &[Vec<Resolved>]) -> Option<(usize, usize, u64)> {
     sets.iter().enumerate().find_map(places)
 }
 
-/// Event sets for derived virtual counters. A counter needs no new set if an existing one contains its events.
+/// Returns event sets for the virtual counters derived from counts. A counter whose events are in an existing set needs no new
+/// set.
 fn of_derived(
     metrics: &[&MetricDef],
     sets: &[Vec<Resolved>],
@@ -165,7 +168,8 @@ fn of_derived(
     Ok(spread(needed.clone(), &needed, &helpful, fit_together))
 }
 
-/// Events of derived virtual counters, each once: all required events, and the helpful events that this machine counts.
+/// Returns the events of derived virtual counters without duplicates: the required events, and the optional events that this
+/// machine can count.
 fn events_behind(
     metrics: &[&MetricDef],
     counts: impl Fn(&str) -> bool,
@@ -195,7 +199,8 @@ fn events_behind(
     (needed, helpful)
 }
 
-/// Adds helpful events to a set while they fit. The others form multiplexed sets with the needed events.
+/// Adds optional (`helpful`) events to a set if all events can be counted together. The others form further sets, each with the
+/// required events.
 fn spread(
     mut set: Vec<Resolved>,
     needed: &[Resolved],
@@ -232,7 +237,8 @@ fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
     Ok(resolve(text, &parse_set(text)?, pmus)?)
 }
 
-/// Parses `100M:instructions`. Its event joins the first set if no set contains it.
+/// Parses `100M:instructions`. If no set contains the event, adds it to the first set. Returns the indices of the set and the
+/// event, and the number of events between two samples.
 fn every(
     text: &str,
     sets: &mut Vec<Vec<Resolved>>,
@@ -279,35 +285,38 @@ fn planned(set: &[Resolved]) -> PlannedSet {
     }
 }
 
-/// Resolver of the events that metrics need.
+/// Resolver of the events that the metrics of one `-m` list need.
 struct OfMetrics<'a> {
     pmus: &'a Pmus,
-    /// Returns true if the event with a portable name counts.
+    /// Returns true if this machine can count the event with a portable name.
     counts: fn(&str, &Pmus) -> bool,
-    /// Returns true if events can count together.
+    /// Returns true if the PMUs can count all these events at the same time.
     fits: fn(&[Resolved]) -> bool,
-    /// Virtual counters named by metrics.
+    /// Virtual counters that the metrics use and that providers read.
     outside: &'a mut Vec<&'static str>,
+    /// Virtual counters that the metrics use and that are computed from PMU counts.
     derived: &'a mut Vec<&'static MetricDef>,
 }
 
-/// Events of metrics that count together.
+/// Events of several metrics, counted in one set.
 #[derive(Clone, Default)]
 struct Together {
     events: Vec<Resolved>,
-    /// Events that derived virtual counters need, and events that improve them.
+    /// Events that derived virtual counters require.
     needed: Vec<Resolved>,
+    /// Optional events, which make derived virtual counters more accurate.
     helpful: Vec<Resolved>,
 }
 
-/// Metrics with the event sets they use.
+/// Metrics, and the event sets whose counts they use.
 struct Bound {
     sets: Vec<Vec<Resolved>>,
     metrics: Vec<BoundMetric>,
 }
 
 impl OfMetrics<'_> {
-    /// Binds metrics to event sets: to one set if all events can count together. Sets are numbered from `first`.
+    /// Assigns metrics to event sets: to one set if all events can be counted together. `first` is the index of the first new
+    /// set.
     fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<Bound, SpecError> {
         let mut bound = Bound {
             sets: Vec::new(),
@@ -332,7 +341,7 @@ impl OfMetrics<'_> {
         Ok(bound)
     }
 
-    /// Adds a set with its metrics, and multiplexed sets for derived virtual counters.
+    /// Adds an event set with its metrics, and further multiplexed sets for derived virtual counters.
     fn close(
         &self,
         together: &Together,
@@ -346,7 +355,7 @@ impl OfMetrics<'_> {
             helpful,
         } = together.clone();
         if events.is_empty() {
-            // Metrics of virtual counters alone get rows from the clock event.
+            // Metrics that use only virtual counters get their rows from the clock event.
             events = self.resolve(CLOCK)?;
         }
         let columns = planned(&events);
@@ -399,7 +408,7 @@ impl OfMetrics<'_> {
         Ok(operands)
     }
 
-    /// Resolves a derived virtual counter and adds its events; returns the reason if it is not available.
+    /// Resolves a derived virtual counter and adds its events to `together`; returns the reason if it is not available.
     fn derive(
         &mut self,
         metric: &'static MetricDef,
@@ -437,7 +446,7 @@ impl OfMetrics<'_> {
     }
 }
 
-/// Position of an event in a list without duplicates; adds it if it is new.
+/// Returns the index of an event in a list without duplicates; appends the event if it is new.
 fn place(events: &mut Vec<Resolved>, event: Resolved) -> usize {
     let known = events
         .iter()

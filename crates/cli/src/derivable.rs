@@ -1,13 +1,13 @@
-//! Metrics of the core's table that are derivable from hardware counts alone.
+//! Metrics of the core's table that can be computed from PMU counts alone.
 
 use countersteer_model::metric::{self, MetricDef};
 
-/// Looks up a metric by name; `None` if it needs more than PMU counts.
+/// Looks up a metric by name; `None` if it is unknown or needs more than PMU counts.
 pub fn derivable(name: &str) -> Option<&'static MetricDef> {
     metric::by_name(name).filter(|m| counted(m))
 }
 
-/// Names of all such metrics.
+/// Names of all metrics that can be computed from PMU counts alone.
 pub fn names() -> impl Iterator<Item = &'static str> {
     metric::all()
         .into_iter()

@@ -1,8 +1,7 @@
-//! Capabilities of this machine, and fixes for missing ones.
+//! Checks of this machine's capabilities, and the fixes for missing ones.
 //!
-//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing changes, with one
-//! exception: a check creates and removes monitoring groups of resctrl. Checks that ask the running kernel instead of files are
-//! omitted for any other root.
+//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. The checks change nothing, except
+//! that one creates and removes resctrl monitoring groups. Checks that ask the running kernel run only for the root `/`.
 use std::path::{Path, PathBuf};
 
 use countersteer_model::events::EventDef;
@@ -39,16 +38,16 @@ impl State {
 pub struct Finding {
     pub state: State,
     pub found: String,
-    /// Fix or improvement; empty if there is none.
+    /// Fix for a missing capability, or possible improvement; empty if there is none.
     pub remedy: String,
 }
 
-/// A row of the table of checks.
+/// One row of the table of checks.
 pub struct CheckDef {
     pub name: &'static str,
-    /// Feature that needs it.
+    /// Feature that needs the checked capability.
     pub needed_for: &'static str,
-    /// True if it asks the running kernel instead of files.
+    /// True if the check asks the running kernel instead of reading files.
     live: bool,
     check: fn(&Path) -> Finding,
 }
@@ -128,7 +127,8 @@ pub static CHECKS: &[CheckDef] = &[
     ),
 ];
 
-/// Runs the checks that apply to this root, and looks for every virtual counter. Returns name, purpose and finding.
+/// Runs the checks that apply to this root, and checks the availability of every virtual counter. Returns the name, purpose and
+/// finding of each check.
 #[must_use]
 pub fn examine(root: &Path) -> Vec<(&'static str, &'static str, Finding)> {
     let here = root == Path::new("/");
@@ -195,7 +195,7 @@ fn machine(root: &Path) -> Finding {
     }
 }
 
-/// Checks for allocation of the last-level cache by resctrl.
+/// Checks if resctrl can partition the last-level cache by way masks.
 fn way_masks(root: &Path) -> Finding {
     match Resctrl::at(root).allocation() {
         Ok(found) => Finding::works(format!(
@@ -209,7 +209,7 @@ fn way_masks(root: &Path) -> Finding {
     }
 }
 
-/// Asks the kernel for the portable event with this name.
+/// Checks if the kernel can count the portable event with this name.
 fn probed(name: &str) -> Probe {
     let code = EventDef::by_name(name).and_then(EventDef::perf);
     code.map_or(Probe::NoCounter, |(kind, config)| {
@@ -322,10 +322,10 @@ fn recording(_: &Path) -> Finding {
     }
 }
 
-/// Fix for a recorder that does not work.
+/// Fix for a recorder (QEMU plugin) that records nothing.
 const RECORDER: &str = "build the recorder again (`scripts/recorder-engine.sh`), or check the output of `steer profile -- true`";
 
-/// Records a program of about a second; returns the number of recorded instructions.
+/// Records a shell loop that runs for about a second; returns the number of recorded instructions, or the reason for a failure.
 fn trial_recording() -> Result<u64, String> {
     const MOST: u64 = 20_000_000;
     let script = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";

@@ -1,6 +1,6 @@
-//! Exit codes by kind of error.
+//! Exit codes, one per kind of error.
 //!
-//! Input: an error with its causes. Output: the kind of the first cause that has one, and all messages in one paragraph.
+//! Input: an error with its causes. Output: the kind of the outermost cause that has a kind, and all messages in one paragraph.
 
 mod kinds;
 #[cfg(test)]
@@ -10,12 +10,12 @@ pub use countersteer_lab::error::{Kind, failure};
 
 use crate::steering::error::SteeringError;
 
-/// Ends this process with the error's exit code.
+/// Prints nothing, and ends this process with the error's exit code.
 pub fn exit(error: SteeringError) -> ! {
     std::process::exit(i32::from(kind_of(&error.into()) as u8))
 }
 
-/// Joins an error and its causes in one paragraph. Skips causes that an earlier message already quotes.
+/// Joins the messages of an error and its causes, separated by colons. Omits a message that the text contains already.
 pub fn paragraph(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut text, cause| {
         let message = cause.to_string();
@@ -30,7 +30,7 @@ pub fn paragraph(error: &anyhow::Error) -> String {
     })
 }
 
-/// Kind of an error: that of the outermost cause with a kind. Errors without a kind are defects.
+/// Returns the kind of the outermost cause that has a kind. Errors without a kind are defects: [`Kind::Internal`].
 pub fn kind_of(error: &anyhow::Error) -> Kind {
     error
         .chain()

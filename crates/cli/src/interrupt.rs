@@ -1,8 +1,8 @@
-//! Signal handling: ends child processes, then deletes temporary files and prints a message.
+//! Handling of SIGINT and SIGTERM: ends child processes, deletes temporary files, and prints a message.
 //!
-//! Input: [`Helper`]s and [`Temporary`] folders while they exist. Output: the end of this process, with the exit code of the
-//! signal. This applies only if the process is `steer`; a host process handles its own signals. Commands that steer or count
-//! handle signals themselves.
+//! Input: the existing [`Helper`] processes and [`Temporary`] folders. Output: the end of this process, with the signal's exit
+//! code. This applies only if the process is `steer`; a program that embeds `steer` handles its own signals. Commands that
+//! steer or count handle signals themselves.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
-/// Time for a process to end after a request.
+/// Time limit for a child process to exit after SIGINT, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 const CANNOT_LISTEN: &str = "cannot listen for signals";
@@ -30,41 +30,42 @@ static LEFT: Mutex<Left> = Mutex::new(Left {
     folders: Vec::new(),
 });
 
-/// Prints the results of an interrupted command so far; returns `false` if there are none.
+/// Function that prints the partial result of an interrupted command; returns `false` if there is no result.
 type Partial = Box<dyn FnOnce() -> bool + Send>;
 
 static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
 
-/// Registers a report that an interrupt prints instead of a message that there is no result.
+/// Registers a function that prints a partial result if the command is interrupted.
 pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
     *locked(&PARTIAL) = Some(Box::new(report));
 }
 
-/// Marks the result as complete: a later interrupt prints no partial result.
+/// Declares that the result is complete, so a later interrupt prints no partial result.
 pub fn complete() {
     *locked(&PARTIAL) = None;
 }
 
-/// Resources to release when a command is interrupted.
+/// Child processes and temporary folders to release when a command is interrupted.
 struct Left {
     helpers: Vec<Arc<Mutex<Child>>>,
     folders: Vec<PathBuf>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Lists and children remain valid after a thread's panic.
+    // A panic of another thread leaves the data valid, so a poisoned lock is used like any other.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Declares that this process is `steer`, so it may handle signals.
+/// Declares that this process is `steer` itself, so it may install signal handlers.
 pub fn own_process() {
     OWN_PROCESS.store(true, Ordering::Relaxed);
 }
 
-/// Installs a handler that ends this process cleanly on Ctrl-C and SIGTERM. Only the first call has an effect.
+/// Installs a handler that cleans up and ends this process on SIGINT (Ctrl-C) and SIGTERM. Only the first call has an effect. A
+/// process other than `steer` gets no handler.
 ///
 /// # Errors
-/// The system refuses.
+/// The handler cannot be installed.
 pub fn listen() -> anyhow::Result<()> {
     if !OWN_PROCESS.load(Ordering::Relaxed) {
         return Ok(());
@@ -74,10 +75,10 @@ pub fn listen() -> anyhow::Result<()> {
     result.context(CANNOT_LISTEN)
 }
 
-/// Returns a flag that Ctrl-C, SIGTERM and SIGHUP set instead of ending this process.
+/// Returns a flag that becomes true on SIGINT (Ctrl-C), SIGTERM or SIGHUP. These signals no longer end this process.
 ///
 /// # Errors
-/// The system refuses.
+/// The signal handlers cannot be installed.
 pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -86,10 +87,10 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Turns SIGXFSZ into a write error, so that counting and steering continue.
+/// Handles SIGXFSZ, so that a write beyond the file size limit returns an error and the process continues.
 ///
 /// # Errors
-/// The system refuses.
+/// The signal handler cannot be installed.
 pub fn survive_limits() -> anyhow::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context(CANNOT_LISTEN)?;
     Ok(())
@@ -109,16 +110,16 @@ fn start() -> io::Result<()> {
 }
 
 fn end(signal: i32) {
-    // The lock is held to the end, so nothing new starts.
+    // The lock is held until the process exits, so no further helper can start.
     let mut left = locked(&LEFT);
     for helper in left.helpers.drain(..) {
         finish(&mut locked(&helper));
     }
     for folder in left.folders.drain(..) {
-        // The system cleans up files that cannot be deleted here.
+        // If a folder cannot be deleted, the system's cleanup of temporary files deletes it.
         let _ = std::fs::remove_dir_all(&folder);
     }
-    // A progress bar may be visible.
+    // Clears the line, because a progress bar may be visible.
     let clear = if io::stderr().is_terminal() {
         "\r\x1b[2K"
     } else {
@@ -130,7 +131,7 @@ fn end(signal: i32) {
     std::process::exit(128 + signal);
 }
 
-/// Says that a signal has ended a command, and of what its result is; returns the exit code.
+/// Reports that a signal ended the command, and if the result is partial or missing. Returns the exit code.
 pub fn said(signal: i32, reported: bool) -> ExitCode {
     let name = signal_name(signal).unwrap_or("a signal");
     let result = if reported {
@@ -142,7 +143,7 @@ pub fn said(signal: i32, reported: bool) -> ExitCode {
     ExitCode::from((128 + signal) as u8)
 }
 
-/// Interrupts a process as Ctrl-C would, and waits; kills it if it does not end.
+/// Sends SIGINT to a process and waits for its exit; kills the process after the time limit.
 fn finish(child: &mut Child) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
@@ -152,19 +153,19 @@ fn finish(child: &mut Child) {
     while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // It may have ended already.
+    // Killing fails if the process has exited already.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// A child process that ends with this one.
+/// Child process that is ended when this process is interrupted or ends.
 pub struct Helper(Arc<Mutex<Child>>);
 
 impl Helper {
-    /// Starts a helper process.
+    /// Starts a command as a helper process.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         this_program::end_with_this_thread(command);
         let mut left = locked(&LEFT);
@@ -173,26 +174,26 @@ impl Helper {
         Ok(Self(child))
     }
 
-    /// Exit status of the helper; `None` while it runs.
+    /// Returns the exit status of the helper process; `None` while it runs.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The status cannot be read.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let ended = locked(&self.0).try_wait()?;
-        // Ctrl-C ends both processes: no error about the helper is wanted, and this process is about to end.
+        // Ctrl-C ends both processes. This thread stops here, so it reports no error about the helper before the process exits.
         while ended.is_some() && INTERRUPTED.load(Ordering::Relaxed) {
             std::thread::park();
         }
         Ok(ended)
     }
 
-    /// Waits until it exits.
+    /// Waits until the helper process exits, and returns its exit status.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The status cannot be read.
     pub fn wait(&self) -> io::Result<ExitStatus> {
         loop {
-            // Does not hold the lock while sleeping, because the signal handler needs it.
+            // The lock is not held during the sleep, because the signal handler needs it.
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
@@ -200,19 +201,19 @@ impl Helper {
         }
     }
 
-    /// Interrupts it as Ctrl-C would.
+    /// Sends SIGINT to the helper process if it is still running.
     pub fn interrupt(&self) {
         let mut child = locked(&self.0);
-        // After an exit, its PID may belong to another process.
+        // If the process has exited, its PID may belong to another process.
         if matches!(child.try_wait(), Ok(None)) {
             countersteer_sysfs::signals::interrupt(child.id());
         }
     }
 
-    /// Kills it, unless it has exited.
+    /// Kills the helper process, and waits for its exit.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The process cannot be killed.
     pub fn kill(&self) -> io::Result<()> {
         let mut child = locked(&self.0);
         child.kill()?;
@@ -228,14 +229,14 @@ impl Drop for Helper {
     }
 }
 
-/// A folder that is deleted with its owner or with this process.
+/// Temporary folder that is deleted when this value is dropped or the process is interrupted.
 pub struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Creates a folder in the system's temporary directory.
+    /// Creates a folder named `steer-{of}-...` in the system's temporary directory.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn folder(of: &str) -> anyhow::Result<Self> {
         let prefix = format!("steer-{of}-");
         let mut left = locked(&LEFT);
@@ -249,7 +250,7 @@ impl Temporary {
         Ok(Self(dir))
     }
 
-    /// Returns its path.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -29,7 +29,7 @@ mod verdicts;
 mod virtuals;
 mod waits;
 
-/// The guide's examples compile.
+/// Compiles the code examples of the policy guide as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/writing-policies.md")]
 mod guide {}
@@ -48,15 +48,15 @@ pub use countersteer_profiler::this_program;
 
 use error::{kind_of, paragraph};
 
-/// Runs the command line with these policies in addition to the built-in ones.
+/// Works like [`steer`], with additional metrics, which policies, `stat -v`, `top` and records read by name.
 ///
-/// `main` must call this first. A killed run is cleaned up by processes that this run starts from the same program, and they
-/// begin here.
+/// `main` must call this function first. `steer` starts helper processes from the same program, e.g. to clean up after a killed
+/// run, and they also begin here.
 pub fn steer(policies: &'static [policy::PolicyDef]) -> ExitCode {
     steer_with(policies, &[])
 }
 
-/// As [`steer`], with additional metrics: policies, `stat -v`, `top` and records read them by name.
+/// Works like [`steer`], with additional metrics, which policies, `stat -v`, `top` and records read by name.
 pub fn steer_with(
     policies: &'static [policy::PolicyDef],
     metrics: &'static [metric::MetricDef],
@@ -69,23 +69,23 @@ pub fn steer_with(
     }
 }
 
-/// As [`steer`], for a command line whose first word is this program's name. It serves programs that embed `steer`; they first
-/// call [`this_program::give`] to define how `steer` starts again.
+/// Works like [`steer`], for a command line whose first word is this program's name. It serves programs that embed `steer`;
+/// they first call [`this_program::give`] to define how `steer` starts again.
 pub fn steer_words(words: &[OsString]) -> ExitCode {
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }
     interrupt::own_process();
-    // If a reader stops reading (`steer ... | head`), the program ends quietly like every other filter.
+    // If the reader of stdout closes the pipe (`steer ... | head`), SIGPIPE ends the program quietly, as for other filters.
     countersteer_sysfs::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());
     command::dispatch(cli).unwrap_or_else(|error| complain(&error))
 }
 
-/// Runs a command line within a process that continues afterwards.
+/// Runs a command line within a process that continues after the command, and returns the command's exit code.
 ///
 /// # Errors
-/// Those of the command, and an invalid command line.
+/// The command line is invalid, or the command fails.
 pub fn call(words: &[OsString]) -> anyhow::Result<ExitCode> {
     command::dispatch(command::parse(words)?)
 }

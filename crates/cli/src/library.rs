@@ -1,4 +1,4 @@
-//! Lookup of shipped files, machines, PMUs and records for commands.
+//! Functions that find and load shipped files, machines, PMUs and records.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ pub use countersteer_lab::library::*;
 use countersteer_model::machine::Machine;
 use countersteer_report::record::Record;
 
-/// Loads a record; prints a warning if it ends early.
+/// Loads a record from a folder; prints a warning if the record ends early.
 pub fn record(dir: &Path) -> anyhow::Result<Record> {
     let record = Record::load(dir)?;
     if record.manifest.unfinished {
@@ -32,13 +32,13 @@ pub fn stream(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     })
 }
 
-/// Loads a machine by name or file, and prints the models found for it.
+/// Loads a machine by name or file, with the trained models found for it. Prints the models' paths.
 pub fn loaded(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
     let (machine, text) = machine(name)?;
     with_models(machine, Some(text))
 }
 
-/// Adds the models found for a machine, and prints them. `text` is the machine's file, if any.
+/// Loads the trained models found for a machine, and prints their paths. `text` is the machine's file, if any.
 pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<LoadedMachine>> {
     let loaded = LoadedMachine::with_models(machine, text)?;
     for path in &loaded.models {
@@ -47,7 +47,8 @@ pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<L
     Ok(Arc::new(loaded))
 }
 
-/// PMUs below a root, with events of vendors' lists. The lists are `lists`, or those of the user's own folder.
+/// Reads the PMUs below a root folder, and adds the events of vendors' lists. The lists are in folder `lists`, or by default in
+/// the user's folder of event lists.
 pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
     let mut pmus = Pmus::read(root)?;
     if let Some(folder) = lists.map(Path::to_owned).or_else(own_vendor_lists) {

@@ -1,33 +1,34 @@
-//! A table at the bottom of a terminal, redrawn in place: rows of the last interval, finally those of the whole run.
+//! Table at the bottom of a terminal, redrawn in place. It shows the last interval, and at the end the whole run.
 //!
-//! Input: lines of text, and the size of the terminal. Output: text with escape sequences that separate the table from the rest
-//! of the terminal. The lines above scroll on their own, so the counted program's output there stays intact.
+//! Input: lines of text, and the size of the terminal. Output: text with escape sequences that restrict scrolling to the lines
+//! above the table. The counted program prints there, so its output stays intact.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 
 use ratatui::crossterm::terminal;
 
-/// Current state of the terminal. Dropping it releases all lines.
+/// Table that is currently drawn on the terminal. Dropping the value clears the table's lines.
 #[derive(Debug, Default)]
 pub struct LiveTable {
-    /// Lines of the table, and of the terminal at that time.
+    /// Number of lines of the table, and number of lines of the terminal when it was drawn; `None` if nothing is drawn.
     drawn: Option<(usize, usize)>,
 }
 
-/// Assumed columns and rows if the terminal reports none.
+/// Columns and rows that are assumed if the terminal reports no size.
 const SIZE: (usize, usize) = (80, 24);
-/// Escape sequences that save and restore the cursor position.
+/// Escape sequence that saves the cursor position.
 const SAVE: &str = "\x1b7";
+/// Escape sequence that restores the saved cursor position.
 const RESTORE: &str = "\x1b8";
 
 impl LiveTable {
-    /// True if the terminal supports this.
+    /// Returns true if the terminal supports escape sequences for cursor movement.
     pub fn possible() -> bool {
         std::env::var_os("TERM").is_some_and(|term| term != "dumb")
     }
 
-    /// Replaces the last frame with as many lines as fit, header included.
+    /// Returns text that replaces the last frame with the header and as many rows of `text` as fit.
     pub fn frame(&mut self, text: &str) -> String {
         let size = terminal::size()
             .ok()
@@ -40,12 +41,12 @@ impl LiveTable {
         )
     }
 
-    /// Final text, without omitted or cut lines.
+    /// Returns text that removes the table and prints all of `text` below, with its lines complete.
     pub fn last(&mut self, text: &str) -> String {
         self.back() + text
     }
 
-    /// Removes the table from the terminal and releases its lines.
+    /// Returns text that removes the table from the terminal and resets the scroll region; empty if nothing is drawn.
     fn back(&mut self) -> String {
         let wipe = |(lines, rows): (usize, usize)| {
             format!("{SAVE}\x1b[{};1H\x1b[J\x1b[r{RESTORE}", rows - lines + 1)
@@ -54,7 +55,7 @@ impl LiveTable {
     }
 
     fn fit(&mut self, text: &str, (columns, rows): (usize, usize)) -> String {
-        // The counted program keeps the remaining lines.
+        // The counted program's output keeps the remaining lines.
         let most = (rows * 2 / 3).max(2);
         let count = text.lines().count();
         let shown = if count > most { most - 1 } else { count };
@@ -62,7 +63,7 @@ impl LiveTable {
         let mut out = String::new();
         if self.drawn != Some((lines, rows)) {
             out = self.back();
-            // Makes room below the cursor, then sets the scroll region to the lines above the table.
+            // Scrolls the screen up by the table's height, then sets the scroll region to the lines above the table.
             let _ = write!(
                 out,
                 "{}\x1b[{lines}A{SAVE}\x1b[1;{}r{RESTORE}",
@@ -70,11 +71,11 @@ impl LiveTable {
                 rows - lines
             );
         }
-        // Terminals differ in newlines below the scroll region, so the cursor moves to each line explicitly.
+        // Terminals treat newlines below the scroll region differently, so the cursor moves to each line explicitly.
         let first = rows - lines + 1;
         let _ = write!(out, "{SAVE}\x1b[{first};1H\x1b[J");
         for (nth, line) in text.lines().take(shown).enumerate() {
-            // A wrapped line would take two lines.
+            // The line is cut to the width, because a wrapped line would take two lines.
             let end = line
                 .char_indices()
                 .nth(columns.saturating_sub(1))
@@ -97,7 +98,7 @@ impl Drop for LiveTable {
     fn drop(&mut self) {
         let back = self.back();
         if !back.is_empty() {
-            // A failure cannot be reported anywhere.
+            // A write error is ignored, because there is no other output to report it on.
             let _ = if std::io::stdout().is_terminal() {
                 std::io::stdout().write_all(back.as_bytes())
             } else {

@@ -1,4 +1,4 @@
-//! Output: data on stdout, and files, which are checked before hours of work.
+//! Output: data on stdout, and files. Commands check that they can write a file before they start hours of work.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +13,7 @@ use countersteer_report::write_atomically;
 
 use crate::error::{Kind, failure};
 
-/// Destination of a record.
+/// Flags for the folder that a record is written to.
 #[derive(Debug, clap::Args)]
 pub struct RecordOut {
     /// Write all samples, events and decisions to a record: a folder of Parquet files
@@ -25,7 +25,7 @@ pub struct RecordOut {
 }
 
 impl RecordOut {
-    /// The folder, if one was given.
+    /// Returns the record's folder; `None` if `--output` was not given.
     ///
     /// # Errors
     /// A record exists there and `--force` was not given.
@@ -37,7 +37,8 @@ impl RecordOut {
     }
 }
 
-/// Refuses a folder that contains a record. The writer of records refuses other contents.
+/// Returns an error if a folder contains a record and `force` is false. The writer of records refuses folders with other
+/// contents.
 pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
     if force || !dir.join("manifest.json").exists() {
         return Ok(());
@@ -49,19 +50,19 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Writes an HTML report, and prints its path.
+/// Writes an HTML report, and prints its path to stderr.
 pub fn report(path: &Path, input: &ReportInput<'_>) -> anyhow::Result<()> {
     write_atomically(path, render(input)?.as_bytes())?;
     eprintln!("steer: report in {}", path.display());
     Ok(())
 }
 
-/// Creates a folder and its parents.
+/// Creates a folder and its missing parents.
 pub fn make_folder(dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Creates a file for incremental writing; replaces an existing one.
+/// Creates a file that is written piece by piece; replaces an existing file.
 pub fn create(path: &Path) -> anyhow::Result<File> {
     write::create(path).map_err(|why| cannot_write(path, &why))
 }
@@ -76,12 +77,12 @@ pub fn profile(path: &Path, profile: &Tabulated) -> anyhow::Result<()> {
     Ok(write_atomically(path, text.as_bytes())?)
 }
 
-/// Checks that a file can be written, without touching it.
+/// Checks that a file can be written, without creating or changing the file.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     write::check(path).map_err(|why| cannot_write(path, &why))
 }
 
-/// Prints text to stdout. Removes escape sequences from outside, but keeps those that emphasise tables.
+/// Prints text to stdout. Removes escape sequences, e.g. of program names, but keeps those for emphasis in tables.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut shown = String::with_capacity(text.len());
     for bold in text.split_inclusive(RESET) {
@@ -97,11 +98,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     print_raw(&shown)
 }
 
-/// Escape sequences that start and end emphasis in tables.
+/// Escape sequence that starts emphasis in tables.
 const BOLD: &str = "\x1b[1m";
+/// Escape sequence that ends emphasis in tables.
 const RESET: &str = "\x1b[0m";
 
-/// Prints data to stdout unchanged.
+/// Prints data to stdout unchanged, with a newline at the end.
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -1,8 +1,8 @@
-//! Progress bars on stderr, only on a terminal.
+//! Progress bars, shown on stderr if it is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Creates a bar of `len` steps.
+/// Creates a progress bar of `len` steps, labelled `what`.
 pub fn bar(len: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr_with_hz(10));
     let template = "{msg:24} [{bar:40}] {pos}/{len} {elapsed} (about {eta} left)";
@@ -13,7 +13,7 @@ pub fn bar(len: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// Creates a spinner for work of unknown length.
+/// Creates a spinner, labelled `what`, for an operation of unknown length.
 pub fn spinner(what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");

@@ -1,6 +1,6 @@
-//! Runs the same command on another machine, with the system's ssh.
+//! Runs the same command on another machine, through the system's ssh.
 //!
-//! Input: this command's arguments. Effect: ssh replaces this process, so output, exit code and signals are its own.
+//! Input: this command's arguments. Effect: ssh replaces this process, so the output, exit code and signals are those of ssh.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,10 +10,10 @@ use std::process::Command;
 use crate::error::{Kind, failure};
 
 const SSH_VARIABLE: &str = "COUNTERSTEER_SSH";
-/// Option that is not passed on.
+/// Option that names the host. The remote command line does not contain the option.
 const OPTION: &str = "--host";
 
-/// Runs this command on `host`, where `steer` must be in PATH. Returns only if ssh cannot be started.
+/// Runs this command on `host`, where `steer` must be in PATH. Returns an error only if ssh cannot be started.
 pub fn run_there(host: &str) -> anyhow::Error {
     if host.is_empty() || host.starts_with('-') {
         return failure(
@@ -38,7 +38,7 @@ pub fn run_there(host: &str) -> anyhow::Error {
     )
 }
 
-/// `steer` and its arguments without [`OPTION`], quoted for a shell.
+/// Builds the remote command line: `steer` and its arguments without [`OPTION`], quoted for a shell.
 fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     let mut command = b"steer".to_vec();
     let with_value = format!("{OPTION}=");
@@ -51,7 +51,7 @@ fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
         let alone = arg == OPTION;
         if ours && (alone || arg.as_bytes().starts_with(with_value.as_bytes())) {
             value_next = alone;
-            // It may be given once, so later occurrences belong to the program.
+            // Clap accepts this option once, so later occurrences are arguments of the program to start.
             ours = false;
             continue;
         }
@@ -61,7 +61,7 @@ fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     OsString::from_vec(command)
 }
 
-/// Quotes an argument for a POSIX shell.
+/// Quotes an argument for a POSIX shell, if necessary.
 fn quoted(arg: &OsStr) -> Vec<u8> {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_=/.,:@%+".contains(b);
     if !arg.is_empty() && arg.as_bytes().iter().all(plain) {

@@ -1,6 +1,6 @@
-//! Common parts of counting commands: times, records, exit codes.
+//! Functions that the counting commands share, for times, records and exit codes.
 //!
-//! Input: ticks of a counting session, and its result. Output: a record in a folder, the exit code.
+//! Input: the ticks of a counting session and its result. Output: a record in a folder, and the exit code.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use crate::counted::{Asked, Counted};
 use crate::interrupt::survive_limits;
 use crate::virtuals::Bank;
 
-/// Description of the session in its record.
+/// Description of a counting session, stored in its record.
 pub struct About<'a> {
     pub by: &'a str,
-    /// Program to start, if any.
+    /// Command line of the started program; empty if none was started.
     pub program: &'a [String],
     pub asked: &'a Asked<'a>,
     pub period: Nanos,
 }
 
-/// Begins a record of this machine in a folder. The description of the session replaces a workload.
+/// Starts a record of this machine in a folder. In its manifest, a description of the session stands in place of a workload.
 pub fn recorder(
     dir: &Path,
     about: &About<'_>,
@@ -67,7 +67,7 @@ pub fn recorder(
     )?)
 }
 
-/// Records the samples of a period.
+/// Adds the samples of one interval to the record, if there is one.
 pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Option<&Bank>) {
     let Some(recorder) = recorder else { return };
     let nothing: Box<Outside<'_>> = Box::new(|_, _| None);
@@ -88,7 +88,7 @@ pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Opti
     }
 }
 
-/// Ends a period of a record. Prints a message if it cannot be written; counting continues.
+/// Ends an interval of the record. Prints a message if the record cannot be written; counting continues.
 pub fn kept(recorder: Option<&mut CountingRecorder>) {
     if let Some(why) = recorder.and_then(CountingRecorder::done) {
         eprintln!("steer: {why}; counting continues");
@@ -107,7 +107,7 @@ pub fn save(
     Ok(())
 }
 
-/// Exit code of the program that was started; success if there was none.
+/// Returns the exit code of the started program, or 0 if none was started.
 pub fn exit_code(summary: &Summary) -> ExitCode {
     ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8)
 }

@@ -1,4 +1,4 @@
-//! Arguments of commands that simulate.
+//! Command-line arguments that the simulating commands share.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use countersteer_sim::linux::{DEFAULT_KERNEL, KERNELS, SWITCHES, kernel_config};
 use crate::error::{Kind, failure};
 use crate::values::{number, specs};
 
-/// Options that `sim` and `compare` share.
+/// Simulation options that `sim` and `compare` share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimArgs {
     /// Time between decisions and samples
@@ -49,7 +49,7 @@ pub struct SimArgs {
     /// Frequency governor: `performance` or `schedutil` (applies uclamp); default: the machine file's
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<Governor>,
-    /// Stop the policy after TIME; Linux continues from the programs' current places
+    /// Stop the policy after TIME; the simulated Linux scheduler continues from the current placement
     #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
     steer_for: Option<Nanos>,
     /// Ignore `launch_on` of the workload: Linux places programs at their start
@@ -61,12 +61,12 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
-    /// Kernel releases; only `compare` accepts several.
+    /// Names of the kernel releases to simulate; only `compare` accepts several.
     pub fn kernels(&self) -> Vec<String> {
         specs(&self.kernel)
     }
 
-    /// Rejects several kernels.
+    /// Returns an error if `--kernel` names several releases.
     pub fn one_kernel(&self) -> anyhow::Result<()> {
         if self.kernels().len() > 1 {
             let why = "--kernel takes several kernels in `steer compare` only: name one";
@@ -99,7 +99,7 @@ fn event(text: &str) -> Result<String, String> {
     known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
 }
 
-/// Prints requirements of a policy that the machine or the simulator does not meet.
+/// Prints the requirements of a policy that the machine or the simulator does not meet.
 pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
     for why in machine.unmet(policy)? {
         let name = &machine.machine.name;
@@ -108,7 +108,7 @@ pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()
     Ok(())
 }
 
-/// Warns about programs without a completed run: their completion times are those of the simulations.
+/// Prints a warning with the programs that completed no run. Their completion time is the length of the simulation.
 pub fn warn_of_cut<'a>(finished: impl IntoIterator<Item = &'a Finished>) {
     let programs = finished.into_iter().flat_map(|f| &f.score.programs);
     let cut = programs.filter(|program| program.runs == 0);

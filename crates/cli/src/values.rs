@@ -3,12 +3,12 @@
 use countersteer_model::counters::parse_duration;
 use countersteer_model::units::Nanos;
 
-/// Parses a time: `10ms`.
+/// Parses a time with its unit, e.g. `10ms`.
 pub fn time(text: &str) -> Result<Nanos, String> {
     parse_duration(text).map_err(|e| e.message)
 }
 
-/// Parses a number.
+/// Parses a floating-point number.
 pub fn number(text: &str) -> Result<f64, String> {
     text.parse()
         .map_err(|_| format!("`{text}` is not a number"))
@@ -24,14 +24,14 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a PID.
+/// Parses a process ID.
 pub fn pid(text: &str) -> Result<u32, String> {
     let wrong = "it is not a PID; `pgrep NAME` prints the PIDs of a program";
     text.parse().map_err(|_| wrong.to_owned())
 }
 
-/// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas before a specification. A part is a specification if it is no
-/// `key=value`, or has a colon before its equals sign.
+/// Splits a list of policies, e.g. `linux,hsf:sf=oracle,margin=1,aarr`. A comma separates two policies unless a parameter
+/// follows. A parameter is `key=value` without a colon in the key.
 pub fn specs(list: &str) -> Vec<String> {
     let mut specs: Vec<String> = Vec::new();
     for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {

@@ -1,7 +1,8 @@
-//! Verdicts of `steer auto`, kept from one run to the next in a JSON file below the user's state folder.
+//! Verdicts of `steer auto`: the best policy for each judged program. They are kept in a JSON file below the user's state
+//! folder.
 //!
 //! Input: the identity of a program and of a machine. Output: the best policy for the program, and the reason. A file that is
-//! damaged, or from another version of this program, is renamed and ignored.
+//! damaged, or from another version of `steer`, is renamed and ignored.
 
 use std::io::copy;
 use std::path::{Path, PathBuf};
@@ -15,40 +16,40 @@ use sha2::{Digest, Sha256};
 
 const SCHEMA: &str = "countersteer.verdicts/1";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Programs whose first file argument decides what they do, by the beginning of their names.
+/// Beginnings of interpreters' names. For an interpreter, the first argument that is a file is part of the program's identity.
 const INTERPRETERS: [&str; 9] = [
     "python", "perl", "ruby", "node", "sh", "bash", "dash", "java", "lua",
 ];
 
-/// A judged program on a machine.
+/// Verdict on a program: the best policy for it on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Remembered {
-    /// Path of its executable when it was judged.
+    /// Path of the program's executable when the verdict was reached.
     pub program: String,
-    /// Build-id or SHA-256 of the executable, and SHA-256 of the script that an interpreter runs.
+    /// Build-id or SHA-256 of the executable; for an interpreter, also that of its script.
     pub identity: String,
     pub machine: String,
     /// SHA-256 of the machine's description.
     pub machine_sha256: String,
-    /// Policy with its parameters; `linux` if no policy is worth it.
+    /// Best policy with its parameters; `linux` if no policy is faster by enough.
     pub policy: String,
-    /// Reason in a sentence.
+    /// Reason for the verdict, in one sentence.
     pub why: String,
-    /// Result of the blocks under Linux in the runs since; absent before the first pair of blocks.
+    /// Gain measured against Linux in runs after the verdict; `None` before the first pair of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
-/// Gain that was measured in blocks against Linux.
+/// Gain of a policy over Linux, measured in alternating blocks of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Relative gain: 0.05 is 5 %.
+    /// Relative gain in speed: 0.05 is 5 %.
     pub gain: f64,
-    /// Interval of the gain with 95 % confidence; absent while pairs are few.
+    /// Confidence interval (95 %) of the gain; `None` while there are too few pairs of blocks.
     pub interval: Option<(f64, f64)>,
-    /// Pairs of blocks.
+    /// Number of pairs of blocks, one block with the policy and one under Linux.
     pub pairs: u64,
 }
 
@@ -60,14 +61,14 @@ struct Kept {
     verdicts: Vec<Remembered>,
 }
 
-/// All verdicts of a user.
+/// All verdicts of a user, and the path of their file.
 pub struct Verdicts {
     path: PathBuf,
     pub all: Vec<Remembered>,
 }
 
 impl Verdicts {
-    /// Reads the user's verdicts. A file that cannot be trusted is renamed, and a message says so.
+    /// Reads the user's verdicts. If the file is invalid, renames it, prints a message, and returns no verdicts.
     pub fn load() -> anyhow::Result<Self> {
         let path = state_folder()?.join("verdicts.json");
         let all = match parse(&path) {
@@ -86,7 +87,7 @@ impl Verdicts {
         Ok(Self { path, all })
     }
 
-    /// Writes all verdicts.
+    /// Writes all verdicts to the user's file.
     pub fn save(&self) -> anyhow::Result<()> {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -94,13 +95,13 @@ impl Verdicts {
         Ok(write_atomically(&self.path, text(&self.all)?.as_bytes())?)
     }
 
-    /// Returns the verdict on a program on a machine.
+    /// Returns the verdict on a program on a machine; `None` if there is none.
     pub fn find(&self, identity: &str, machine_sha256: &str) -> Option<&Remembered> {
         let same = |v: &&Remembered| v.identity == identity && v.machine_sha256 == machine_sha256;
         self.all.iter().find(same)
     }
 
-    /// Adds a verdict in the place of an older one on the same program and machine.
+    /// Adds a verdict; replaces an older verdict on the same program and machine.
     pub fn remember(&mut self, verdict: Remembered) {
         let same = |v: &Remembered| {
             v.identity == verdict.identity && v.machine_sha256 == verdict.machine_sha256
@@ -109,12 +110,12 @@ impl Verdicts {
         self.all.push(verdict);
     }
 
-    /// Writes all verdicts to a file of the user's choice.
+    /// Writes all verdicts to the file `path`.
     pub fn export(&self, path: &Path) -> anyhow::Result<()> {
         Ok(write_atomically(path, text(&self.all)?.as_bytes())?)
     }
 
-    /// Adds the verdicts of a file; returns their number.
+    /// Adds the verdicts of the file `path`, and returns the number of verdicts read.
     pub fn import(&mut self, path: &Path) -> anyhow::Result<usize> {
         if !path.exists() {
             let why = format!("there is no file {}", path.display());
@@ -131,7 +132,7 @@ impl Verdicts {
     }
 }
 
-/// Parses a file of verdicts; a file that does not exist holds none.
+/// Parses a file of verdicts; returns none if the file does not exist, or an error message.
 fn parse(path: &Path) -> Result<Vec<Remembered>, String> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -154,7 +155,7 @@ fn text(verdicts: &[Remembered]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&kept)? + "\n")
 }
 
-/// Folder of the user's own state, according to the XDG base directories.
+/// Returns the user's folder for program state, according to the XDG base directory specification.
 fn state_folder() -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = variable("XDG_STATE_HOME").map(PathBuf::from);
@@ -166,7 +167,7 @@ fn state_folder() -> anyhow::Result<PathBuf> {
     Ok(folder.join("countersteer"))
 }
 
-/// Returns a program's executable and its identity.
+/// Returns the path of a program's executable, and the program's identity: a build-id or a SHA-256.
 pub fn identity(command: &[String]) -> anyhow::Result<(PathBuf, String)> {
     let executable = countersteer_sysfs::launch::find_program(command)?;
     let mut identity = fingerprint(&executable)?;
@@ -180,7 +181,7 @@ pub fn identity(command: &[String]) -> anyhow::Result<(PathBuf, String)> {
     Ok((executable, identity))
 }
 
-/// Build-id of a file, or the SHA-256 of its bytes if it has none.
+/// Returns the build-id of an executable file, or the SHA-256 of the file if it has no build-id.
 fn fingerprint(path: &Path) -> anyhow::Result<String> {
     let build_id = elf::read(path).ok().and_then(|b| b.build_id);
     if let Some(id) = build_id {
@@ -192,7 +193,7 @@ fn fingerprint(path: &Path) -> anyhow::Result<String> {
     Ok(format!("sha256:{:x}", sum.finalize()))
 }
 
-/// SHA-256 of a machine's description.
+/// Returns the SHA-256 of a machine's description as hexadecimal digits.
 pub fn sha256(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }

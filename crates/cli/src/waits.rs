@@ -1,6 +1,7 @@
-//! Run-queue latency for tables, JSON and records. BPF programs measure each wait; the kernel's sums only give totals and means.
+//! Run-queue latency for tables, JSON and records. BPF programs measure each wait. The kernel's sums (schedstat) give only
+//! totals and means.
 //!
-//! Input: a source of waits. Output: [`Wait`]s by thread, by process, and of all together.
+//! Input: a source of wait times. Output: [`Wait`]s per thread, per process, and of all threads together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,20 +27,20 @@ pub enum WaitsError {
 /// Run-queue latency of a thread, a process or a program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wait {
-    /// Number of times that a thread got a CPU.
+    /// Number of waits that ended with the thread running on a CPU.
     pub times: u64,
     /// Sum of all waits, in seconds.
     pub total_s: f64,
     pub mean_ms: f64,
-    /// Distribution of all waits; `None` if only sums are known.
+    /// Percentiles of all waits; `None` if only sums are known.
     #[serde(flatten)]
     pub tail: Option<Tail>,
-    /// Wakeup latencies among these waits: from a wake-up to running.
+    /// Wakeup latencies, i.e. the waits that began with a wakeup; `None` if waits are not measured individually.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wakeups: Option<Wakeups>,
 }
 
-/// Distribution of individually measured waits.
+/// Percentiles of individually measured waits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tail {
     pub p50_ms: f64,
@@ -57,13 +58,13 @@ pub struct Wakeups {
 }
 
 impl Wait {
-    /// Summarizes waits; `None` if there are none.
+    /// Computes mean and percentiles of waits; returns `None` if there were no waits.
     pub fn of(waits: &Waits) -> Option<Self> {
         let mean_ms = waits.mean_ns()? * 1e-6;
         let ms = |h: &Histogram, share| h.quantile_ns(share).unwrap_or(0) as f64 * 1e-6;
         let measured = waits.measured.as_ref();
         let longest_ms = measured.map_or(0.0, |m| m.longest_ns as f64 * 1e-6);
-        // The middle of a bucket may exceed the longest wait in it.
+        // The quantile is the middle of a histogram bucket, which may exceed the longest wait.
         let of = |h: &Histogram, share| f64::min(ms(h, share), longest_ms);
         let tail = measured.map(|m| {
             let all = m.all();
@@ -90,7 +91,7 @@ impl Wait {
     }
 }
 
-/// A source, and the reason if it does not measure each wait.
+/// Source of wait times, and the reason if the source gives only sums.
 pub struct Meter {
     pub source: Box<dyn Source>,
     /// Reason why waits are not measured individually; `None` if they are.
@@ -98,10 +99,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Opens a source: BPF programs if they are wanted and possible, else the kernel's sums.
+    /// Opens a source of wait times: BPF programs unless `bpf` excludes them or they cannot be loaded, else the kernel's sums.
     ///
     /// # Errors
-    /// BPF programs were required and cannot be loaded.
+    /// BPF programs are required, and they cannot be loaded.
     pub fn open(whose: &Whose, bpf: Bpf) -> Result<Self, WaitsError> {
         let why = match bpf {
             Bpf::Never => "BPF programs are excluded".to_owned(),
@@ -124,7 +125,7 @@ impl Meter {
         })
     }
 
-    /// Describes the source in a sentence.
+    /// Returns a sentence that describes the source of wait times.
     pub fn remark(&self) -> String {
         match &self.unmeasured {
             None if self.source.lost() => {
@@ -138,7 +139,7 @@ impl Meter {
     }
 }
 
-/// Waits by thread since the start.
+/// Sums of waits since the start of the measurement, one entry per thread.
 #[derive(Debug, Default)]
 pub struct Book {
     living: BTreeMap<(u32, u32), Entry>,
@@ -151,7 +152,7 @@ struct Entry {
     waits: Waits,
 }
 
-/// A row of a table of run-queue latencies.
+/// One row of a table of run-queue latencies: a thread, a process, or the total.
 pub struct Row {
     pub pid: Option<u32>,
     pub tid: Option<u32>,
@@ -159,12 +160,12 @@ pub struct Row {
     pub wait: Wait,
 }
 
-/// Unit of a row.
+/// Grouping of the rows in a table of run-queue latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Thread,
     Process,
-    /// All threads together.
+    /// Only one row, the total of all threads.
     Total,
 }
 
@@ -182,13 +183,13 @@ impl Book {
         }
     }
 
-    /// Removes all other threads.
+    /// Removes the waits of all threads except those in `tids`.
     pub fn keep(&mut self, tids: &[u32]) {
         self.living.retain(|(_, tid), _| tids.contains(tid));
         self.ended.retain(|((_, tid), _)| tids.contains(tid));
     }
 
-    /// Rows in descending order of total wait; the last row is the sum.
+    /// Returns rows in descending order of total wait. The last row is the total of all threads.
     pub fn rows(&self, by: By) -> Vec<Row> {
         let entries = || {
             let living = self.living.iter().map(|(key, entry)| (*key, entry));
@@ -229,7 +230,7 @@ fn row(pid: Option<u32>, tid: Option<u32>, name: &str, waits: &Waits) -> Option<
     })
 }
 
-/// Maximum number of rows in a text table, besides the sum.
+/// Maximum number of rows in a table, not counting the total.
 const SHOWN: usize = 20;
 
 /// Formats run-queue latency as a table, in milliseconds.
@@ -278,7 +279,7 @@ pub fn text(rows: &[Row], by: By) -> String {
     text
 }
 
-/// Formats run-queue latency as JSON, one line per row.
+/// Formats run-queue latency as JSON lines, one object per row.
 pub fn json_lines(rows: &[Row], measured: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for row in rows {
@@ -295,7 +296,7 @@ pub fn json_lines(rows: &[Row], measured: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Value of the option `waits` in a record's manifest.
+/// Returns the waits as JSON text, for the option `waits` in a record's manifest.
 pub fn for_record(rows: &[Row], by: By, remark: &str) -> anyhow::Result<String> {
     let side = "";
     let rows: Vec<_> = rows
@@ -317,17 +318,17 @@ pub fn for_record(rows: &[Row], by: By, remark: &str) -> anyhow::Result<String> 
     )?)
 }
 
-/// A row in a record.
+/// One row of waits in a record's manifest.
 #[derive(Serialize)]
 pub struct Recorded<'a> {
-    /// Policy of the row's blocks, if several alternate.
+    /// Policy under which these waits were measured, if blocks of several policies alternate; otherwise empty.
     pub side: &'a str,
     pub program: String,
     #[serde(flatten)]
     pub wait: Wait,
 }
 
-/// Reads a source periodically in its own thread.
+/// Thread that reads a source of wait times periodically.
 pub struct Watch {
     over: Arc<AtomicBool>,
     wake: mpsc::Sender<()>,
@@ -335,12 +336,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts the reading thread.
+    /// Starts the thread that reads `meter` periodically.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// The thread cannot be started.
     pub fn start(mut meter: Meter) -> anyhow::Result<Self> {
-        // The kernel's sums disappear with their threads; measured waits stay until they are read.
+        // Threads that exit take their sums in the kernel with them, so those are read more often than measured waits.
         let pause = Duration::from_millis(if meter.unmeasured.is_some() { 25 } else { 100 });
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -362,10 +363,10 @@ impl Watch {
         Ok(Self { over, wake, reader })
     }
 
-    /// Ends the thread after a last read. Returns the source and its waits.
+    /// Stops the thread after a final read. Returns the source and the waits read from it.
     ///
     /// # Errors
-    /// The thread has panicked.
+    /// The reading thread has panicked.
     pub fn finish(self) -> Result<(Meter, Book), WaitsError> {
         self.over.store(true, Ordering::Release);
         let _ = self.wake.send(());

@@ -1,4 +1,4 @@
-//! Kinds of the errors of all crates, variant by variant. A new variant needs a row here.
+//! Kinds (exit codes) of the errors of all crates, variant by variant. A new error variant needs a row here.
 
 use std::error::Error;
 use std::io;
@@ -30,12 +30,12 @@ use crate::waits::WaitsError;
 
 type Cause<'a> = &'a (dyn Error + 'static);
 
-/// An error with a kind; `None` defers to its cause.
+/// Error type that has a kind, i.e. an exit code. `kind` returns `None` if the kind of the error's cause applies.
 trait HasKind: Error + 'static {
     fn kind(&self) -> Option<Kind>;
 }
 
-/// Downcasts of all error types with a kind.
+/// Functions that downcast an error to one type each, and return its kind. They cover all error types with a kind.
 const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<Failure>,
     of::<TextError>,
@@ -72,12 +72,12 @@ fn of<E: HasKind>(cause: Cause<'_>) -> Option<Kind> {
     cause.downcast_ref::<E>()?.kind()
 }
 
-/// Kind of an error alone, without its causes.
+/// Returns the kind of an error, without regard to its causes; `None` if the error has none.
 pub fn of_cause(cause: Cause<'_>) -> Option<Kind> {
     TYPES.iter().find_map(|of| of(cause))
 }
 
-/// Implements [`HasKind`] for errors that always have the same kind.
+/// Implements [`HasKind`] for error types that always have the same kind.
 macro_rules! always {
     ($($error:ty: $kind:ident),* $(,)?) => {
         $(impl HasKind for $error {
@@ -111,7 +111,7 @@ impl HasKind for io::Error {
     fn kind(&self) -> Option<Kind> {
         Some(match self.kind() {
             io::ErrorKind::NotFound => Kind::Missing,
-            // Refused by `countersteer_files`, or not valid text.
+            // The contents were rejected by `countersteer_files`, or are not valid UTF-8.
             io::ErrorKind::InvalidData => Kind::BadInput,
             _ => Kind::Io,
         })
@@ -142,7 +142,8 @@ impl HasKind for ReportError {
     fn kind(&self) -> Option<Kind> {
         match self {
             Self::Read { .. } | Self::Thread { .. } => None,
-            // A missing output folder is not a missing input.
+            // Counts as an I/O error even if the output folder does not exist, because only missing inputs are
+            // [`Kind::Missing`].
             Self::Write { .. } | Self::CutShort { .. } => Some(Kind::Io),
             Self::Taken { .. }
             | Self::Foreign { .. }
@@ -180,7 +181,7 @@ impl HasKind for ProfileError {
             | Self::Raw { .. }
             | Self::Nothing { .. }
             | Self::Interrupted { .. } => Some(Kind::BadInput),
-            // An incompatible plugin or QEMU counts as missing.
+            // An incompatible plugin or QEMU is treated like a missing one.
             Self::NoQemu { .. }
             | Self::NotThere { .. }
             | Self::NoPlugin { .. }
@@ -214,7 +215,7 @@ impl HasKind for CounterError {
             | Self::Proc(_)
             | Self::Ring { .. }
             | Self::System { .. } => Some(Kind::Io),
-            // Regions belong to other programs.
+            // This program has no marked regions; only programs linked with the library have.
             Self::Region(_) => Some(Kind::Internal),
         }
     }

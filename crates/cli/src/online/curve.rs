@@ -1,4 +1,4 @@
-//! Profiles from observations of programs with different cache sizes; regression if there are enough sizes.
+//! Profiles from observations of programs at different cache sizes. A curve is fitted by regression if there are enough sizes.
 
 use std::path::Path;
 
@@ -12,26 +12,27 @@ use serde::Serialize;
 
 use crate::error::{Kind, failure};
 
-/// Origin of a program's curve on a core type.
+/// Summary of a program's miss curve on a core type.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub program: String,
     pub core_type: String,
-    /// Points of the curve: counted intervals.
+    /// Number of measured points of the curve; each point is a counted interval.
     pub points: usize,
-    /// Smallest and largest observed cache size in KiB.
+    /// Smallest observed cache size, in KiB.
     pub from_kib: f64,
+    /// Largest observed cache size, in KiB.
     pub to_kib: f64,
-    /// Fitted form: `line`, `exponential` or `falling`; `None` if there were too few sizes.
+    /// Fitted form: `line`, `exponential` or `falling`; `None` if there were too few cache sizes for a fit.
     pub form: Option<String>,
-    /// Mean error at held-out sizes, in misses per kilo-instruction.
+    /// Mean error of the fit at held-out cache sizes, in misses per kilo-instruction; `None` without a fit.
     pub error_mpki: Option<f64>,
 }
 
-/// Profile of a program, and the origin of each of its curves.
+/// Builds the profile of a program from its curves, and a summary of each curve.
 ///
 /// # Errors
-/// Nothing was counted.
+/// No interval was counted.
 pub fn tabulated(
     name: &str,
     curves: Curves,
@@ -76,7 +77,7 @@ pub fn tabulated(
     Ok((profile, summaries))
 }
 
-/// Size in KiB of the last-level cache of the first CPU.
+/// Returns the size in KiB of the last-level cache of the first CPU.
 pub fn whole_kib(topology: &Topology) -> f64 {
     topology.caches[topology.llc_of(CpuId(0)).index()].lines / 16.0
 }
@@ -135,7 +136,7 @@ fn table(
     (table, summary)
 }
 
-/// Points at the same sizes: misses from the fitted curve, and speeds that rise with the cache.
+/// Returns points at the sizes of the fitted curve: misses from the fit, IPC from `speeds`, which rise with the cache size.
 fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
     let points = fit.curve.iter().zip(speeds);
     points
@@ -147,7 +148,7 @@ fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
         .collect()
 }
 
-/// Observed points as they are: too few sizes for a curve.
+/// Returns the observed points without a fit, for observations at too few cache sizes.
 fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
     let all: Curves = [(String::new(), points)].into();
     let points = merged(all).into_values().flatten();

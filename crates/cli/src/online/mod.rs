@@ -1,9 +1,9 @@
-//! `steer profile --online`: miss curves of running programs, as profiles for the simulator.
+//! `steer profile --online`: measures miss curves of running programs, as profiles for the simulator.
 //!
-//! Input: processes that share a cache, or a command to start. Output: a tabulated profile of each program, with speed and misses
-//! by cache size for each core type it used. Way masks limit the program's cache if resctrl is available. Otherwise co-runners
-//! do: fillers for one program, and for several programs the others. These are slowed down while one program is measured
-//! (PMCTrack, section 4.3.1).
+//! Input: processes that share a cache, or a command to start. Output: a tabulated profile of each program, with IPC and misses
+//! by cache size for each core type it used. If resctrl is available, way masks limit the measured program's cache. Otherwise
+//! co-runners limit it: the other given programs, or filler processes if only one program is given. The co-runners are slowed
+//! down in steps (PMCTrack, section 4.3.1).
 
 mod curve;
 
@@ -33,18 +33,18 @@ use crate::progress;
 use crate::steering::cleanup;
 use curve::{Summary, tabulated, whole_kib};
 
-/// Method of limiting a program's cache.
+/// Method of limiting the cache of the measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Way masks (resctrl)
     Ways,
-    /// Co-runners, slowed down in steps
+    /// Co-runners that compete for the cache and are slowed down in steps
     CoRunners,
 }
 
-/// Options of the command.
+/// Options of `steer profile --online`.
 pub struct Online<'a> {
-    /// Programs that share a cache; empty if a command is started.
+    /// PIDs of the running programs to measure, which share a cache; empty if a command is started.
     pub pids: &'a [u32],
     pub command: &'a [String],
     pub by: Option<By>,
@@ -52,13 +52,13 @@ pub struct Online<'a> {
     pub dwell: Nanos,
     pub name: Option<&'a str>,
     pub output: Option<&'a Path>,
-    /// Instructions, cycles and misses, or substitutes for them.
+    /// Events to count: instructions, cycles and misses, or substitutes for them.
     pub events: &'a str,
-    /// Prints the origin of the curves as JSON on stdout.
+    /// Prints the summaries of the curves as JSON on stdout.
     pub json: bool,
 }
 
-/// A program to measure.
+/// Program whose miss curve is measured.
 struct Program {
     pid: u32,
     child: Option<Child>,
@@ -110,7 +110,7 @@ impl Program {
     }
 }
 
-/// Co-running processes, killed when dropped.
+/// Filler processes that compete for the cache; they are killed when this value is dropped.
 struct CoRunners(Vec<Child>);
 
 impl Drop for CoRunners {
@@ -122,7 +122,7 @@ impl Drop for CoRunners {
     }
 }
 
-/// The requested programs, each with a unique name.
+/// Starts the command, or looks up the given PIDs. Returns the programs to measure, each with a unique name.
 fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
     let mut programs: Vec<Program> = match online.pids {
         [] => vec![Program::started(online.command)?],
@@ -144,7 +144,7 @@ fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Checks everything that can be refused before anything starts or changes.
+/// Checks the options before any program starts or any setting changes; returns an error if they are invalid.
 fn check(online: &Online<'_>) -> anyhow::Result<()> {
     let several = online.pids.len() > 1;
     let usage = |why: &str| Err(failure(Kind::Usage, why));
@@ -165,14 +165,14 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command; passes on the exit code of the program that it started.
+/// Runs `steer profile --online`. Returns the exit code of the program that it started, or 0.
 pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     check(online)?;
     let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     let topology = Topology::new(&machine);
-    // Restores what a killed run left behind.
+    // Restores settings that an earlier, killed run has changed.
     restore(&journal_folder())?;
-    // Declared first, so it ends last.
+    // Declared before the changes, so it is dropped after all of them.
     let _cleanup = cleanup::start();
     let mut undo = Temporary::begin(&journal_folder())?;
     let stopped = interrupt::flag()?;
@@ -212,7 +212,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-/// Path of a program's profile; for several programs, within the given folder.
+/// Returns the path of a program's profile. For several programs, `--output` names the folder.
 fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
     let file = format!("{}.profile.toml", name.replace('/', "-"));
     match online.output {
@@ -226,7 +226,7 @@ fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Table of the curves' origins.
+/// Formats the summaries of the measured curves as a table.
 fn summary(measured: &[Summary]) -> String {
     let head = [
         "program",
@@ -305,7 +305,7 @@ fn curves(
     Ok((curves?, how(by, others)))
 }
 
-/// Waits for a time, or until stopped.
+/// Waits for `time`, or until `stopped` is true. Calls `tick` at least every 50 ms.
 fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
     let begun = Instant::now();
     while begun.elapsed() < time && !stopped.load(Ordering::Relaxed) {
@@ -314,7 +314,7 @@ fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
     }
 }
 
-/// Method of limiting the program's cache, in words.
+/// Returns a description of the method that limited the program's cache, for the profile.
 const fn how(by: By, others: &[u32]) -> &'static str {
     match by {
         By::Ways => "way masks of resctrl, all other programs in the other ways",
@@ -327,7 +327,8 @@ const fn how(by: By, others: &[u32]) -> &'static str {
     }
 }
 
-/// Starts a filler on each other CPU that shares the program's cache. Each writes through twice the cache size.
+/// Starts up to four filler processes, fewer if fewer CPUs share the cache. Each writes to a buffer of twice the cache size.
+/// Returns their brakes, which slow them down.
 fn brakes_of_fillers(
     fillers: &mut CoRunners,
     topology: &Topology,
@@ -354,7 +355,7 @@ fn brakes_of_fillers(
     Ok(brakes)
 }
 
-/// Co-runners with their brakes, and the cache they leave to the program.
+/// Creates the controller that slows co-runners down in steps, and estimates the cache that they leave to the program.
 fn duty(
     program: &Program,
     brakes: Vec<Brake>,

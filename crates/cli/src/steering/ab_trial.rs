@@ -1,8 +1,8 @@
-//! A/B trial: alternates a policy and a baseline in randomized blocks on the live workload. The baseline is Linux's own
+//! A/B trial: alternates a policy and a baseline in randomized blocks of time on the live workload. The baseline is Linux's own
 //! scheduler, or another policy.
 //!
-//! Input: a policy, a baseline, a plan of blocks. Output: the decisions of the active one. At each change, threads that it does
-//! not place are released. The [`Trial`] measures the blocks.
+//! Input: a policy, a baseline, and a plan of blocks. Output: the decisions of the active arm. At each change of the arm,
+//! threads that the new arm does not place are released. The [`Trial`] measures the blocks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,16 +15,16 @@ use countersteer_report::judge::trial::shortfall;
 
 use super::supervisor::{Control, take_back};
 
-/// A trial; the policy ends its blocks, and the tally feeds it observations.
+/// Handle of a trial, shared by the policy, which ends the blocks, and the tally, which passes observations to the trial.
 #[derive(Clone)]
 pub struct AbTrial {
     trial: Arc<Mutex<Trial>>,
-    /// Ends the run once there is a verdict about all programs together.
+    /// True if the run ends as soon as there is a verdict on all programs together.
     until_decided: bool,
 }
 
 impl AbTrial {
-    /// Creates an A/B trial from this plan.
+    /// Creates an A/B trial from a plan of blocks.
     pub fn new(plan: TrialPlan) -> Self {
         Self {
             trial: Arc::new(Mutex::new(Trial::new(plan))),
@@ -32,7 +32,7 @@ impl AbTrial {
         }
     }
 
-    /// Makes the first verdict about all programs together end the run.
+    /// Returns the trial with a changed rule: the first verdict on all programs together ends the run.
     pub fn ending_when_decided(self) -> Self {
         Self {
             until_decided: true,
@@ -40,7 +40,7 @@ impl AbTrial {
         }
     }
 
-    /// True if the trial ends on a verdict, and has one.
+    /// Returns true if a verdict ends the trial, and there is one.
     pub fn is_over(&self) -> bool {
         self.until_decided && self.trial().overall().verdict.is_some()
     }
@@ -49,12 +49,12 @@ impl AbTrial {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Index of the active arm: 0 for the policy, 1 for the baseline.
+    /// Returns the index of the active arm: 0 for the policy, 1 for the baseline.
     pub fn side(&self) -> usize {
         usize::from(self.trial().arm() == Arm::Baseline)
     }
 
-    /// Gains by program, then of all programs together, as JSON for the record.
+    /// Returns the gains of each program and of all programs together, as JSON for the record.
     pub fn found(&self) -> serde_json::Result<String> {
         let trial = self.trial();
         let mut gains = trial.gains();
@@ -62,28 +62,28 @@ impl AbTrial {
         serde_json::to_string(&gains)
     }
 
-    /// Processes an observation.
+    /// Passes an observation of the threads to the trial.
     pub fn observe(&self, seen: &Observation) {
         self.trial().observe(seen);
     }
 }
 
-/// Policy that alternates between two policies.
+/// Policy that alternates between a policy and a baseline.
 pub struct AlternatingPolicies {
     ab_trial: AbTrial,
     needs: Needs,
     policy: Box<dyn Policy>,
     baseline: Box<dyn Policy>,
-    /// Placement state of each arm, to restore in its next block.
+    /// Placement of each arm at its last decision, which is restored at the start of the arm's next block.
     said: [PlacementState; 2],
-    /// Largest accepted shortfall of the measured gain below the predicted gain; `None` if the trial only measures.
+    /// Maximum difference by which the measured gain may be below the predicted gain; `None` if the trial only measures.
     margin: Option<f64>,
     control: Control,
     judged: u64,
 }
 
 impl AlternatingPolicies {
-    /// Combines a policy and its baseline.
+    /// Creates a policy that alternates between `policy` and `baseline`, as the trial demands.
     pub fn new(
         ab_trial: &AbTrial,
         policy: Box<dyn Policy>,
@@ -111,7 +111,7 @@ impl AlternatingPolicies {
         }
     }
 
-    /// Drops the policy if it gains less than it predicts.
+    /// Replaces the policy by `linux` if the measured gain is too far below the predicted gain.
     fn judge(&mut self) {
         let Some(margin) = self.margin else { return };
         let overall = self.ab_trial.trial().overall();

@@ -1,6 +1,7 @@
-//! The cleanup process of a run, which restores everything at once if the run is killed.
+//! Cleanup process of a run, which restores all settings as soon as the run is killed.
 //!
-//! Input: the folder of journals. Output: a process that ends with the run. It does nothing if the journal is gone by then.
+//! Input: the folder of journals. Output: a process that waits for the end of the run. If the run's journal still exists then,
+//! the process undoes the changes that the journal lists.
 
 use std::io;
 use std::process::{Command, id};
@@ -9,7 +10,8 @@ use countersteer_live::cleanup_process::CleanupProcess;
 use countersteer_live::undo::journal_folder;
 use countersteer_profiler::this_program;
 
-/// Starts the cleanup process. A run continues without one: then the next run restores what a kill leaves behind.
+/// Starts the cleanup process; returns `None` if it cannot be started. The run then continues, and after a kill the next run
+/// restores the settings.
 pub fn start() -> Option<CleanupProcess> {
     let started = start_here();
     if let Err(error) = &started {
@@ -21,7 +23,7 @@ pub fn start() -> Option<CleanupProcess> {
 }
 
 fn start_here() -> io::Result<CleanupProcess> {
-    // This program itself, even if its file was replaced.
+    // Starts the executable of this process, even if its file was replaced in the meantime.
     let mut command = this_program::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
     command
         .args(["internal", "guard"])

@@ -1,6 +1,6 @@
-//! Choice of the placer for an engine on this machine.
+//! Choice of the engine that places threads on this machine.
 //!
-//! Input: a name from the command line. Output: a sched_ext scheduler, if it is requested and possible.
+//! Input: an engine's name from the command line. Output: a sched_ext scheduler, if it is requested and possible.
 
 #[cfg(feature = "scx")]
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub enum EngineName {
     ScxFull,
 }
 
-/// Loads the sched_ext scheduler for this name; `None` makes affinity the placer. A dry run also uses affinity, and reports its
-/// changes as affinity masks. `events` requests each thread's wake-ups, sleeps and migrations.
+/// Loads the sched_ext scheduler for an engine name. Returns `None` if affinity masks are used instead, as in every dry run.
+/// `events` requests the wakeups, sleeps and migrations of each thread.
 pub fn scheduler(
     name: EngineName,
     config: &AffinityConfig,
@@ -79,7 +79,7 @@ fn in_kernel(
     Ok(Box::new(engine))
 }
 
-/// Fault injection for tests: the kernel ejects the scheduler, or runs out of space.
+/// Returns the number in an environment variable, with which tests make the kernel eject the scheduler or its table overflow.
 #[cfg(feature = "scx")]
 fn number_of(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()

@@ -1,6 +1,6 @@
 //! Errors that prevent or end steering.
 //!
-//! Output: a sentence with the problem, its place, and the remedy.
+//! Output: a sentence with the problem, where it occurred, and the remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use std::process::ExitStatus;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::suggestion::suggestion;
 
-/// Errors of steering itself. Errors of engines, records and files pass through unchanged.
+/// Errors of steering. Errors of engines, records and files are passed on unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
-    /// The file describes another machine.
+    /// The machine file describes a machine with other CPUs.
     #[error("machine {machine} has a CPU {cpu}, this one has CPUs {online}; give a file that fits")]
     OtherMachine {
         machine: String,
@@ -35,7 +35,7 @@ pub enum SteeringError {
     #[cfg(not(feature = "scx"))]
     #[error("this `steer` was built without the sched_ext scheduler; build it with --features scx")]
     NoScheduler,
-    /// This process may not set the affinity of a process.
+    /// This process may not change the affinity mask of a process of another user.
     #[error(
         "{process} belongs to user {user}, and you may not steer its threads: run as root, or with CAP_SYS_NICE"
     )]
@@ -54,7 +54,7 @@ pub enum SteeringError {
         "`{name}` is neither a policy nor a program in PATH that could start others{}; policies are {known}", suggestion(name, known.split(", "))
     )]
     UnknownSide { name: String, known: String },
-    /// A run of a trial failed; `said` is the start of its output.
+    /// One run of a trial failed; `said` is the start of its output.
     #[error("a run under {side} failed ({status}): {said}")]
     FailedRun {
         side: String,

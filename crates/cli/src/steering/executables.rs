@@ -1,4 +1,4 @@
-//! Executable names of threads, for records: names of children that a shell started.
+//! Executable names of threads, for records. They identify, for example, the programs that a shell script starts.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,21 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 
-/// Kernel names of threads (`/proc/TID/comm`) that differ from their program's.
+/// Kernel names of threads (`/proc/TID/comm`) that differ from their program's name.
 #[derive(Debug, Default)]
 pub struct Executables {
     found: BTreeMap<u32, String>,
-    /// Number of observations of each thread.
+    /// Number of observations of each thread, with TIDs as keys.
     seen: BTreeMap<u32, u32>,
     wanted: bool,
 }
 
-/// Observations in which a thread's name is read. A child has its parent's name until its `exec`.
+/// Number of a thread's first observations in which its name is read. A child process has its parent's name until it calls
+/// `exec`.
 const ASKED: u32 = 5;
 
 impl Executables {
-    /// Reads names only if `wanted`.
+    /// Creates an empty collection; names are read only if `wanted`.
     pub fn new(wanted: bool) -> Self {
         Self {
             wanted,
@@ -31,7 +32,7 @@ impl Executables {
         }
     }
 
-    /// Returns the names by TID.
+    /// Returns the names that differ from the program's name, with TIDs as keys.
     pub fn found(self) -> BTreeMap<u32, String> {
         self.found
     }
@@ -42,7 +43,7 @@ impl Recorder for Executables {
         for thread in observation.threads.iter().filter(|_| self.wanted) {
             let seen = self.seen.entry(thread.id.0).or_default();
             *seen = seen.saturating_add(1);
-            // Powers of two: this also finds a late `exec`, at a low cost.
+            // After the first observations, the name is read only at powers of two. This finds a late `exec` at a low cost.
             if *seen > ASKED && !seen.is_power_of_two() {
                 continue;
             }

@@ -1,6 +1,7 @@
-//! The local machine: its topology, and counters for a policy's metrics.
+//! The local machine: its topology, and the counters for a policy's metrics.
 //!
-//! Input: a machine with its file, PMUs. Output: policies for the machine, and event sets that can be counted on it.
+//! Input: a machine with its file, and the local PMUs. Output: policies for the machine, and event sets that its PMUs can
+//! count.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,30 +22,30 @@ use countersteer_policies::reach;
 
 use super::error::SteeringError;
 
-/// The machine on which threads are steered.
+/// Machine on which threads are steered.
 pub struct Here {
     /// Description of the machine.
     pub machine: Machine,
-    /// The machine as a file.
+    /// Description of the machine as the text of a machine file.
     pub text: String,
     pub topology: Arc<Topology>,
-    /// Kernel numbers of its CPUs.
+    /// Kernel's numbers of the machine's CPUs.
     pub numbers: CpuNumbers,
     pub pmus: Pmus,
 }
 
 pub struct PolicyCounters {
-    /// Event sets with their plan; `None` if not even the clock can be read.
+    /// Event sets and their multiplexing plan; `None` if not even `task_clock` can be counted.
     pub sets: Option<Counters>,
-    /// Events that the policy needs but this machine does not count.
+    /// Names of the events that the policy needs but this machine cannot count.
     pub missing: Vec<&'static str>,
 }
 
 impl Here {
-    /// Combines a machine with its file, and the local PMUs.
+    /// Combines a machine, the text of its file, and the local PMUs.
     ///
     /// # Errors
-    /// The machine has CPUs that do not exist here.
+    /// The machine has a CPU that is not online here.
     pub fn new(machine: Machine, text: String, pmus: Pmus) -> Result<Self, SteeringError> {
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
@@ -63,10 +64,10 @@ impl Here {
         })
     }
 
-    /// Creates a policy for this machine; warns if it has nothing to do here.
+    /// Creates a policy for this machine; prints a warning if the policy has no effect here.
     ///
     /// # Errors
-    /// There is no such policy, or only a simulator can run it.
+    /// The policy does not exist, or only a simulator can run it.
     pub fn policy(&self, spec: &str) -> anyhow::Result<Box<dyn Policy>> {
         let policy = countersteer_policies::parse(spec, &self.topology)?;
         let named = || spec.to_owned();
@@ -88,12 +89,12 @@ impl Here {
         Ok(policy)
     }
 
-    /// Plans counters for a policy's metrics, and for the progress of threads.
+    /// Plans event sets for a policy's metrics, and for the events that measure the progress of threads.
     pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
         counters(&self.pmus, &self.topology, &policy.needs().metrics, period)
     }
 
-    /// Replans counters when another policy decides, or when the period changes.
+    /// Returns a planner that chooses the event sets again when the policy or the sampling interval changes.
     pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
         let known = counters(&self.pmus, &self.topology, &policy.needs().metrics, period).ok();
         let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
@@ -126,13 +127,13 @@ impl PolicyCounters {
     }
 }
 
-/// Chooses counters during a run.
+/// Planner that chooses event sets again during a run.
 struct Recounting {
     pmus: Pmus,
     topology: Arc<Topology>,
-    /// Names of the counted events.
+    /// Names of the events that are counted now.
     counted: Vec<String>,
-    /// Missing events in the last warning.
+    /// Names of the missing events in the last warning.
     missing: Vec<&'static str>,
     period: Nanos,
 }
@@ -157,10 +158,10 @@ impl Recount for Recounting {
     }
 }
 
-/// Events that measure progress; every multiplexed set contains them.
+/// Events that measure a thread's progress; every multiplexed set contains them.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 
-/// Counters for metrics and for progress: one set if this machine can count all events at once.
+/// Plans event sets for these metrics and for progress: one set if this machine can count all events at once.
 fn counters(
     pmus: &Pmus,
     topology: &Topology,
@@ -184,7 +185,7 @@ fn counters(
         match found {
             Some(found) if BASE.contains(&event) => base.push(found),
             Some(found) => others.push(found),
-            // Programs report it; no machine counts it.
+            // Programs report their work themselves, so no counter is missing.
             None if event == Event::Work => {}
             None if read.contains(&event) => missing.push(event.def().name),
             None => {}
@@ -216,7 +217,7 @@ fn counters(
     })
 }
 
-/// The available events of each metric.
+/// Returns the events of each metric that this machine can count.
 fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
     let of_event = |event: &Event| {
         let mut all = found.iter();
@@ -226,7 +227,7 @@ fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
     together.iter().map(group).collect()
 }
 
-/// Finds an event if a PMU really counts it: some PMUs name events that they lack.
+/// Finds an event by name; returns `None` if no PMU can count it. A PMU may name an event that it cannot count.
 fn find(pmus: &Pmus, name: &str) -> Option<Resolved> {
     let specs = parse_set(name).ok()?;
     let found = resolve(name, &specs, pmus).ok()?.pop()?;

@@ -1,7 +1,7 @@
-//! Processes of the whole host that rules cover.
+//! Search for the processes of the whole host that rules select.
 //!
-//! Input: rules, /proc. Output: current root processes. A process is checked when it is new, and again every few seconds, because
-//! names and control groups change.
+//! Input: rules, and /proc. Output: the root processes that the rules select now. A process is compared with the rules when it
+//! is new, and again every few seconds, because names and control groups change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use countersteer_model::rules::{Process, Rules};
 use countersteer_model::units::ProgramId;
 use countersteer_sysfs::procfs::PROC;
 
-/// Interval after which a process is checked again.
+/// Time after which a known process is compared with the rules again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Maximum interval between scans of /proc on a quiet host; a scan's cost grows with the number of threads.
+/// Maximum time between two scans of /proc if no process starts. The cost of a scan grows with the number of threads.
 const AROUND: Duration = Duration::from_millis(500);
 
-/// A process that was checked.
+/// Cached result of comparing a process with the rules: `root` is `None` if no rule selects the process.
 struct Known {
     root: Option<Root>,
     looked: Instant,
@@ -28,16 +28,17 @@ pub struct Host {
     users: BTreeMap<u32, String>,
     known: BTreeMap<u32, Known>,
     next: u32,
-    /// Last PID that the kernel had assigned.
+    /// PID that the kernel had assigned last at the previous call; `None` if unknown.
     newest: Option<u32>,
-    /// True if no PID was assigned just before the last scan, to a process that was not visible yet.
+    /// False if new PIDs had been assigned at the previous call. /proc is then scanned once more, because the new processes may
+    /// not have been visible.
     settled: bool,
-    /// Time of the last scan of /proc.
+    /// Time of the last scan of /proc; `None` before the first.
     read: Option<Instant>,
 }
 
 impl Host {
-    /// Creates a search with these rules.
+    /// Creates a search for the processes that these rules select.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -50,7 +51,7 @@ impl Host {
         }
     }
 
-    /// All processes that the rules cover now.
+    /// Returns all processes that the rules select now.
     pub fn find(&mut self) -> Vec<Root> {
         let now = Instant::now();
         if self.is_due(now) {
@@ -59,7 +60,7 @@ impl Host {
         self.known.values().filter_map(|k| k.root.clone()).collect()
     }
 
-    /// True if processes may have started since the last scan of /proc, or if it was long ago.
+    /// Returns true if processes may have started since the last scan of /proc, or if the last scan was long ago.
     fn is_due(&mut self, now: Instant) -> bool {
         let newest = PROC.newest();
         let forked = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
@@ -79,7 +80,7 @@ impl Host {
         for pid in pids {
             let known = self.known.get(&pid);
             if known.is_none_or(|k| now.duration_since(k.looked) >= AGAIN) {
-                // A process that is still covered keeps its identity, even if its name changed.
+                // A process that a rule still selects keeps its program ID and name, even if the process was renamed.
                 let before = known.and_then(|k| k.root.clone());
                 let root = self.look(pid).map(|new| before.unwrap_or(new));
                 self.known.insert(pid, Known { root, looked: now });
@@ -88,15 +89,15 @@ impl Host {
     }
 
     fn look(&mut self, pid: u32) -> Option<Root> {
-        // The first process and this one are never touched.
+        // The init process and this process are never steered.
         if pid == 1 || pid == std::process::id() {
             return None;
         }
         let name = PROC.name(pid)?;
-        // Kernel threads have no memory of their own.
+        // Excludes kernel threads, which have no user memory.
         let status = PROC.status(pid).filter(|status| status.has_memory)?;
         let uid = status.users.get(1).copied()?;
-        // This process's cleanup process.
+        // Excludes the cleanup process that this process started.
         if status.parent == std::process::id() {
             return None;
         }
@@ -125,7 +126,7 @@ impl Host {
     }
 }
 
-/// User names by UID, from /etc/passwd.
+/// Reads the user names from /etc/passwd, with UIDs as keys.
 fn users() -> BTreeMap<u32, String> {
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let entry = |line: &str| {

@@ -1,4 +1,4 @@
-//! One steering job: its targets, policy, engine and duration, and its execution from start to end.
+//! One steering job: its programs, policy, engine and duration, and its execution from start to end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
 use crate::waits::{Meter, Wait};
 
-/// Effective engine: policies that leave threads to Linux need no scheduler of their own.
+/// Returns the engine to use: affinity masks instead of `auto` if the policy is `linux`, which places no threads.
 fn chosen(job: &Job<'_>) -> EngineName {
     let leaves = job.spec == "linux" || job.spec.starts_with("linux:");
     if leaves && job.engine == EngineName::Auto {
@@ -42,49 +42,50 @@ fn chosen(job: &Job<'_>) -> EngineName {
     }
 }
 
-/// Parameters of a job.
+/// Parameters of a steering job.
 pub struct Job<'a> {
-    /// The policy with its parameters.
+    /// Name and parameters of the policy.
     pub spec: &'a str,
     pub engine: EngineName,
-    /// Queue depth threshold for work stealing in the sched_ext scheduler; `None` disables it.
+    /// Threshold for work stealing in the sched_ext scheduler: the run-queue length above which an idle CPU takes a thread.
+    /// `None` disables work stealing.
     pub steal_above: Option<u32>,
     pub period: Nanos,
-    /// Time at which the job ends in any case.
+    /// Time from the start at which the job ends at the latest.
     pub until: Nanos,
     pub dry: bool,
     pub seed: u64,
     pub record: Option<&'a Path>,
-    /// Callback for a line about each new decision.
+    /// Function that is called with a line of text about each new decision.
     pub tell: Option<Tell>,
-    /// Trial that receives observations when policies are compared.
+    /// Trial that alternates the policy and a baseline; `None` outside of trials.
     pub ab_trial: Option<AbTrial>,
-    /// Names of both arms.
+    /// Names of the policy and the baseline in a trial.
     pub sides: Option<[&'a str; 2]>,
-    /// Measures run-queue latency with BPF programs.
+    /// True to measure each wait in run queues with BPF programs.
     pub latency: bool,
-    /// Drops the rows of programs that ended; for jobs without an end.
+    /// True to drop the rows of programs that have exited, for jobs that run without an end.
     pub forgetful: bool,
-    /// Name of the control socket in the folder of journals.
+    /// File name of the control socket, in the folder of journals.
     pub socket: String,
-    /// Listener that serves metrics for Prometheus.
+    /// Listener that serves metrics to Prometheus; `None` to serve none.
     pub metrics: Option<Door>,
-    /// State shared with the control socket and other threads.
+    /// State shared with the control socket and with other threads.
     pub control: Control,
-    /// Ends this process with the error's exit code if nothing else ends the run.
+    /// Function that terminates this process with the error's exit code, if a policy hangs and the run cannot end by itself.
     pub exit: fn(SteeringError) -> !,
 }
 
 pub struct Done {
-    /// CPU time of each program by core type.
+    /// CPU time of each program by core type, and the run's other results.
     pub summary: Summary,
-    /// Run-queue latency of all programs together, by arm of a trial.
+    /// Run-queue latency of all programs together, by arm of a trial; the first element applies without a trial.
     pub waits: [Option<Wait>; 2],
-    /// First nonzero exit code of a started program.
+    /// First exit code other than 0 among the started programs; 0 if there is none.
     pub exit_code: u8,
 }
 
-/// Undoes changes of engines that were killed.
+/// Restores affinity masks and other settings that earlier, killed runs have changed. Prints the number of restored threads.
 pub fn restore() -> anyhow::Result<()> {
     let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
@@ -94,7 +95,7 @@ pub fn restore() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a job with a policy.
+/// Runs a steering job with a policy until the programs end, the time is over, or a signal arrives. Returns the job's results.
 pub fn conduct(
     job: Job<'_>,
     policy: Box<dyn Policy>,
@@ -106,7 +107,7 @@ pub fn conduct(
     }
     job.control.lock().stealing.set_above(job.steal_above);
     let measuring = job.latency.then(measuring).transpose()?;
-    // Declared first, so it ends last.
+    // Declared before the engine, so it is dropped after the engine.
     let _cleanup = if job.dry { None } else { cleanup::start() };
     let workload = std::mem::take(&mut programs.workload);
     let mut engine = engine(&job, here, policy.as_ref(), workload)?;
@@ -160,7 +161,7 @@ pub fn conduct(
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);
     summary.take_waits(&waits.found());
     let exit_code = engine.workload().exit_code() as u8;
-    // Restores everything before anything else can fail.
+    // Dropping the engine restores all settings; it comes first, because the steps below may fail.
     drop(engine);
     if let (Some(collector), Some(dir)) = (collector, job.record) {
         let found = found(&waits, job.ab_trial.as_ref(), job.sides)?;
@@ -179,7 +180,7 @@ fn collector(dir: &Path, manifest: Manifest) -> anyhow::Result<LiveCollector> {
     Ok(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
 }
 
-/// Run-queue latency and trial results for a record.
+/// Returns the run-queue latency and the trial's results as options for the record's manifest.
 fn found(
     waits: &Waits,
     ab_trial: Option<&AbTrial>,
@@ -192,7 +193,7 @@ fn found(
     Ok(found)
 }
 
-/// Source that measures run-queue latency of programs that this process starts, and of programs it follows.
+/// Opens a BPF source that measures run-queue latency of this process's children and of the processes passed to `follow`.
 fn measuring() -> anyhow::Result<Box<dyn Source>> {
     let whose = Whose {
         children: true,
@@ -201,7 +202,7 @@ fn measuring() -> anyhow::Result<Box<dyn Source>> {
     Ok(Meter::open(&whose, Bpf::Always)?.source)
 }
 
-/// Ends the run and releases its threads, for a policy that never returns from a decision.
+/// Releases all steered threads and ends this process, because the policy never returns from a decision.
 fn give_up(exit: fn(SteeringError) -> !) {
     let why = SteeringError::StuckPolicy;
     eprintln!("steer: {why}");

@@ -1,6 +1,6 @@
-//! Targets of steering: a command, a workload, processes, a control group.
+//! Programs to steer: a command, a workload, running processes, or a control group.
 //!
-//! Input: words, PIDs, a parsed workload. Output: [`Programs`] for an engine and a record.
+//! Input: a command, PIDs, or a parsed workload. Output: [`Programs`] for an engine and a record.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,20 +17,20 @@ use countersteer_sysfs::procfs::{PROC, Status};
 
 use super::error::SteeringError;
 
-/// Programs with a name and a text for records.
+/// Programs to steer, with a name and a workload file's text for the record.
 pub struct Programs {
-    /// The live processes.
+    /// Live processes, or the commands that start them.
     pub workload: LiveWorkload,
-    /// Name of the workload.
+    /// Name of the workload, for the record.
     pub name: String,
-    /// Text of the workload file.
+    /// Text of the workload file, for the record.
     pub text: String,
 }
 
-/// Builds programs from a command.
+/// Creates a workload of one program that runs a command.
 ///
 /// # Errors
-/// The system does not allow signal handlers.
+/// The command cannot be written as a workload, or the signal handler cannot be installed.
 pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     let name = Path::new(&command[0])
         .file_name()
@@ -58,10 +58,10 @@ pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     })
 }
 
-/// Builds programs from a workload of commands, with its file.
+/// Creates programs from a workload whose programs are commands. `path` and `text` are those of the workload file.
 ///
 /// # Errors
-/// A program that only the simulator runs, or a place that this machine lacks, with the line.
+/// A program runs only in the simulator, or its `launch_on` names CPUs that this machine lacks. The error names the line.
 pub fn of_workload(
     workload: Workload,
     (path, text): (&str, String),
@@ -102,7 +102,7 @@ pub fn of_workload(
     })
 }
 
-/// Command of a program to run here; rejects settings that only the simulator supports.
+/// Returns the command of a program; returns an error if the program has settings that only the simulator supports.
 fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     let Some(command) = &program.command else {
         return Err("only the simulator runs a `profile`; give a `command` instead".into());
@@ -118,9 +118,9 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     }
 }
 
-/// Generator of unique names.
+/// Generator of unique program names.
 struct Names<'a> {
-    /// Names that users gave, reserved until their program comes.
+    /// Names that the workload gives to programs that have not been named yet; no other program gets them.
     kept: BTreeSet<&'a str>,
     used: BTreeSet<String>,
 }
@@ -134,7 +134,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Name of a program or of its command, with a suffix if other programs have it.
+    /// Returns the program's given name, or its command's file name, with a suffix `#2`, `#3`, ... if the name is in use.
     fn next(&mut self, program: &'a WorkloadProgram, command: &[String]) -> Arc<str> {
         let file = || Path::new(&command[0]).file_name()?.to_str();
         let given = program.name.as_deref();
@@ -153,10 +153,10 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Builds programs from running processes.
+/// Creates programs from running processes, one per PID.
 ///
 /// # Errors
-/// A process belongs to another user, or has ended.
+/// A process belongs to another user, or has exited.
 pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     for pid in pids {
         if let Some(user) = foreign_user(*pid) {
@@ -183,13 +183,13 @@ pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     })
 }
 
-/// User of a process whose affinity this process may not set; `None` if it may.
+/// Returns the user ID of a process whose affinity mask this process may not change; `None` if it may.
 fn foreign_user(pid: u32) -> Option<u32> {
     foreign(&PROC.status(std::process::id())?, &PROC.status(pid)?)
 }
 
-/// As [`foreign_user`], from both statuses. The kernel requires the effective user to be one of the process's users, or the
-/// capability.
+/// Decides like [`foreign_user`], from the statuses of this process and the other. The kernel requires that this process's
+/// effective user is one of the other's users, or the capability CAP_SYS_NICE.
 fn foreign(own: &Status, of: &Status) -> Option<u32> {
     const CAP_SYS_NICE: u32 = 23;
     let capable = own.capabilities >> CAP_SYS_NICE & 1 == 1;
@@ -198,7 +198,7 @@ fn foreign(own: &Status, of: &Status) -> Option<u32> {
     (!capable && !of.users.iter().take(2).any(|user| *user == me)).then_some(first)
 }
 
-/// Programs in or below a control group, now or later.
+/// Creates a set of programs with all current and future processes of a control group and the groups below it.
 ///
 /// # Errors
 /// The folder is not a control group.

@@ -1,8 +1,8 @@
-//! Requests of other processes to the control socket and to the metrics for Prometheus; one thread serves all.
+//! Server for the control socket and the metrics for Prometheus. One thread serves the requests of all clients.
 //!
-//! Input: [`Door`]s, which are listeners with their services. Output: an answer to every connection, whatever it sends. Size and
-//! time of a request are limited. If there are too many connections, the oldest is asked to retry, so prompt clients are served.
-//! The steering thread is never affected.
+//! Input: [`Door`]s, i.e. listeners with their services. Output: an answer on every connection, regardless of the request. Size
+//! and time of a request are limited. If there are too many connections, the oldest is closed with a message to retry, so
+//! clients that send promptly are served. The steering thread is not affected by any request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,13 +18,13 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-/// Limits of connections.
+/// Limits on the connections to one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of concurrent connections.
+    /// Maximum number of open connections.
     pub connections: usize,
     pub request_bytes: usize,
-    /// Time limit for the request, and again for sending the answer.
+    /// Time limit for receiving the request, and separately for sending the answer.
     pub time: Duration,
 }
 
@@ -37,18 +37,18 @@ pub const LIMITS: Limits = Limits {
 /// Reason to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There are too many connections.
+    /// Too many connections are open.
     Crowded,
-    /// The request took too long.
+    /// The client did not send its request within the time limit.
     Slow,
-    /// The request is too long.
+    /// The request exceeds the maximum size.
     Long,
-    /// The service failed.
+    /// The service panicked.
     Failed,
 }
 
 impl Refusal {
-    /// Message for the client.
+    /// Returns a message for the client.
     pub const fn why(self) -> &'static str {
         match self {
             Self::Crowded => "too many connections; try again",
@@ -59,9 +59,10 @@ impl Refusal {
     }
 }
 
-/// Service that answers requests on a listener.
+/// Service that answers the requests on a listener.
 pub trait Service: Send {
-    /// Returns the answer if `received` is a whole request; always answers if the client `ended`.
+    /// Returns the answer if `received` is a complete request, otherwise `None`. Always returns an answer if `ended`, i.e. if
+    /// the client sends no more.
     fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>>;
     fn refuse(&mut self, why: Refusal) -> Vec<u8>;
 }
@@ -71,12 +72,13 @@ pub enum Listener {
     Tcp(TcpListener),
 }
 
-/// A listener with its service.
+/// Listener, the service for its requests, and the limits on its connections.
 pub struct Door {
     pub listener: Listener,
     pub service: Box<dyn Service>,
     pub limits: Limits,
-    /// Time to accept again after a temporary failure or a full batch.
+    /// Time at which the listener accepts connections again after a temporary failure or a full batch; `None` if it is not
+    /// paused.
     again: Option<Instant>,
 }
 
@@ -91,7 +93,7 @@ impl Door {
     }
 }
 
-/// The serving thread; it ends with this value.
+/// Thread that serves requests; dropping this value ends the thread.
 pub struct Server {
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -99,15 +101,15 @@ pub struct Server {
 
 const END: Token = Token(usize::MAX);
 const CANNOT_WAIT: &str = "cannot wait for requests";
-/// Connections to accept in one batch before existing ones are served.
+/// Maximum number of connections that are accepted before open connections are served.
 const AT_ONCE: usize = 64;
-/// Pause if the machine has no room for another connection.
+/// Time before the next attempt to accept a connection if the system lacks resources for another one.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// Bytes to read and discard from a client that continues after its answer.
+/// Maximum number of bytes that are read and discarded if a client sends more after its answer.
 const MOST_IGNORED: usize = 1 << 20;
 
 impl Server {
-    /// Serves until dropped.
+    /// Starts a thread that serves requests on these listeners until the returned value is dropped.
     pub fn start(mut doors: Vec<Door>) -> anyhow::Result<Self> {
         let poll = Poll::new().context(CANNOT_WAIT)?;
         for (number, door) in doors.iter_mut().enumerate() {
@@ -163,9 +165,9 @@ impl Stream for TcpStream {
 
 enum State {
     Reading(Vec<u8>),
-    /// The answer, and the number of bytes sent.
+    /// Sending the answer: its text, and the number of bytes sent so far.
     Writing(Vec<u8>, usize),
-    /// Answered. Input is still read, because an earlier close would discard the answer.
+    /// Answer sent. Input is still read and counted (in bytes), because closing with unread input would discard the answer.
     Leaving(usize),
 }
 
@@ -179,7 +181,7 @@ struct Connection {
 struct Poller {
     poll: Poll,
     doors: Vec<Door>,
-    /// Open connections, in order of arrival.
+    /// Open connections by number, in order of arrival.
     open: BTreeMap<usize, Connection>,
     next: usize,
 }
@@ -212,16 +214,16 @@ impl Poller {
         }
     }
 
-    /// Time until the next deadline.
+    /// Returns the time until the next deadline; `None` if there is none.
     fn pause(&self) -> Option<Duration> {
         let doors = self.doors.iter().filter_map(|door| door.again);
         let connections = self.open.values().map(|connection| connection.until);
         let first = doors.chain(connections).min()?;
-        // One more millisecond, so that the deadline has passed.
+        // One millisecond is added, so that the deadline has certainly passed after the wait.
         Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
-    /// Accepts waiting connections of a listener.
+    /// Accepts the waiting connections of a listener, up to a limit.
     fn welcome(&mut self, door: usize) {
         self.doors[door].again = None;
         for _ in 0..AT_ONCE {
@@ -276,18 +278,18 @@ impl Poller {
             until: Instant::now() + limits.time,
         };
         self.open.insert(number, connection);
-        // The request may have arrived before registration.
+        // The request may have arrived before the registration, which then reports no event.
         self.proceed(number);
     }
 
-    /// Sends a refusal to a client that finds no room, if that needs no wait.
+    /// Sends a refusal to a client that exceeds the connection limit, provided that the write does not block.
     fn send_off(&mut self, door: usize, stream: &mut dyn Stream) {
         let text = self.doors[door].service.refuse(Refusal::Crowded);
         let _ = stream.write(&text);
         let _ = stream.end_writing();
     }
 
-    /// Continues a connection until it would block.
+    /// Continues a connection until reading or writing would block; removes it after an error.
     fn proceed(&mut self, number: usize) {
         let Some(connection) = self.open.get_mut(&number) else {
             return;
@@ -296,12 +298,12 @@ impl Poller {
             .proceed(&mut self.doors[connection.door])
             .is_err()
         {
-            // A failed client affects no other one.
+            // The connection is closed; other connections are not affected.
             self.open.remove(&number);
         }
     }
 
-    /// Refuses connections whose time is over.
+    /// Refuses connections whose request is late, and closes connections whose answer is late.
     fn dismiss(&mut self, now: Instant) {
         let late: Vec<usize> = (self.open.iter())
             .filter(|(_, connection)| connection.until <= now)
@@ -328,7 +330,7 @@ impl Connection {
         self.until = Instant::now() + door.limits.time;
     }
 
-    /// Reads or writes until it would block; an error closes the connection.
+    /// Reads the request or writes the answer until this would block; an error closes the connection.
     fn proceed(&mut self, door: &mut Door) -> io::Result<()> {
         loop {
             let went_on = match &mut self.state {

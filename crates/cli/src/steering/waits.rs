@@ -1,6 +1,7 @@
-//! Run-queue latency of steered threads, by program, and by arm of an A/B trial.
+//! Run-queue latency of steered threads, by program and by arm of an A/B trial.
 //!
-//! Input: observations. Output: latencies. The kernel's sums need no privilege; BPF programs measure each wait.
+//! Input: observations of threads. Output: run-queue latencies. The kernel's sums (schedstat) need no privilege; BPF programs
+//! measure each wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,25 +18,25 @@ use countersteer_sysfs::waits::{self as host, Source, Sums, ThreadWaits};
 use super::ab_trial::AbTrial;
 use crate::waits::{Recorded, Wait};
 
-/// Collects run-queue latency during steering.
+/// Collector of run-queue latency during steering.
 #[derive(Default)]
 pub struct Waits {
-    /// Last known sums of the kernel, by TID.
+    /// The kernel's sums of each thread at the last observation, with TIDs as keys.
     threads: BTreeMap<u32, Sums>,
     measuring: Option<Measuring>,
     ab_trial: Option<AbTrial>,
-    /// Waits by arm and program name.
+    /// Waits by arm (0 for the policy, 1 for the baseline) and program name.
     programs: BTreeMap<(usize, Arc<str>), host::Waits>,
 }
 
 struct Measuring {
     source: Box<dyn Source>,
-    /// Program names of all threads observed so far.
+    /// Program names of all threads observed so far, with TIDs as keys.
     names: BTreeMap<u32, Arc<str>>,
 }
 
 impl Waits {
-    /// Creates a collector. `source` measures each wait, if given; `ab_trial` distinguishes the arms of a trial.
+    /// Creates a collector. `source` measures each wait, if given; `ab_trial` supplies the active arm in a trial.
     pub fn new(source: Option<Box<dyn Source>>, ab_trial: Option<AbTrial>) -> Self {
         let measuring = source.map(|source| Measuring {
             source,
@@ -48,7 +49,7 @@ impl Waits {
         }
     }
 
-    /// Run-queue latency by program; programs without a thread that got a CPU are absent.
+    /// Returns the run-queue latency of each program; a program whose threads never waited is absent.
     pub fn found(&mut self) -> BTreeMap<Arc<str>, Wait> {
         self.measure(0);
         let mut programs: BTreeMap<Arc<str>, host::Waits> = BTreeMap::new();
@@ -59,7 +60,8 @@ impl Waits {
         programs.into_iter().filter_map(of).collect()
     }
 
-    /// Run-queue latency by arm and program, for a record. `names` are those of policy and baseline in a trial.
+    /// Returns the run-queue latency by arm and program as JSON, for a record. In a trial, `names` are those of policy and
+    /// baseline.
     pub fn for_record(&self, names: Option<[&str; 2]>) -> serde_json::Result<String> {
         let row = |((side, program), waits): (&(usize, Arc<str>), &host::Waits)| {
             let side = names.map_or("", |names| names[*side]);
@@ -79,7 +81,7 @@ impl Waits {
         serde_json::to_string(&serde_json::json!({ "remark": remark, "rows": rows }))
     }
 
-    /// Run-queue latency of each arm, all programs together.
+    /// Returns the run-queue latency of each arm, for all programs together; `None` if there were no waits.
     pub fn by_side(&self) -> [Option<Wait>; 2] {
         [0, 1].map(|side| {
             let mut all = host::Waits::default();
@@ -96,7 +98,8 @@ impl Waits {
         }
     }
 
-    /// Adds the measured waits. Threads never observed count for their process.
+    /// Adds the waits measured since the last call. The waits of a thread that was never observed count for the program of its
+    /// process.
     fn measure(&mut self, side: usize) {
         let Some(measuring) = &mut self.measuring else {
             return;
@@ -137,7 +140,7 @@ impl Waits {
                 continue;
             };
             let known = self.threads.insert(thread.id.0, now);
-            // Waits before the first observation do not belong to the run, unless the thread is new.
+            // Waits before the first observation do not belong to this run, unless the thread has just started.
             let is_new = || {
                 let new = seen.events.iter();
                 let mut new = new.filter(|e| e.kind == ThreadEventKind::New);
@@ -158,7 +161,7 @@ impl Waits {
 
 impl Recorder for Waits {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        // In an A/B trial, the arm that was active until now.
+        // In an A/B trial, these waits belong to the arm that was active until now.
         let side = self.ab_trial.as_ref().map_or(0, AbTrial::side);
         if self.measuring.is_some() {
             self.meet(seen);

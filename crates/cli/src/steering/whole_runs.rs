@@ -1,8 +1,8 @@
-//! Trials of whole runs: a workload from start to end under either arm, in pairs of random order.
+//! Trials of whole runs: a workload runs from start to end under one of two arms. The order within each pair of runs is random.
 //!
-//! Input: two [`Side`]s, commands. Output: [`Gain`]s with confidence intervals at any time of the trial. They compare wall time,
-//! run-queue latency, or the user's own score. Unlike blocks within one run, this needs no counters. An arm may be anything that
-//! starts programs: another scheduler, `taskset`, `nice`.
+//! Input: two arms ([`Side`]) and the commands. Output: [`Gain`]s with confidence intervals that are valid at any time of the
+//! trial. They compare wall time, run-queue latency, or a score that the user's command prints. Unlike a trial of blocks within
+//! one run, this needs no counters. An arm may be anything that starts programs: another scheduler, `taskset`, `nice`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use rand::{RngExt, SeedableRng};
 use super::error::SteeringError;
 use crate::interrupt::{self, Helper, Temporary};
 
-/// Arm of a trial.
+/// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// A policy for `steer run`; `linux` is one of them.
+    /// Name and parameters of a policy for `steer run`; `linux` is a policy, too.
     Policy(String),
-    /// Prefix of each program's command: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
+    /// Words that precede each program's command: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
     Prefix(Vec<String>),
-    /// A sched_ext scheduler, loaded for the run: `scx_lavd --performance`.
+    /// Command of a sched_ext scheduler, which is loaded for the run: `scx_lavd --performance`.
     Scheduler(Vec<String>),
 }
 
@@ -44,32 +44,33 @@ pub enum By {
     LatencyP99,
 }
 
-/// Number of runs, and rules of judgement.
+/// Number of runs, and rules for the verdict.
 pub struct RunsPlan<'a> {
     pub sides: [&'a Side; 2],
     pub commands: &'a [Vec<String>],
     pub by: By,
-    /// Command that prints a score after each run; greater is better. The file $STEER_OUTPUT has the programs' output.
+    /// Shell command that prints a score after each run; greater is better. The file $STEER_OUTPUT contains the programs'
+    /// output.
     pub score: Option<&'a str>,
-    /// Maximum number of pairs. By default ten, or as many as fit into ten seconds of short runs.
+    /// Maximum number of pairs of runs. By default ten, or as many as fit into ten seconds if the runs are short.
     pub pairs: Option<u64>,
     pub until: Option<Duration>,
     pub until_decided: bool,
     pub confidence: f64,
     pub margin: f64,
     pub seed: u64,
-    /// Folder for records of the runs.
+    /// Folder for the records of all runs; `None` to record nothing.
     pub records: Option<&'a Path>,
 }
 
-/// Default number of pairs.
+/// Maximum number of pairs of runs, unless the user gives one.
 const PAIRS: u64 = 10;
-/// Minimum number of pairs for an interval.
+/// Minimum number of pairs before a trial of short runs may end.
 const LEAST_PAIRS: u64 = 3;
-/// Duration of a trial of short runs.
+/// Time limit of a trial of short runs.
 const SHORT: Duration = Duration::from_millis(9_500);
 
-/// Results so far.
+/// Results of the pairs of runs completed so far.
 #[derive(Default)]
 pub struct Measured {
     programs: BTreeMap<String, Evidence>,
@@ -77,7 +78,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Gains by program, then of all programs together.
+    /// Returns the gain of each program, and the gain of all programs together.
     pub fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
         let gain = |program: &str, e: &Evidence| Gain {
             program: program.into(),
@@ -90,7 +91,8 @@ impl Measured {
         (programs.collect(), gain("all", &self.overall))
     }
 
-    /// Adds the values of a pair of runs, by program.
+    /// Adds the values of one pair of runs, by program: `mine` under the first arm, `base` under the second. Greater values are
+    /// better.
     fn add(&mut self, mine: BTreeMap<String, f64>, base: &BTreeMap<String, f64>) {
         let logs: Vec<(String, f64)> = mine
             .into_iter()
@@ -109,10 +111,10 @@ impl Measured {
 }
 
 impl Side {
-    /// Parses an arm: the name of a policy, else a command, which must exist.
+    /// Parses an arm: the name of a policy, or a command whose program exists.
     ///
     /// # Errors
-    /// It is neither.
+    /// The text names neither a policy nor an existing program.
     pub fn parse(text: &str) -> Result<Self, SteeringError> {
         let name = text.split(':').next().unwrap_or(text).trim();
         if countersteer_policies::by_name(name).is_some() {
@@ -143,7 +145,8 @@ impl Side {
     }
 }
 
-/// Runs pairs until their number or time is reached, or all is decided. Adds each result to `measured` at once.
+/// Runs pairs until their number or the time limit is reached, or a verdict ends the trial. Adds each pair's result to
+/// `measured` at once.
 ///
 /// # Errors
 /// A program fails, or an arm cannot be set up.
@@ -174,7 +177,7 @@ fn pairs(plan: &RunsPlan<'_>, measured: &Mutex<Measured>, scratch: &Path) -> any
     Ok(())
 }
 
-/// True if a trial has reached its time limit for this number of pairs, regardless of its results.
+/// Returns true if a trial has reached its time limit after this number of pairs. The results have no influence.
 fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
     match (plan.until, plan.pairs) {
         (Some(most), _) => took >= most,
@@ -187,12 +190,12 @@ fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
     }
 }
 
-/// Path of the record of a run in a pair.
+/// Returns the path of the record of one run; `side` is the index of the arm.
 fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
     dir.join(format!("{pair:02}-{}.rec", ["policy", "baseline"][side]))
 }
 
-/// Runs the workload once under an arm; returns values by program, greater is better.
+/// Runs the workload once under an arm. Returns a value for each program; greater is better.
 fn one_run(
     plan: &RunsPlan<'_>,
     side: &Side,
@@ -247,10 +250,10 @@ fn one_run(
     }
 }
 
-/// Error of a failed run, with the first lines of output from the program or its prefix.
+/// Returns an error for a failed run, with the first three lines that the programs printed to stderr.
 fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     let said = std::fs::read_to_string(log).unwrap_or_default();
-    // Lines of `steer` belong to the run's summary.
+    // Lines that start with `steer: ` come from `steer`, not from the programs.
     let own = said.lines().filter(|line| !line.starts_with("steer: "));
     let first: Vec<&str> = own.take(3).collect();
     SteeringError::FailedRun {
@@ -260,7 +263,7 @@ fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     }
 }
 
-/// Values of a run by program, from its summary.
+/// Reads the summary of a run. Returns a value for each program; greater is better.
 fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = std::fs::read_to_string(summary).context("a run left no summary")?;
     let summary: serde_json::Value = serde_json::from_str(&text)?;
@@ -274,7 +277,7 @@ fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     Ok(programs.filter_map(named).collect())
 }
 
-/// Adds a prefix to a program's command, and keeps the program's name.
+/// Puts a prefix before a program's command. The program keeps the name of the original command.
 fn program(command: &[String], prefix: &[String]) -> WorkloadProgram {
     let name = Path::new(&command[0])
         .file_name()
@@ -284,7 +287,7 @@ fn program(command: &[String], prefix: &[String]) -> WorkloadProgram {
     program
 }
 
-/// Runs the user's command and parses the number that it prints.
+/// Runs the user's command for the score, and parses the last word that it prints as a positive number.
 fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
     let mut shell = Command::new("sh");
     shell
@@ -304,10 +307,11 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
     })?)
 }
 
-/// Loads a sched_ext scheduler, which stays as long as its process. `root` contains sysfs.
+/// Starts the process of a sched_ext scheduler and waits until the kernel uses it. The scheduler is unloaded when the returned
+/// process ends. `root` is the folder that contains `sys`.
 fn loaded(words: &[String], root: &Path) -> anyhow::Result<Helper> {
     const MOST: Duration = Duration::from_secs(10);
-    /// Time for the kernel to remove the previous run's scheduler.
+    /// Time limit for the kernel to unload the previous run's scheduler.
     const LEAVES: Duration = Duration::from_secs(2);
     let began = Instant::now();
     while sched_ext::is_enabled(root) {

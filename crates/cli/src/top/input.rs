@@ -1,45 +1,46 @@
-//! Maps keys to actions with one table, which also generates the help.
+//! Key bindings of `steer top`. One table maps keys to actions and also supplies the help text.
 //!
-//! Input: a key, and the active mode. Output: an action, or none.
+//! Input: a key, and the active mode. Output: the key's action; `None` if the key has none in this mode.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Part of the screen that receives keys.
+/// Mode of the display, which determines the meaning of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     #[default]
     Table,
-    /// The user types the filter.
+    /// Typed characters are added to the name filter.
     Filter,
-    /// The user picks columns; the value is the cursor's position.
+    /// The user chooses columns to show; the value is the index of the column under the cursor.
     Columns(usize),
     Help,
 }
 
-/// Action of a key.
+/// Action that a key triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Quit,
     Move(i32),
-    /// Moves the sort column to the right by this number.
+    /// Changes the sort column: moves by this number of shown columns to the right, or to the left if negative.
     Sort(i32),
     Reverse,
     Pause,
     Processes,
     Enter(Mode),
     Leave,
-    /// Returns to the table and clears the filter.
+    /// Clears the filter and returns to the table.
     Cancel,
     Type(char),
     Erase,
     Toggle,
 }
 
-/// Lines of a page, regardless of the terminal's height.
+/// Number of lines that PgUp and PgDn move the selection, regardless of the terminal's height.
 const PAGE: i32 = 20;
 const FAR: i32 = 1 << 24;
 
-/// A key of the table, its action, and its help text. Keys without text belong to the previous one with text.
+/// A key of the table, the key's action, and its help text. A key without help text belongs to the last key before it that has
+/// one.
 pub struct Binding {
     key: KeyCode,
     action: Action,
@@ -64,7 +65,7 @@ const fn also(key: KeyCode, action: Action) -> Binding {
 
 use KeyCode::Char;
 
-/// All keys of the table.
+/// All keys that work in the table, in the order of the help.
 pub static BINDINGS: &[Binding] = &[
     says(Char('q'), Action::Quit, "q", "quit"),
     says(
@@ -127,7 +128,7 @@ pub static BINDINGS: &[Binding] = &[
 pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control {
-        // The terminal is in raw mode, so Ctrl-C sends no signal.
+        // The terminal is in raw mode, so Ctrl-C arrives as a key and not as a signal.
         return matches!(key.code, Char('c')).then_some(Action::Quit);
     }
     match mode {

@@ -1,7 +1,7 @@
-//! The terminal: one thread counts, this one draws and reads keys.
+//! Live display of `steer top`: one thread counts, and this thread draws and reads keys.
 //!
-//! Input: a session. Output: the screen, until a key, a signal or the number of intervals ends it. The terminal is restored in
-//! every case, including a panic.
+//! Input: a counting session. Output: the screen, until the user quits, a signal arrives, or the last interval ends. The
+//! terminal is restored in every case, including a panic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -22,22 +22,22 @@ use super::view::{Theme, View};
 use crate::error::{Kind, failure};
 use crate::interrupt;
 
-/// Maximum delay of a key or a snapshot.
+/// Maximum delay before a key or a snapshot is handled.
 const BEAT: Duration = Duration::from_millis(50);
-/// Time for a program to end after a request, before it is killed.
+/// Time limit for the started program to exit after a request, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Results of a session.
+/// Results of a counting session.
 pub struct Outcome {
     pub summary: Summary,
     pub recorder: Option<CountingRecorder>,
-    /// True if it ended because this program received a signal.
+    /// True if the session ended because this process received a signal.
     pub stopped: bool,
 }
 
 type Counted = Result<(Summary, Option<CountingRecorder>), CounterError>;
 
-/// Restores the terminal when dropped.
+/// Terminal in drawing mode; dropping this value restores the normal mode.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -54,7 +54,7 @@ impl Drop for Screen {
     }
 }
 
-/// Shows a session on the terminal, for at most `samples` intervals.
+/// Shows a counting session on the terminal, for at most `samples` intervals if given. Returns the session's results.
 pub fn show(
     mut session: Session,
     mut state: State,
@@ -70,14 +70,15 @@ pub fn show(
     let count = move || {
         let summary = session.run(|tick| {
             let mut snapshot = taker.take(tick);
-            // A write error of the record is reported at the end; the screen is in use now.
+            // A write error of the record is reported at the end of the session, because the screen is in use now.
             let _ = taker.recorder.as_mut().and_then(CountingRecorder::done);
             let names = wanted
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
             snapshot.note = taker.turn_to(&names).err().map(|why| why.to_string());
-            // Sending fails if the screen has ended; then the session ends as after a signal, with everything counted.
+            // If the display has ended already, sending fails and the value is discarded. The session then ends as after a
+            // signal, with all counts.
             let _ = send.send(snapshot);
             std::ops::ControlFlow::Continue(())
         })?;
@@ -102,16 +103,17 @@ pub fn show(
 
 struct Shown {
     receive: Receiver<Snapshot>,
-    /// The counting thread, until it has ended.
+    /// Handle of the counting thread; `None` after the thread has been joined.
     counting: Option<JoinHandle<Counted>>,
     samples: Option<u64>,
     signalled: Arc<AtomicBool>,
-    /// Virtual counters to read.
+    /// Names of the virtual counters that the shown columns need, shared with the counting thread.
     reads: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Shown {
-    /// Draws and handles keys. Returns the result of counting if that ends first.
+    /// Draws snapshots and handles keys until the user quits. Returns the session's results if counting ends first, otherwise
+    /// `None`.
     fn until_quit(
         &mut self,
         screen: &mut Screen,

@@ -1,8 +1,8 @@
-//! `steer top`: hardware metrics of threads, interval by interval.
+//! `steer top`: hardware metrics of threads, updated at each interval.
 //!
-//! Ticks of a session become snapshots (`sample`), and snapshots become a state (`state`), which keys change (`input`). The state
-//! is drawn on a terminal (`view`, `live`) or printed (`plain`). One table defines all columns (`columns`). Individually measured
-//! run-queue latency has percentiles (`tails`).
+//! The counting session delivers samples at each interval, and `sample` converts them to a snapshot. `state` collects
+//! snapshots, and keys (`input`) change the state. The state is drawn on a terminal (`view`, `live`) or printed (`plain`). One
+//! table defines all columns (`columns`). `tails` supplies percentiles of run-queue latency.
 
 pub mod columns;
 pub mod input;

@@ -1,6 +1,6 @@
-//! Values as text, and a table per interval if there is no terminal.
+//! Text form of `steer top` without a terminal: formatted values, and one table per interval.
 //!
-//! Input: a state. Output: text with the threads that ran in each interval.
+//! Input: the state. Output: text with the threads or processes that ran in the interval.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use countersteer_model::printable::printable;
 use super::columns::{Column, Source};
 use super::state::{Cell, HISTORY, Line, State};
 
-/// Table of one interval, followed by an empty line.
+/// Formats one interval as a table of the threads or processes that ran, followed by an empty line.
 pub fn table(state: &State) -> String {
     let columns: Vec<&Column> = state.shown().collect();
     let mut text = format!("{:>8}", "time_s");
@@ -38,7 +38,7 @@ fn padded(text: &str, column: &Column) -> String {
     }
 }
 
-/// One interval as JSON lines: an object per thread or process that ran. Unknown values are absent.
+/// Formats one interval as JSON lines: one object per thread or process that ran. Unknown values are absent.
 pub fn json(state: &State) -> String {
     let mut text = String::new();
     for line in state.visible().into_iter().filter(|line| line.idle == 0) {
@@ -58,7 +58,7 @@ pub fn json(state: &State) -> String {
     text
 }
 
-/// Numbers of a line by column name.
+/// Returns the numbers of a thread or process, with column names as keys. Unknown values are absent.
 fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Value> {
     let number = |column: &Column| {
         let number = match (column.source, state.cell(column.source, line)) {
@@ -72,7 +72,7 @@ fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Va
     state.shown().filter_map(number).collect()
 }
 
-/// Text of a cell; a dash for an unknown value.
+/// Returns the text of a table cell; a dash if the value is unknown.
 pub fn value(state: &State, column: &Column, line: &Line) -> String {
     if column.source == Source::History {
         return sparkline(line);
@@ -86,7 +86,7 @@ pub fn value(state: &State, column: &Column, line: &Line) -> String {
     }
 }
 
-/// Formats a number in at most seven characters.
+/// Formats a number in at most seven characters, with a prefix k, M, G or T if necessary.
 fn short(value: f64) -> String {
     let (scale, prefix) = match value.abs() {
         v if v >= 999.5e9 => (1e12, "T"),
@@ -104,7 +104,8 @@ fn short(value: f64) -> String {
     }
 }
 
-/// History of shares in eighths of one CPU, or of the greatest share; blank while it did not run.
+/// Draws the history of a thread's CPU share, one character per interval. Full height is one CPU, or the greatest share if it
+/// is above 1. Intervals without run time are blank.
 fn sparkline(line: &Line) -> String {
     const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = line.history.iter().copied().fold(1.0, f64::max);

@@ -1,7 +1,7 @@
-//! Converts an interval's samples into a snapshot: a row per thread and per process.
+//! Conversion of an interval's samples to a snapshot, which has a row per thread and per process.
 //!
-//! Input: a session's samples, and the values of virtual counters. Output: [`Snapshot`]s, which own their data and can be sent to
-//! another thread.
+//! Input: the samples of a session, and the values of virtual counters. Output: [`Snapshot`]s, which own their data and can be
+//! sent to another thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use super::tails::Tails;
 use crate::session;
 use crate::virtuals::Bank;
 
-/// A thread, or a process if `tid` is 0.
+/// Key of a thread, or of a process if `tid` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub pid: u32,
     pub tid: u32,
 }
 
-/// Values of a thread or process in an interval.
+/// Values of one thread or process in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub key: Key,
     pub name: Arc<str>,
     pub cpu: Option<u32>,
-    /// Core type on which it ran longest.
+    /// Index of the core type on which the thread or process ran longest in the interval.
     pub core_type: u32,
-    /// CPU time over elapsed time.
+    /// Run time divided by elapsed time; above 1 if several threads of a process ran at once.
     pub share: f64,
     pub values: Vec<Option<f64>>,
     pub ended: bool,
 }
 
-/// Threads and processes that ran in an interval.
+/// All threads and processes that ran in an interval, with their values.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Number of the interval, from 0.
+    /// Index of the interval, from 0.
     pub number: u64,
     pub at: Nanos,
     pub threads: Vec<Measured>,
     pub processes: Vec<Measured>,
-    /// A problem to show to the user.
+    /// Message about a problem for the user; `None` if there was no problem.
     pub note: Option<String>,
 }
 
-/// Processes each interval: reads virtual counters, records everything, and takes a snapshot.
+/// Processor of each interval: reads virtual counters, records the samples, and takes a snapshot.
 pub struct Taker {
     pub sampler: Sampler,
     pub bank: Bank,
@@ -72,25 +72,26 @@ impl Taker {
             .take(times, tick.readings, |tid| tick.name(tid), &outside)
     }
 
-    /// Changes the virtual counters to read.
+    /// Replaces the set of virtual counters to read.
     pub fn turn_to(&mut self, names: &[&'static str]) -> anyhow::Result<()> {
         let others = self.tails.turn_to(names)?;
         Ok(self.bank.turn_to(&others)?)
     }
 }
 
-/// Creates snapshots, interval by interval.
+/// Creator of snapshots, one per interval.
 pub struct Sampler {
     measures: Vec<Measure>,
     interval: Nanos,
     threads: Fold,
     processes: Fold,
-    /// Time of each thread's last sample, if it was near the end of the previous interval.
+    /// Time of each thread's last sample, with TIDs as keys. Contains only threads whose last sample is near the end of the
+    /// previous interval.
     heard: HashMap<u32, Nanos>,
     before: Option<Nanos>,
 }
 
-/// Rows of one owner.
+/// Indices of the rows that belong to one thread or process.
 struct Part {
     key: Key,
     rows: Vec<usize>,
@@ -110,7 +111,7 @@ impl Sampler {
         }
     }
 
-    /// Takes the snapshot of an interval that ended at `at`.
+    /// Takes the snapshot of the interval that ended at `at`.
     pub fn take<'n>(
         &mut self,
         (number, origin, at): (u64, Nanos, Nanos),
@@ -141,7 +142,7 @@ impl Sampler {
         let process = |part: Part| Measured {
             share: of_process.get(&part.key.pid).copied().unwrap_or_default(),
             name: name(part.key.pid).into(),
-            // The exited owner is a thread; the process may have others.
+            // Never true for a process: the exited thread may not be its only one.
             ended: false,
             cpu: None,
             ..measured(&self.measures, (rows, outside), &part, span)
@@ -156,8 +157,9 @@ impl Sampler {
         }
     }
 
-    /// Shares of a CPU. Each running thread is sampled at its own times. The share covers the time between two samples, if they
-    /// are near the interval's ends. Otherwise a thread that always runs would seem to pause.
+    /// Computes each thread's CPU share in the interval. Threads are sampled at different times, so the share refers to the
+    /// time between a thread's last two samples if these are near the interval's ends. Otherwise a thread that runs all the
+    /// time could show a share below 1.
     fn shares(
         &mut self,
         readings: &Samples,
@@ -189,7 +191,7 @@ impl Sampler {
     }
 }
 
-/// Groups rows by owner, in the order of their first row.
+/// Groups the rows by thread or process, in the order of each group's first row.
 fn parts(readings: &Samples) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut known: HashMap<Key, usize> = HashMap::new();
@@ -197,7 +199,7 @@ fn parts(readings: &Samples) -> Vec<Part> {
         let key = match reading.owner {
             Owner::Thread { pid, tid } => Key { pid, tid },
             Owner::Process { pid } => Key { pid, tid: 0 },
-            // These rows belong to no thread.
+            // These rows do not belong to one thread or process.
             Owner::Rest | Owner::Cpu | Owner::Total => continue,
         };
         let place = *known.entry(key).or_insert_with(|| {
@@ -227,8 +229,8 @@ fn measured(
                 .filter(|row| measure.set().is_none_or(|set| reading(row).set == set))
         };
         let found = if measure.per_second && measure.set().is_some() {
-            // Counts are summed over core types. Kernel events mean the same on each, and for other events the user wants a rate,
-            // not a comparison.
+            // Counts are summed over core types. Events of the kernel have the same meaning on each core type. For other
+            // events, the user wants a total rate, not a comparison of core types.
             let counts = of_set().filter_map(|row| measure.value(readings, *row, outside));
             counts.fold(None, |sum: Option<f64>, count| {
                 Some(sum.unwrap_or(0.0) + count)

@@ -1,6 +1,6 @@
-//! State of `steer top`: lines and their order, independent of terminal and clock.
+//! State of `steer top`: the lines of the table and their order, independent of the terminal and the clock.
 //!
-//! Input: snapshots and actions. Output: the visible lines, filtered and sorted, with their history.
+//! Input: snapshots, and actions of the user. Output: the visible lines, filtered and sorted, with their history.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use super::sample::{Key, Measured, Snapshot};
 const KEPT: u32 = 5;
 pub const HISTORY: usize = 20;
 
-/// A thread or process, over time.
+/// One line of the table: a thread or process with its latest values.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub key: Key,
@@ -25,13 +25,13 @@ pub struct Line {
     pub core_type: u32,
     pub share: f64,
     pub values: Vec<Option<f64>>,
-    /// Shares of a CPU; the newest comes last.
+    /// CPU shares in the last [`HISTORY`] intervals; the newest is last.
     pub history: VecDeque<f64>,
     pub idle: u32,
     pub ended: bool,
 }
 
-/// Value of a line in a column, for sorting.
+/// Value of a line in one column, used to sort and to print.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
     Number(f64),
@@ -45,18 +45,18 @@ pub struct State {
     pub core_types: Vec<String>,
     pub mode: Mode,
     pub filter: String,
-    /// Shows a line per process instead of per thread.
+    /// True to show one line per process, false to show one line per thread.
     pub by_process: bool,
     pub paused: bool,
-    /// Index of the column to sort by.
+    /// Index of the column by which lines are sorted.
     pub sort: usize,
     pub descending: bool,
-    /// Messages for the user: inaccessible processes, the program's exit.
+    /// Messages for the user, e.g. about inaccessible processes or the program's exit.
     pub notes: Vec<String>,
     pub at: Nanos,
-    /// True for each measure that is zero for threads that did not run.
+    /// For each measure: true if the value is zero for a thread that did not run.
     rests: Vec<bool>,
-    /// True for each measure whose last value applies to one interval only.
+    /// For each measure: true if the value becomes unknown at the next interval.
     passes: Vec<bool>,
     threads: BTreeMap<Key, Line>,
     processes: BTreeMap<Key, Line>,
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Adds an interval; ignores its values while paused.
+    /// Adds the snapshot of an interval; ignores its values while the display is paused.
     pub fn ingest(&mut self, snapshot: Snapshot) {
         self.notes.extend(snapshot.note);
         if self.paused {
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Visible lines in order.
+    /// Returns the lines that match the filter, in the order of the sort column.
     pub fn visible(&self) -> Vec<&Line> {
         let filter = self.filter.to_lowercase();
         let fits = |line: &&Line| filter.is_empty() || line.name.to_lowercase().contains(&filter);
@@ -122,26 +122,26 @@ impl State {
         let Some(source) = self.columns.get(self.sort).map(|c| c.source) else {
             return lines;
         };
-        // The sort is stable: equal lines keep the order of their PIDs and TIDs.
+        // The sort is stable, so lines with equal values stay in the order of their PIDs and TIDs.
         lines.sort_by(|a, b| ordered(self.cell(source, a), self.cell(source, b), self.descending));
         lines
     }
 
-    /// Index of the selected line among the visible ones.
+    /// Returns the index of the selected line among the visible lines; `None` if the selected line is not visible.
     pub fn selection(&self, visible: &[&Line]) -> Option<usize> {
         let key = self.selected?;
         visible.iter().position(|line| line.key == key)
     }
 
     pub fn shown(&self) -> impl Iterator<Item = &Column> {
-        // A process has no TID and no CPU.
+        // Processes have no TID and no CPU, so these columns are hidden.
         let meant = |c: &&Column| {
             c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu))
         };
         self.columns.iter().filter(meant)
     }
 
-    /// Virtual counters that the shown columns need, each once.
+    /// Returns the names of the virtual counters that the shown columns need, without duplicates.
     pub fn reads(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for name in self
@@ -157,7 +157,7 @@ impl State {
         names
     }
 
-    /// Value of a line.
+    /// Returns the value of a line for a column's source.
     pub fn cell<'a>(&'a self, source: Source, line: &'a Line) -> Cell<'a> {
         let number = |value: Option<f64>| value.map_or(Cell::Missing, Cell::Number);
         match source {
@@ -175,7 +175,7 @@ impl State {
         }
     }
 
-    /// Performs an action; returns true to quit.
+    /// Performs the action of a key; returns true if the user quits.
     pub fn apply(&mut self, action: Action) -> bool {
         match action {
             Action::Quit => return true,
@@ -203,7 +203,8 @@ impl State {
         false
     }
 
-    /// Numbers of threads and of processes that ran in the last interval, and the CPUs that they used.
+    /// Returns the number of threads and the number of processes that ran in the last interval, and their CPU utilization in
+    /// CPUs.
     pub fn running(&self) -> (usize, usize, f64) {
         let ran = |lines: &BTreeMap<Key, Line>| lines.values().filter(|l| l.idle == 0).count();
         (
@@ -231,7 +232,7 @@ impl State {
             return;
         }
         let visible = self.visible();
-        // The first step only selects a line.
+        // If no visible line is selected, this step selects the first line.
         let to = self
             .selection(&visible)
             .map_or(0, |at| moved(at, visible.len()));
@@ -253,14 +254,14 @@ impl State {
         }
     }
 
-    /// Sorts by a column, in its initial direction.
+    /// Sorts by the column with this index, in the column's default direction.
     pub fn set_sort(&mut self, column: usize) {
         self.sort = column;
         self.descending = self.columns.get(column).is_some_and(Column::descends);
     }
 }
 
-/// Compares two cells; missing values come last in both directions.
+/// Compares two cells; missing values are last in both directions.
 fn ordered(a: Cell<'_>, b: Cell<'_>, descending: bool) -> Ordering {
     let order = match (a, b) {
         (Cell::Missing, Cell::Missing) => return Ordering::Equal,
@@ -274,7 +275,7 @@ fn ordered(a: Cell<'_>, b: Cell<'_>, descending: bool) -> Ordering {
     if descending { order.reverse() } else { order }
 }
 
-/// Ages all lines by one interval; lines of threads that ran are updated afterwards.
+/// Starts a new interval for all lines: adds an idle interval. The lines of threads that ran are updated afterwards.
 fn age(lines: &mut BTreeMap<Key, Line>) {
     for line in lines.values_mut() {
         line.idle += 1;
@@ -286,7 +287,7 @@ fn age(lines: &mut BTreeMap<Key, Line>) {
     }
 }
 
-/// Sets the rates of idle threads to zero; ratios keep their last value.
+/// Sets the rates of idle threads to zero; other measures keep their last value.
 fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     for line in lines.values_mut().filter(|l| l.idle > 0) {
         for (value, _) in line
@@ -300,7 +301,7 @@ fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     }
 }
 
-/// Clears values that applied to the previous interval only.
+/// Clears the measures that apply to the previous interval only, marked true in `passes`.
 fn forget(lines: &mut BTreeMap<Key, Line>, passes: &[bool]) {
     for line in lines.values_mut() {
         let values = line.values.iter_mut().zip(passes);
@@ -328,7 +329,7 @@ fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
         *newest = new.share;
     }
     for (value, new) in line.values.iter_mut().zip(new.values) {
-        // Sets are multiplexed: a measure keeps its last value until its set is counted again.
+        // Event sets are multiplexed, so a measure keeps its last value until its set is counted again.
         *value = new.or(*value);
     }
 }

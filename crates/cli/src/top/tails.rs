@@ -1,6 +1,6 @@
-//! Percentiles of run-queue latency by interval: BPF programs measure each wait while a column shows them.
+//! Percentiles of run-queue latency in each interval. BPF programs measure each wait while a column shows a percentile.
 //!
-//! Input: a source of waits, owners of rows. Output: milliseconds.
+//! Input: a source of wait times, and the thread or process of a row. Output: percentiles in milliseconds.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::bpf::{Bpf, measure};
 use crate::error::{Kind, failure};
 use crate::waits::Wait;
 
-/// Name among the providers of virtual counters.
+/// Name of this source in the list of virtual counters' providers.
 pub const PROVIDER: &str = "waits";
 
-/// A percentile of run-queue or wakeup latency.
+/// Percentile of run-queue latency (`Wait`) or wakeup latency (`Wake`), e.g. the median (50).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     Wait50,
@@ -27,7 +27,7 @@ pub enum Tail {
 impl Tail {
     const ALL: [Self; 4] = [Self::Wait50, Self::Wait99, Self::Wake50, Self::Wake99];
 
-    /// Name of its column.
+    /// Name of the column that shows this percentile.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wait50 => "wait50_ms",
@@ -51,7 +51,7 @@ impl Tail {
     }
 }
 
-/// Reason why waits cannot be measured, without trying; `None` if nothing prevents it.
+/// Returns the reason why this process cannot measure wait times, without loading BPF programs; `None` if no reason is known.
 pub fn silent(bpf: Bpf) -> Option<String> {
     if bpf == Bpf::Never {
         return Some("run-queue latency needs BPF programs, which --bpf never excludes".into());
@@ -66,7 +66,7 @@ pub fn silent(bpf: Bpf) -> Option<String> {
     (!root).then(|| "run-queue latency needs BPF programs, which only root may load".into())
 }
 
-/// Run-queue latency of the last interval.
+/// Run-queue latencies in the last interval, by thread and process.
 #[derive(Default)]
 pub struct Tails {
     source: Option<Box<dyn Source>>,
@@ -74,7 +74,7 @@ pub struct Tails {
 }
 
 impl Tails {
-    /// Starts or stops measuring.
+    /// Starts measuring if `on` is true, otherwise stops.
     ///
     /// # Errors
     /// BPF programs cannot be loaded.
@@ -97,7 +97,7 @@ impl Tails {
         Ok(())
     }
 
-    /// Measures if one of these columns needs it. Returns the names of the other columns.
+    /// Starts measuring if one of these columns shows a percentile, otherwise stops. Returns the names of the other columns.
     ///
     /// # Errors
     /// BPF programs cannot be loaded.
@@ -108,7 +108,7 @@ impl Tails {
         Ok(others)
     }
 
-    /// Reads the waits since the last call.
+    /// Reads the wait times since the last call, by thread and process.
     pub fn read(&mut self) {
         self.waits.clear();
         let Some(source) = &mut self.source else {
@@ -125,7 +125,7 @@ impl Tails {
         self.waits = waits.iter().filter_map(wait).collect();
     }
 
-    /// Percentile of a thread or process in ms, by column name.
+    /// Returns a percentile of a thread or process in ms, by column name; `None` if it had no waits.
     pub fn value(&self, name: &str, owner: Owner) -> Option<f64> {
         Tail::by_name(name)?.of(self.waits.get(&owner)?)
     }

@@ -1,6 +1,6 @@
-//! Draws the state on a terminal: header, table, notes and keys; columns and help on top.
+//! Drawing of the state on a terminal: header, table, notes and keys, with the choice of columns or the help above them.
 //!
-//! Input: a state. Output: a frame. Colours come from one place; `NO_COLOR` disables them.
+//! Input: the state. Output: a frame. All colours come from [`Theme`]; `NO_COLOR` disables them.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -13,7 +13,7 @@ use super::input::{BINDINGS, Mode};
 use super::plain;
 use super::state::{Line, State};
 
-/// Share of a CPU above which a thread is busy.
+/// Threshold: a thread with a higher CPU share is drawn as busy.
 const BUSY: f64 = 0.8;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// Theme of the environment: no colours if `NO_COLOR` is set and not empty.
+    /// Returns the theme for this environment: without colours if `NO_COLOR` is set and not empty.
     pub fn of_environment() -> Self {
         Self {
             colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -38,7 +38,7 @@ impl Theme {
     }
 }
 
-/// State between frames: the theme, and the scroll position of the table.
+/// Drawing state that persists between frames: the theme, and the scroll position of the table.
 pub struct View {
     theme: Theme,
     table: TableState,
@@ -95,7 +95,7 @@ impl View {
         Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD))
     }
 
-    /// Draws the table; returns the number of columns that did not fit.
+    /// Draws the table; returns the number of columns that did not fit on the screen.
     fn table(&mut self, frame: &mut Frame<'_>, state: &State, area: Rect) -> usize {
         let shown: Vec<&Column> = state.shown().collect();
         let columns = &shown[..fitting(&shown, area.width)];
@@ -188,7 +188,7 @@ fn aligned(text: String, column: &Column) -> Text<'static> {
     Text::from(text).alignment(side)
 }
 
-/// Number of columns that fit, with a blank between them.
+/// Returns the number of columns that fit in `width` characters, with one blank between columns.
 fn fitting(columns: &[&Column], width: u16) -> usize {
     let mut left = u32::from(width) + 1;
     let fits = |column: &&&Column| {
@@ -205,7 +205,7 @@ fn foot(state: &State, left_out: usize) -> Paragraph<'static> {
         Mode::Filter => format!("name contains: {}_", state.filter),
         Mode::Help => "any key closes".into(),
         Mode::Table | Mode::Columns(_) => {
-            // This comes first, because the end of the line may not fit either.
+            // This text is first, because the end of the line is cut off on narrow terminals.
             let more = if left_out > 0 {
                 format!("{left_out} columns do not fit: ")
             } else {
@@ -235,7 +235,7 @@ fn help(frame: &mut Frame<'_>) {
     popup(frame, "Keys", lines, 0);
 }
 
-/// Draws a centred box, scrolled so that line `seen` is visible.
+/// Draws a centred box with a title, scrolled so that line `seen` is visible.
 fn popup(frame: &mut Frame<'_>, title: &str, lines: Vec<TextLine<'_>>, seen: usize) {
     let area = frame.area();
     let widest = lines

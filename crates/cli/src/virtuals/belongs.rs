@@ -1,8 +1,9 @@
-//! Assigns values of virtual counters to rows of samples.
+//! Assignment of virtual counters' values to rows of samples.
 //!
-//! Input: the values and samples of a period. Output: one number by name and row. A thread has its own value, and a process the
-//! sum over its threads. Values derived from counts are averaged by time instead. A row with a CPU has that CPU's clock and its
-//! package's energy; a thread has the CPU on which it last ran. Every row has the values of the whole machine.
+//! Input: the values and samples of an interval. Output: one number by counter name and row. A thread's row has the thread's
+//! value, and a process's row the sum over its threads. Values derived from counts are averaged over time instead of summed. A
+//! row with a CPU has that CPU's clock and its package's energy; a thread's row has the CPU on which it last ran. Every row has
+//! the values of the whole machine.
 
 use std::collections::HashMap;
 
@@ -14,13 +15,13 @@ use countersteer_sysfs::sensors::Place;
 use super::Named;
 use super::derived::OfRow;
 
-/// Values of a period, grouped by thread, process, CPU and zone.
+/// Values of an interval, grouped by thread, process, CPU and zone.
 #[derive(Debug, Default)]
 pub struct Belongings {
     columns: HashMap<&'static str, Column>,
-    /// Values derived from counts, by the rows that may include them.
+    /// Values derived from counts: by counter name, and by the rows that may include them.
     derived: HashMap<&'static str, HashMap<RowKey, Vec<Part>>>,
-    /// PIDs of all sampled threads, by TID.
+    /// PIDs of all sampled threads, with TIDs as keys.
     pids: HashMap<u32, u32>,
 }
 
@@ -30,21 +31,21 @@ struct Column {
     threads: HashMap<u32, f64>,
     processes: HashMap<u32, f64>,
     cpus: HashMap<u32, f64>,
-    /// Values of zones with their CPUs, if known; `None` also stands for the whole machine.
+    /// Values of zones (e.g. packages), with the CPUs of each zone. The CPUs are `None` if unknown, and for the whole machine.
     zones: Vec<(Option<CpuSet>, f64)>,
 }
 
-/// Identity of a row, which stays the same in the next period.
+/// Key of a row that is the same in every interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowKey {
     owner: Owner,
-    /// CPU of a per-CPU row; `None` for threads, which may migrate.
+    /// CPU of a per-CPU row; `None` for other rows, since a thread may migrate.
     cpu: Option<CpuId>,
     core_type: CoreTypeId,
     set: u32,
 }
 
-/// A row of counts, with its derived value.
+/// Derived value of one thread's row, with the row's time.
 #[derive(Debug)]
 struct Part {
     end: Nanos,
@@ -65,7 +66,7 @@ impl RowKey {
 }
 
 impl Belongings {
-    /// Groups the values of a period.
+    /// Replaces the stored values by those of an interval, grouped by thread, process, CPU and zone.
     pub fn sort(&mut self, values: &[Named], of_rows: &[OfRow], readings: &Samples) {
         self.columns.clear();
         self.derived.values_mut().for_each(HashMap::clear);
@@ -102,7 +103,7 @@ impl Belongings {
         }
     }
 
-    /// Stores a derived value for its row, and for all rows that may include it.
+    /// Stores a derived value for its thread's row, and for all rows that may include this thread.
     fn derive(&mut self, name: &'static str, row: &Sample, value: f64) {
         let Owner::Thread { pid, .. } = row.owner else {
             return;
@@ -120,7 +121,7 @@ impl Belongings {
         }
     }
 
-    /// Value of a row; `None` if it has none.
+    /// Returns the value of a counter for a row; `None` if the row has none.
     pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         if let Some(rows) = self.derived.get(name) {
             let parts = rows.get(&RowKey::of(row))?;
@@ -160,7 +161,7 @@ impl Belongings {
     }
 }
 
-/// Combines values of several threads: the sum; for mean times, which are not additive, the maximum.
+/// Combines the values of two threads: their sum, or their maximum if the unit is µs, because mean times cannot be added.
 fn joined(unit: &str, all: f64, value: f64) -> f64 {
     if unit == "us" {
         all.max(value)
@@ -175,7 +176,8 @@ fn mean_by_time(parts: &[Part]) -> Option<f64> {
     (all_ns > 0.0).then(|| sum / all_ns)
 }
 
-/// True if no other zone contains a zone's energy. Parts of packages do not count, nor zones around packages.
+/// Returns true if a zone's energy may be added to that of other zones. If there are packages, only these count: subzones are
+/// contained in them, and larger zones contain them.
 fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     let is_package = |zone: &str| zone.starts_with("package-") && !zone.contains('/');
     let packages = |v: &Named| {
@@ -184,7 +186,8 @@ fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     name != "energy_j" || is_package(zone) || !values.iter().any(packages) && !zone.contains('/')
 }
 
-/// Combines several values: the highest temperature, the mean clock, or the sum of additive values.
+/// Combines several values by unit: the maximum temperature, the mean clock frequency, or the sum. Returns `None` if there are
+/// no values.
 fn together(unit: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut n = 0;
     let mut sum = 0.0;

@@ -1,6 +1,7 @@
-//! Virtual counters derived from counts: the metrics of the core's table, as policies see them (`-v sf`, `-m sf*ipc`).
+//! Virtual counters derived from counts: the metrics of the core's table, as policies read them (`-v sf`, `-m sf*ipc`).
 //!
-//! Input: samples of threads. Output: the latest value of each metric by thread, and its value at each row, for formulas.
+//! Input: samples of threads. Output: the latest value of each metric per thread, and the value at each row of samples for
+//! formulas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use countersteer_sysfs::sensors::Place;
 
 use super::Named;
 
-/// Value of a metric at a row of samples.
+/// Value of a metric at one row of samples; `row` is the row's index.
 pub struct OfRow {
     pub row: usize,
     pub name: &'static str,
     pub value: f64,
 }
 
-/// Metrics that are updated with each sample.
+/// Metrics that are computed from the samples of threads, and updated with each sample.
 pub struct Derived {
-    /// Metrics with their column in the bank.
+    /// Metrics, each with its column index in the bank.
     metrics: Vec<(usize, &'static MetricDef)>,
     bank: MetricBank,
     topology: Arc<Topology>,
@@ -33,7 +34,7 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Opens metrics of this machine; `None` if the list is empty.
+    /// Prepares metrics for this machine; returns `None` if the list is empty.
     pub fn open(metrics: &[&'static MetricDef]) -> anyhow::Result<Option<Self>> {
         if metrics.is_empty() {
             return Ok(None);
@@ -48,7 +49,7 @@ impl Derived {
     }
 
     fn new(metrics: &[&'static MetricDef], mut topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
-        // Further inputs of trained models are not counted here.
+        // Trained models need further inputs, which are not counted here, so the models are removed.
         Arc::make_mut(&mut topology).models.clear();
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
@@ -61,7 +62,7 @@ impl Derived {
         }
     }
 
-    /// Processes samples, and returns the metrics of their threads.
+    /// Processes samples: appends the latest metrics of each thread to `into`, and the metrics of each row to `of_rows`.
     pub fn read(&mut self, samples: &Samples, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
         let mut seen = Observation::default();
         let mut threads: Vec<ThreadId> = Vec::new();

@@ -1,6 +1,7 @@
-//! Virtual counters: the requested ones, their values at the end of each period, and the rows that these belong to.
+//! Virtual counters: requested names, their values at the end of each interval, and the rows to which the values belong.
 //!
-//! Input: names from -v and from formulas, samples. Output: values for separate rows, for the record, and for formulas.
+//! Input: counter names from -v and from formulas, and samples. Output: values for separate rows, for the record, and for
+//! formulas.
 
 mod belongs;
 mod derived;
@@ -22,15 +23,15 @@ use crate::error::{Kind, failure};
 
 pub use sums::Sums;
 
-/// Counters requested with -v.
+/// Virtual counters requested with -v.
 #[derive(Default)]
 pub struct Wanted {
     pub columns: Vec<&'static Column>,
-    /// Metrics of the core's table that are derived from counts.
+    /// Metrics of the core's table that are computed from PMU counts.
     pub derived: Vec<&'static MetricDef>,
 }
 
-/// A value with its name.
+/// Value of a virtual counter at a place, e.g. a CPU or a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     pub name: &'static str,
@@ -39,7 +40,7 @@ pub struct Named {
     pub value: f64,
 }
 
-/// Providers of the requested counters.
+/// Reader of the requested virtual counters, with the values of the current interval.
 pub struct Bank {
     root: PathBuf,
     names: Vec<&'static str>,
@@ -63,7 +64,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// First requested counter that is read per thread, including those in formulas.
+    /// Returns the name of the first counter, requested or in a formula, that is read per thread; `None` if there is none.
     pub fn by_thread(&self, counted: &Counted) -> Option<&'static str> {
         let of_threads =
             |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
@@ -96,8 +97,8 @@ fn unknown(name: &str) -> String {
 }
 
 impl Bank {
-    /// Opens the providers of requested counters and of counters in formulas. Takes a first sample as the base of differences.
-    /// `root` contains the machine's files.
+    /// Opens the providers of all counters, requested or in formulas. Takes a first sample, as the base for differences. `root`
+    /// is the folder of the machine's files.
     pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
         let columns = || wanted.columns.iter().map(|c| c.name);
         let names = columns().chain(wanted.derived.iter().map(|m| m.name));
@@ -125,10 +126,10 @@ impl Bank {
         })
     }
 
-    /// Changes the columns to read.
+    /// Replaces the set of counters to read.
     pub fn turn_to(&mut self, names: &[&'static str]) -> Result<(), Unavailable> {
         if self.names != names {
-            // Closes the current providers first, because the new ones may need their resources.
+            // Closes the current providers first, because the new ones may need the same resources.
             self.meters = SensorSet::open(&self.root, &[])?;
             self.belongings = Belongings::default();
             names.clone_into(&mut self.names);
@@ -137,7 +138,7 @@ impl Bank {
         Ok(())
     }
 
-    /// True if no counter is read; most sessions only count.
+    /// Returns true if there are no counters to read, as in most sessions.
     fn is_idle(&self) -> bool {
         self.meters.is_empty() && self.derived.is_none()
     }
@@ -146,7 +147,7 @@ impl Bank {
         &self.names
     }
 
-    /// Reads all counters at the end of a period. Threads that were sampled are followed until they exit.
+    /// Reads all counters at the end of an interval, and starts to follow newly sampled threads until they exit.
     pub fn read(&mut self, readings: &Samples) {
         self.values.clear();
         if self.is_idle() {
@@ -176,7 +177,7 @@ impl Bank {
         self.count(readings);
     }
 
-    /// Processes counts at a time within a period; other counters have no values then.
+    /// Updates the counters derived from counts in the middle of an interval; all other counters then have no values.
     pub fn read_counts(&mut self, readings: &Samples) {
         self.values.clear();
         self.count(readings);
@@ -193,12 +194,12 @@ impl Bank {
         self.belongings.sort(&self.values, &self.of_rows, readings);
     }
 
-    /// Values of rows, for formulas.
+    /// Returns a function that looks up the value of a counter for a row, for formulas.
     pub fn outside(&self) -> Box<Outside<'_>> {
         Box::new(|name: &str, reading: &Sample| self.belongings.of(name, reading))
     }
 
-    /// Calls `take` for every value of -v, with the kind of its place.
+    /// Calls `take` for every value requested with -v; the first argument is the value's scope, e.g. `cpu` or `thread`.
     pub fn each<'n>(
         &self,
         name: impl Fn(u32) -> &'n str,
@@ -212,7 +213,7 @@ impl Bank {
     }
 }
 
-/// Calls `take` for each value, with the kind of its place.
+/// Calls `take` for each value; the first argument is the value's scope, e.g. `cpu` or `thread`.
 fn tell<'v, 'n>(
     values: impl IntoIterator<Item = &'v Named>,
     name: impl Fn(u32) -> &'n str,

@@ -1,7 +1,7 @@
-//! Values of virtual counters over a whole run.
+//! Totals and means of virtual counters over a whole run.
 //!
-//! Input: the values of each period, its rows and their values. Output: totals of additive counters, and means of the others. A
-//! row's mean is weighted by its run time.
+//! Input: the values and the rows of each interval. Output: totals of additive counters, and means of the others. A row's mean
+//! is weighted by its run time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,22 +13,22 @@ use super::belongs::RowKey;
 use super::{Bank, Named, tell};
 use crate::counted::Counted;
 
-/// Sums so far.
+/// Totals accumulated since the start of the run.
 pub struct Sums {
     columns: HashMap<&'static str, Column>,
-    /// Values of -v: the sum, and the number of values.
+    /// Values requested with -v, by counter and place: the sum of the values, and their number.
     values: BTreeMap<(&'static str, Place), (Named, f64)>,
 }
 
 struct Column {
-    /// True if the counter is additive, false if it is a level.
+    /// True if the counter's values can be added (e.g. energy), false if it is a level (e.g. temperature).
     adds_up: bool,
-    /// Sums of weighted values and of weights, by row.
+    /// Sum of weighted values and sum of weights, by row.
     rows: HashMap<RowKey, (f64, f64)>,
 }
 
 impl Sums {
-    /// Creates sums for the virtual counters in formulas.
+    /// Creates empty sums for the virtual counters in formulas.
     pub fn new(counted: &Counted) -> Self {
         let names = counted
             .outside
@@ -50,7 +50,7 @@ impl Sums {
         }
     }
 
-    /// Adds a period with its rows.
+    /// Adds the values of an interval, those of -v and those of the interval's rows.
     pub fn add(&mut self, readings: &Samples, bank: &Bank) {
         for value in bank.asked_for() {
             let new = || {
@@ -107,7 +107,7 @@ impl Sums {
         tell(&values, name, take);
     }
 
-    /// Value of a row of the sums.
+    /// Returns the total or mean of a counter for a row; `None` if the row has no values.
     pub fn of(&self, name: &str, row: &Sample) -> Option<f64> {
         let column = self.columns.get(name)?;
         let (sum, weights) = column.rows.get(&RowKey::of(row))?;
@@ -119,7 +119,7 @@ impl Sums {
     }
 }
 
-/// True if a virtual counter is additive, false if it is a level.
+/// Returns true if a virtual counter's values can be added, false if it is a level.
 fn adds_up(name: &str) -> bool {
     column_of(name).is_some_and(|(_, column)| column.kind == Kind::Since)
 }

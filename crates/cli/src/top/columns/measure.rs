@@ -1,15 +1,15 @@
-//! Sources of a column's values.
+//! Measures, which supply the values of columns.
 
 use countersteer_model::counters::{BoundMetric, Outside, Samples};
 use countersteer_sysfs::sensors;
 
 use crate::top::tails::Tail;
 
-/// A value computed from counts, or read with them.
+/// A column's value: computed from counts, or read together with the counts.
 #[derive(Clone, Debug)]
 pub struct Measure {
     pub(super) what: What,
-    /// True for a rate: the value is divided by the interval's time.
+    /// True if the value is divided by the interval's length, i.e. is a rate per second.
     pub per_second: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum What {
 }
 
 impl Measure {
-    /// Event set that counts it; `None` if it is not counted.
+    /// Index of the event set that the value is computed from; `None` if the value does not come from an event set.
     pub const fn set(&self) -> Option<u32> {
         match &self.what {
             What::Metric(metric) => Some(metric.set),
@@ -38,10 +38,10 @@ impl Measure {
         }
     }
 
-    /// True if its value is zero for threads that did not run.
+    /// Returns true if the value is zero for threads that did not run.
     pub fn rests(&self) -> bool {
         match &self.what {
-            // A thread keeps what it holds; its share of events is zero.
+            // A thread that does not run keeps the occupancy it has (a level), but its rates and percentages are zero.
             What::Virtual { column, by_thread } => {
                 *by_thread && (self.per_second || column.unit == "%")
             }
@@ -49,12 +49,12 @@ impl Measure {
         }
     }
 
-    /// True if its value applies to one interval only.
+    /// Returns true if the value applies to one interval only, and becomes unknown at the next.
     pub const fn passes(&self) -> bool {
         matches!(self.what, What::Tail(_))
     }
 
-    /// Value for a row of its set.
+    /// Returns the value for one row of samples; `None` if it is unknown.
     pub fn value(&self, readings: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
             What::Metric(metric) => metric.value(readings, row, outside),

@@ -1,6 +1,7 @@
-//! Columns of `steer top`: one table, every virtual counter, and the columns that a user adds.
+//! Columns of `steer top`: those of a fixed table, one per virtual counter, and those that the user requests.
 //!
-//! Input: planned metrics and events, and the virtual counters of this machine. Output: columns, and the measures they need.
+//! Input: planned metrics and events, and the virtual counters of this machine. Output: columns, and the measures that supply
+//! their values.
 
 mod measure;
 mod table;
@@ -32,12 +33,12 @@ pub enum Source {
     Cpu,
     CoreType,
     Share,
-    /// Index of a measure; `None` if this machine does not count it.
+    /// Index of the measure that supplies the values; `None` if this machine cannot count it.
     Measure(Option<usize>),
     History,
 }
 
-/// A column of the table.
+/// Column of the table on the screen.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,
@@ -45,13 +46,13 @@ pub struct Column {
     pub source: Source,
     pub prose: String,
     pub shown: bool,
-    /// Virtual counters that it reads.
+    /// Virtual counters that the column's values are computed from.
     pub reads: Vec<&'static str>,
-    /// Reason why it has no values; `None` if it has.
+    /// Reason why the column has no values on this machine; `None` if it has values.
     pub absent: Option<String>,
 }
 
-/// Reasons why providers of virtual counters are not available here, by name.
+/// Reasons why providers of virtual counters are not available on this machine, by the provider's name.
 pub type Silent = BTreeMap<&'static str, String>;
 
 pub fn silent(root: &Path, bpf: Bpf) -> Silent {
@@ -62,8 +63,8 @@ pub fn silent(root: &Path, bpf: Bpf) -> Silent {
         .collect()
 }
 
-/// List for [`Metric::choose`]: the table's metrics that this machine counts, and those of `more`. The clock is always included,
-/// so that something is counted. Users who may not count at all then get an error.
+/// Returns a list of metrics for [`Metric::choose`]: those of the table that this machine can count, and those of `more`.
+/// `task_clock` is always included, so that at least one event is counted. Users who may not count at all then get an error.
 pub fn base_metrics(
     known: &[Metric],
     hybrid: bool,
@@ -71,7 +72,7 @@ pub fn base_metrics(
     pmus: &Pmus,
 ) -> String {
     let names = COLUMNS.iter().filter_map(|def| def.of.metric());
-    // `sf` is not useful if all cores are equal.
+    // `sf` compares core types, so it is not useful if all cores are equal.
     let names = names.filter(|name| hybrid || *name != "sf");
     let counts = |metric: &Metric| counts_here(metric, pmus);
     let here = names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts)));
@@ -107,7 +108,8 @@ fn event_counts_here(name: &str, pmus: &Pmus) -> bool {
     })
 }
 
-/// Builds the columns and their measures. The first `own` sets of events are the user's, as are metrics that the table lacks.
+/// Builds the columns and the measures that supply their values. The first `own` event sets are the user's. Each of their
+/// events, and each metric that the table lacks, gets an additional column.
 pub fn columns(
     counted: &Counted,
     own: usize,
@@ -165,7 +167,7 @@ pub fn columns(
     (columns, measures)
 }
 
-/// Virtual counters that a metric names, except those derived from counts.
+/// Returns the virtual counters that a metric's formula uses, except those derived from counts.
 fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
     metric
         .outside()
@@ -173,7 +175,7 @@ fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
         .collect()
 }
 
-/// Column of a virtual counter that the table does not contain.
+/// Returns a column for a virtual counter that the fixed table does not contain.
 fn of_registry(
     column: &'static sensors::Column,
     silent: &Silent,
@@ -194,7 +196,8 @@ fn of_registry(
     }
 }
 
-/// Source of a virtual counter's values, the counters to read, and the reason if there are no values.
+/// Adds a measure for a virtual counter. Returns the column's source, the counters to read, and the reason if there are no
+/// values.
 fn of_virtual(
     name: &'static str,
     silent: &Silent,
@@ -221,7 +224,8 @@ fn of_virtual(
     )
 }
 
-/// Source of a percentile of run-queue latency, with the reason if there is none.
+/// Adds a measure for a percentile of run-queue latency. Returns the column's source, the counters to read, and the reason if
+/// there are no values.
 fn of_tail(
     tail: Tail,
     silent: &Silent,
@@ -238,7 +242,7 @@ fn of_tail(
     (source, vec![tail.name()], None)
 }
 
-/// Index of a column by its name, or by the name of its virtual counter.
+/// Returns the index of a column, found by its name or by the name of its virtual counter.
 pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     let of_counter = |(_, counter): (&ProviderDef, &sensors::Column)| {
         let short = COLUMNS
@@ -265,7 +269,7 @@ pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     })
 }
 
-/// Shows a requested column.
+/// Marks a requested column as shown; returns an error if the column has no values on this machine.
 pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     let column = &mut columns[find(columns, name)?];
     column.shown = true;
@@ -278,13 +282,13 @@ pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Shows only these columns, in this order.
+/// Shows only the columns with these names, in this order.
 pub fn only(columns: &mut [Column], names: &[String]) -> anyhow::Result<()> {
     columns.iter_mut().for_each(|c| c.shown = false);
     for (place, name) in names.iter().enumerate() {
         show(columns, name)?;
         let from = find(columns, name)?;
-        // Skips repeated names.
+        // A repeated name is skipped.
         if from >= place {
             columns[place..=from].rotate_right(1);
         }
@@ -327,7 +331,7 @@ fn column(
             ),
         },
     };
-    // The core type and the gain of another are not useful if all cores are equal.
+    // The core type, and the gain of another core type, are not useful if all cores are equal.
     let of_types = source == Source::CoreType || def.name == "sf";
     let offered = absent.is_none() || !matches!(def.of, Of::Virtual(_));
     let shown = def.shown && offered && (hybrid || !of_types);
@@ -366,12 +370,13 @@ fn width(name: &str) -> u16 {
 }
 
 impl Column {
-    /// True if the column is text, which is left-aligned; numbers are right-aligned.
+    /// Returns true if the column contains text, which is left-aligned. Numbers are right-aligned.
     pub fn is_text(&self) -> bool {
         matches!(self.source, Source::Name | Source::CoreType)
     }
 
-    /// True if the column's initial order is descending: values start with the greatest, names and PIDs with the first.
+    /// Returns true if the column is first sorted in descending order: measured values start with the greatest, names and PIDs
+    /// with the smallest.
     pub fn descends(&self) -> bool {
         matches!(
             self.source,

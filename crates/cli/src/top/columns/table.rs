@@ -1,9 +1,9 @@
-//! Table of all columns, in display order.
+//! Table of the predefined columns of `steer top`, in display order.
 
 use super::Source;
 use crate::top::tails::Tail;
 
-/// A column definition.
+/// Definition of a predefined column.
 pub(super) struct ColumnDef {
     pub(super) name: &'static str,
     pub(super) width: u16,
@@ -13,15 +13,15 @@ pub(super) struct ColumnDef {
 }
 
 pub(super) enum Of {
-    /// A value that needs no counting.
+    /// Value that is known without counting, e.g. the PID.
     Known(Source),
-    /// Counts of this metric per second of the interval.
+    /// Count of this metric per second of the interval.
     Rate(&'static str),
-    /// The metric itself.
+    /// Value of this metric, as computed by its formula.
     Value(&'static str),
-    /// A virtual counter: per second if it counts events, else its value.
+    /// Virtual counter with this name: a rate per second if the counter is cumulative, else its value.
     Virtual(&'static str),
-    /// A percentile of run-queue latency, from individually measured waits.
+    /// Percentile of run-queue or wakeup latency, from individually measured waits.
     Tail(Tail),
 }
 
@@ -41,7 +41,7 @@ const fn def(
     }
 }
 
-/// All columns, in order; their metrics are counted together.
+/// All predefined columns, in display order. Their metrics are counted together.
 pub(super) static COLUMNS: &[ColumnDef] = &[
     def("pid", 7, Of::Known(Source::Pid), true, "the process"),
     def("tid", 7, Of::Known(Source::Tid), true, "the thread"),
