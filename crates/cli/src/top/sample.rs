@@ -157,9 +157,9 @@ impl Sampler {
         }
     }
 
-    /// Computes each thread's CPU share in the interval. Threads are sampled at different times, so the share refers to the
-    /// time between a thread's last two samples if these are near the interval's ends. Otherwise a thread that runs all the
-    /// time could show a share below 1.
+    /// Computes each thread's CPU share in the interval. Threads are sampled at different times. So the share refers to the time
+    /// between a thread's last two samples if these are near the interval's ends. Otherwise a thread that runs all the time could
+    /// show a share below 1.
     fn shares(
         &mut self,
         readings: &Samples,
