@@ -1,4 +1,4 @@
-//! Balancing: a CPU searches its domains, from the innermost outwards, for a busier group, and pulls threads from it.
+//! Load balancing: a CPU searches its domains, from the innermost outwards, for a busier group, and pulls threads from it.
 //!
 //! Input: a CPU, its idle state, and the time. Output: threads moved by [`super::migrate`]. Models `sched_balance_domains`,
 //! `sched_balance_rq`, `should_we_balance`, `sched_balance_newidle` and `need_active_balance` (kernel/sched/fair.c). The kernel
@@ -10,29 +10,31 @@ use super::entity::NONE;
 use super::imbalance::{Env, Idleness, Migration, capacity_greater};
 use rand::RngExt;
 
-/// Factor by which busy CPUs balance less often.
+/// Factor by which the balance intervals of a busy CPU are longer than those of an idle CPU.
 const BUSY_FACTOR: u64 = 16;
-/// Longest interval in milliseconds while all threads are pinned.
+/// Limit on the balance interval in milliseconds while all threads are pinned.
 const MAX_PINNED_MS: u32 = 512;
 
 struct Outcome {
     moved: u32,
-    /// True if outer domains may be searched as well.
+    /// True if outer domains may be balanced as well.
     go_on: bool,
 }
 
 impl Linux {
-    /// Time in nanoseconds between balances of a domain (`get_sd_balance_interval`).
+    /// Returns the time in nanoseconds between two balances of a domain (`get_sd_balance_interval`).
     fn interval(&self, cpu: usize, level: usize, idle: bool) -> u64 {
         let ms = u64::from(self.rqs[cpu].domains[level].interval_ms);
         let ns = ms * 1_000_000 * if idle { 1 } else { BUSY_FACTOR };
-        // Whole ticks, one less when busy, so that the intervals of the levels are not multiples of each other.
+        // The interval is a whole number of ticks. It is one tick less on a busy CPU, so that the intervals of the levels are not
+        // multiples of each other.
         let ticks = ns.div_ceil(self.tick_ns) - u64::from(!idle);
         let longest = self.rqs.len() as u64 * 100_000_000 / self.tick_ns;
         ticks.clamp(1, longest.max(1)) * self.tick_ns
     }
 
-    /// Time of the last balance; balances that were skipped because they could not move anything count as well.
+    /// Returns the time of a domain's last balance in nanoseconds. Balances that were skipped because they could not move
+    /// anything count as well.
     fn last_balance(&self, cpu: usize, level: usize, idle: bool, interval: u64) -> i64 {
         let last = self.rqs[cpu].domains[level].last;
         let idled_through = |since: u64| self.rqs[cpu].idle_stamp <= since;
@@ -51,7 +53,7 @@ impl Linux {
         }
     }
 
-    /// Time at which a CPU next balances one of its domains.
+    /// Returns the earliest time at which one of a CPU's domains is due for a balance.
     pub(super) fn next_balance(&self, cpu: usize, idle: bool) -> u64 {
         let due = |level| {
             let interval = self.interval(cpu, level, idle);
@@ -63,7 +65,7 @@ impl Linux {
             .unwrap_or(super::timers::NEVER)
     }
 
-    /// True if nothing that decides a balance of this domain has changed since the last one found nothing to do.
+    /// True if no value that decides a balance of this domain has changed since the last balance that found nothing to move.
     fn is_quiet(&self, cpu: usize, level: usize) -> bool {
         let state = &self.rqs[cpu].domains[level];
         let node = self.domains.node(state.node);
@@ -73,7 +75,7 @@ impl Linux {
             && state.quiet_generation == self.generation(node)
     }
 
-    /// True if a thread does not fit its CPU, and a larger CPU idles or is about to.
+    /// True if a thread does not fit its CPU, and a larger CPU has no running thread.
     pub(super) fn misfit_helpable(&self) -> bool {
         if self.misfits == 0 {
             return false;
@@ -98,7 +100,7 @@ impl Linux {
         self.rqs[cpu].domains[level].quiet_generation = self.generation(self.domains.node(node));
     }
 
-    /// Balances every domain of `cpu` whose interval has passed.
+    /// Balances every domain of `cpu` whose balance interval has passed.
     pub(super) fn balance_domains(&mut self, cpu: usize, mut idle: bool, now: u64) {
         for level in 0..self.rqs[cpu].domains.len() {
             let interval = self.interval(cpu, level, idle);
@@ -122,7 +124,7 @@ impl Linux {
                 now,
             );
             if outcome.moved > 0 {
-                // `sched_balance_domains` (kernel/sched/fair.c) checks again if the CPU idles, because it may have pulled a
+                // `sched_balance_domains` (kernel/sched/fair.c) checks again if the CPU is idle, because it may have pulled a
                 // thread.
                 idle = self.rqs[cpu].runnable == 0;
             }
@@ -134,13 +136,14 @@ impl Linux {
         }
     }
 
-    /// Pulls one thread to a CPU that became idle, if some CPU is overloaded; returns true if the CPU has a runnable thread.
+    /// Pulls one thread to a CPU that becomes idle, if a CPU is overloaded or a thread does not fit its CPU. Returns true if the
+    /// newly idle CPU has a runnable thread afterwards.
     ///
     /// The CPU does not search if its expected idle time is shorter than the search (`sched_balance_newidle`).
     pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
         self.rqs[cpu].idle_since = Some(now);
         let root = self.domains.node(self.domains.root);
-        // `sched_balance_newidle` (kernel/sched/fair.c) searches only if some CPU of the root domain is overloaded.
+        // `sched_balance_newidle` (kernel/sched/fair.c) searches only if at least one CPU of the machine is overloaded.
         if root.overloaded == 0 && !self.misfit_helpable() {
             return false;
         }
@@ -148,7 +151,7 @@ impl Linux {
         for level in 0..self.rqs[cpu].domains.len() {
             let node = self.domains.node(self.rqs[cpu].domains[level].node);
             spent += u64::from(node.weight()) * self.config.newidle_cost_per_cpu_ns;
-            // `sched_balance_newidle`: the search would take longer than the CPU is expected to idle.
+            // `sched_balance_newidle` stops when the search would take longer than the CPU's expected idle time.
             if self.rqs[cpu].average_idle < spent {
                 break;
             }
@@ -173,7 +176,8 @@ impl Linux {
         found
     }
 
-    /// Decides at random if a search is made (`NI_RANDOM`); returns the number of successes for which one success counts.
+    /// Decides at random if a newly idle CPU searches a domain (`NI_RANDOM`). Returns the number that one success adds to the
+    /// count of successes; `None` if the search is skipped.
     fn dares_newidle(&mut self, cpu: usize, level: usize, now: u64) -> Option<u32> {
         let ratio = self.rqs[cpu].domains[level].newidle.ratio;
         if !self.config.newidle_by_success || ratio >= 1024 {
@@ -193,8 +197,8 @@ impl Linux {
         state.count(successes, by_rate, now);
     }
 
-    /// True if `cpu` is the one CPU of its group that balances (`should_we_balance`). It is the first idle one, on an idle core
-    /// if possible, or else the first.
+    /// True if `cpu` is the one CPU of its group that balances (`should_we_balance`). This is the group's first idle CPU,
+    /// preferably on an idle core; without idle CPUs, it is the group's first CPU.
     fn should_balance(&self, cpu: usize, node: &Node, kind: Idleness) -> bool {
         if kind == Idleness::Newly {
             return self.rqs[cpu].runnable == 0;
@@ -207,7 +211,7 @@ impl Linux {
         while let Some(idle) = self.idle.next_common(&group.mask, from) {
             from = idle + 1;
             if node.level != Level::Core && !self.domains.core_is_idle(idle) {
-                // `should_we_balance`: an idle SMT sibling of a busy core is only a candidate if there is no idle core.
+                // `should_we_balance`: an idle SMT sibling of a busy core is only chosen if there is no idle core.
                 spare = spare.min(idle as u32);
                 continue;
             }
@@ -220,14 +224,14 @@ impl Linux {
         }
     }
 
-    /// Row of a domain in the tree.
+    /// Returns the index of a domain in the domain tree.
     fn group_parent(&self, node: &Node) -> u32 {
         node.children
             .first()
             .map_or(NONE, |c| self.domains.node(*c).parent)
     }
 
-    /// Balances one domain for `cpu`.
+    /// Balances one domain on behalf of `cpu`. Returns the number of threads moved, and if outer domains may be balanced.
     fn balance(&mut self, cpu: usize, level: usize, kind: Idleness, now: u64) -> Outcome {
         let id = self.rqs[cpu].domains[level].node;
         if !self.should_balance(cpu, self.domains.node(id), kind) {
@@ -257,8 +261,8 @@ impl Linux {
                 moved = self.move_threads(&mut env, now);
                 self.domains.nodes[id as usize].imbalanced |=
                     env.some_pinned && env.imbalance > 0.0;
-                // `sched_balance_rq` (kernel/sched/fair.c): a source with only pinned threads is ruled out, and the search
-                // repeats.
+                // `sched_balance_rq` (kernel/sched/fair.c): a source whose threads are all pinned is excluded, and the search is
+                // repeated.
                 if env.all_pinned && moved == 0 {
                     self.excluded.push(source as u32);
                     if self.others_remain(&env) {
@@ -276,7 +280,7 @@ impl Linux {
         }
     }
 
-    /// True if some CPU outside the local group has not been ruled out.
+    /// True if at least one CPU outside the local group has not been excluded.
     fn others_remain(&self, env: &Env) -> bool {
         let (node, local) = (self.domains.node(env.node), self.domains.node(env.local));
         node.cpus
@@ -290,7 +294,7 @@ impl Linux {
         self.back_off(level, env);
     }
 
-    /// Doubles the interval of a domain that is balanced or has only pinned threads (`sched_balance_rq`).
+    /// Doubles the balance interval of a domain in which there is nothing to move or all threads are pinned (`sched_balance_rq`).
     fn back_off(&mut self, level: usize, env: &Env) {
         let longest = 2 * self.domains.node(env.node).weight();
         let state = &mut self.rqs[env.cpu].domains[level];
@@ -331,21 +335,21 @@ impl Linux {
                 return;
             }
             if self.active_balance(env, now) {
-                // The source CPU pushed the thread: earlier failures do not count any more.
+                // The source CPU pushed the thread, so that earlier failures no longer count.
                 self.rqs[env.cpu].domains[level].failed = 0;
             }
         }
         self.rqs[env.cpu].domains[level].interval_ms = shortest;
     }
 
-    /// Marks the domain as quiet if a single pinned thread is the reason. It stays until affinities or counts change.
+    /// Marks a domain as quiet if the source's only thread is pinned. The domain stays quiet until affinities or counts change.
     fn quieten_pinned(&mut self, level: usize, env: &Env) {
         if self.rqs[env.source].runnable <= 1 {
             self.set_quiet(env.cpu, level);
         }
     }
 
-    /// True if the source should push its running thread to this CPU (`need_active_balance`).
+    /// True if the source CPU should push its running thread to the balancing CPU (`need_active_balance`).
     fn needs_active_balance(&self, env: &Env, failed: u32, now: u64) -> bool {
         let node = self.domains.node(env.node);
         if self.keeps_threads(env, now) {

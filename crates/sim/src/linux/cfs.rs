@@ -9,15 +9,17 @@ use super::eevdf::current;
 use super::entity::NONE;
 use super::weights::virtual_time;
 
-/// Tunables in nanoseconds before they are multiplied by 1 + ilog2(min(cpus, 8)).
+/// Scheduling period of a queue with few threads, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
 pub(super) const LATENCY_NS: i64 = 6_000_000;
+/// Minimum time slice, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
 pub(super) const MIN_GRANULARITY_NS: i64 = 750_000;
+/// Lead that a woken thread needs to preempt, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
 pub(super) const WAKEUP_GRANULARITY_NS: i64 = 1_000_000;
-/// Number of threads beyond which the period grows, so that each thread still receives the minimum granularity.
+/// Limit on the number of threads beyond which the period grows, so that each thread still receives the minimum granularity.
 const LATENCY_THREADS: i64 = 8;
 
 impl Linux {
-    /// Advances the queue's virtual clock, which never goes back, because sleepers are placed relative to it
+    /// Advances the queue's minimum virtual time, which never decreases, because sleepers are placed relative to it
     /// (`update_min_vruntime`).
     pub(super) fn cfs_update_min(&mut self, cpu: usize) {
         let rq = &mut self.rqs[cpu];
@@ -33,13 +35,13 @@ impl Linux {
         }
     }
 
-    /// Time slice of a thread: its share of the scheduling period, in nanoseconds (`sched_slice`).
+    /// Returns the time slice of a thread: its share of the scheduling period, in nanoseconds (`sched_slice`).
     pub(super) fn cfs_slice(&self, cpu: usize, t: u32) -> i64 {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[t as usize];
         let queued = i64::from(rq.runnable.max(1));
         let scale = self.cpu_scale;
-        // `__sched_period`: latency for few threads, minimum granularity for each of many.
+        // `__sched_period`: the latency for few threads, the minimum granularity per thread for many.
         let period = if queued > LATENCY_THREADS {
             queued * MIN_GRANULARITY_NS * scale
         } else {
@@ -53,13 +55,14 @@ impl Linux {
         (period * i64::from(thread.weight) / total.max(1)).max(MIN_GRANULARITY_NS * scale)
     }
 
-    /// Places a thread that joins: new ones start one slice behind, sleepers receive at most half a latency of credit.
+    /// Sets the virtual time of a thread that joins. New threads start one slice late; sleepers receive at most half of the
+    /// latency as credit.
     pub(super) fn cfs_place(&mut self, cpu: usize, t: u32, new: bool) {
         let min = self.rqs[cpu].zero;
         let slice = if new { self.cfs_slice(cpu, t) } else { 0 };
         let latency = LATENCY_NS * self.cpu_scale;
         let thread = &mut self.threads[t as usize];
-        // `START_DEBIT` and `GENTLE_FAIR_SLEEPERS`, which halves the credit of sleepers.
+        // `START_DEBIT`, and `GENTLE_FAIR_SLEEPERS`, which halves the credit of sleepers.
         if new {
             thread.vruntime = thread
                 .vruntime
@@ -78,7 +81,8 @@ impl Linux {
         if ran > ideal {
             return true;
         }
-        // `check_preempt_tick`: after the minimum granularity, a thread that leads by more than its slice is preempted.
+        // `check_preempt_tick`: after the minimum granularity, a thread is preempted if its virtual time leads by more than its
+        // slice.
         if ran < MIN_GRANULARITY_NS * self.cpu_scale {
             return false;
         }
@@ -97,7 +101,7 @@ impl Linux {
         }
     }
 
-    /// True if a woken thread preempts: it must be behind by more than the wakeup granularity.
+    /// True if a woken thread preempts: its virtual time must be behind the running thread's by more than the wakeup granularity.
     pub(super) fn cfs_wakeup_preempts(&self, cpu: usize, t: u32) -> bool {
         let thread = &self.threads[t as usize];
         let Some(curr) = current(&self.rqs[cpu], &self.threads) else {
@@ -108,7 +112,7 @@ impl Linux {
         behind > virtual_time(WAKEUP_GRANULARITY_NS * self.cpu_scale, thread.weight)
     }
 
-    /// Yields (`sched_yield`): the next waiting thread goes first.
+    /// Yields the CPU (`sched_yield`): the first waiting thread goes first.
     pub(super) fn cfs_yield(&mut self, cpu: usize, t: u32) {
         if let Some(last) = self.rqs[cpu].waiting.front().map(|w| w.vruntime) {
             let thread = &mut self.threads[t as usize];

@@ -5,7 +5,7 @@
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use serde::{Deserialize, Serialize};
 
-/// The algorithm of the fair class.
+/// Algorithm of the fair scheduling class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FairClass {
@@ -16,56 +16,57 @@ pub enum FairClass {
     Cfs,
 }
 
-/// Tunables of the scheduler; the defaults are the kernel's.
+/// Tunables of the simulated scheduler; the defaults are those of the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
     pub scheduler: FairClass,
-    /// Time slice of EEVDF in nanoseconds, as `base_slice_ns` in debugfs shows it (already scaled by the number of CPUs). `None`
-    /// stands for 0.70 ms x (1 + ilog2(min(cpus, 8))).
+    /// Default time slice of EEVDF in nanoseconds, as debugfs shows it in `base_slice_ns` (already scaled by the number of CPUs).
+    /// `None` stands for 0.70 ms x (1 + ilog2(min(cpus, 8))).
     pub base_slice_ns: Option<u64>,
-    /// A picked thread runs to the end of its slice unless a thread with a shorter slice wakes (`RUN_TO_PARITY`).
+    /// True if a picked thread runs to the end of its slice, unless a thread with a shorter slice wakes (`RUN_TO_PARITY`).
     pub run_to_parity: bool,
-    /// Threads that go to sleep stay queued until their excess running time is paid back (`DELAY_DEQUEUE`).
+    /// True if threads that go to sleep stay queued until their excess running time is paid back (`DELAY_DEQUEUE`).
     pub delay_dequeue: bool,
-    /// Positive lag of a delayed thread is set to zero when it leaves the queue (`DELAY_ZERO`).
+    /// True if the positive lag of a delayed thread is set to zero when the thread leaves the queue (`DELAY_ZERO`).
     pub delay_zero: bool,
-    /// Slices end on time and not at the next tick (`HRTICK`).
+    /// True if time slices end on time, by a high-resolution timer, and not at the next tick (`HRTICK`).
     pub hrtick: bool,
-    /// A thread woken from another CPU preempts at the next tick and not at once (`PREEMPT_LAZY`). No interrupt is sent, and a
-    /// thread that computes in user mode does not check.
+    /// True if a thread woken from another CPU preempts at the next tick and not at once (`PREEMPT_LAZY`). The waking CPU sends
+    /// no interrupt, and a thread in user mode does not check for preemption.
     pub lazy_preemption: bool,
-    /// Ticks of the CPUs are spread over the period (`skew_tick=1`) instead of coinciding.
+    /// True if the ticks of the CPUs are spread over the tick period (`skew_tick=1`) instead of coinciding.
     pub skew_tick: bool,
-    /// Time in nanoseconds since it last ran during which a thread counts as cache-hot (`sched_migration_cost_ns`).
+    /// Time in nanoseconds after its last run during which a thread counts as cache-hot (`sched_migration_cost_ns`).
     pub migration_cost_ns: u64,
-    /// Maximum number of threads moved per balance (`sched_nr_migrate`).
+    /// Maximum number of threads that one load balance moves (`sched_nr_migrate`).
     pub balance_threads: u32,
-    /// Time in nanoseconds that a newly idle CPU needs to search for work, per CPU searched. It does not search if its expected
-    /// idle time is shorter.
+    /// Time in nanoseconds that a newly idle CPU needs to search one other CPU for work. A newly idle CPU does not search if its
+    /// expected idle time is shorter than the whole search.
     pub newidle_cost_per_cpu_ns: u64,
-    /// A newly idle CPU searches a domain with the probability of its earlier successes there (`NI_RANDOM`). Searches also count
-    /// by time, so that rare searches are always made (`NI_RATE`).
+    /// True if a newly idle CPU searches a domain with a probability equal to its earlier success rate there (`NI_RANDOM`).
     pub newidle_by_success: bool,
+    /// True if rare searches raise this success rate, so that they are always made (`NI_RATE`).
     pub newidle_by_rate: bool,
-    /// Number of searches out of 1,024 that are made at first; 512 after boot.
+    /// Initial probability that a newly idle CPU searches, in units of 1/1,024; 512 after boot.
     pub newidle_ratio: u32,
-    /// Threads that received more than their share stay in place at the first attempt of a balance
+    /// True if the first attempt of a load balance leaves threads in place that received more than their share
     /// (`task_is_ineligible_on_dst_cpu`).
     pub eligible_first: bool,
-    /// A new thread may preempt the running one at once.
+    /// True if a new thread may preempt the running thread at once.
     pub fork_preempts: bool,
-    /// The threads of a process are gathered under one last-level cache (`SCHED_CACHE`, `llc_balancing/enabled`).
+    /// True if the threads of a process are gathered under one last-level cache (`SCHED_CACHE`, `llc_balancing/enabled`).
     pub llc_balancing: bool,
-    /// Mean time in nanoseconds between wake-ups of kernel threads and daemons on a CPU. After each, the CPU picks its next
-    /// thread again. `None` on a quiet machine. See [`DISTURBED_EVERY_NS`].
+    /// Mean time in nanoseconds between wake-ups of kernel threads and daemons on a CPU. After each of these wake-ups, the CPU
+    /// picks its next thread again. `None` on a quiet machine. See [`DISTURBED_EVERY_NS`].
     pub disturbed_every_ns: Option<u64>,
-    /// Seed of everything the kernel leaves to timing: tick phase, balance phase, which CPU idled last, disturbances.
+    /// Seed for all values that depend on timing in a real kernel: tick phase, balance phase, the CPU that idled last,
+    /// disturbances.
     pub seed: u64,
 }
 
-/// Mean time in nanoseconds between wake-ups on a CPU that no workload asks for, on an installed system. The value, 20 wake-ups
-/// per second, is an estimate: an idle desktop shows 50 to several hundred per second in total.
+/// Mean time in nanoseconds between wake-ups of kernel threads and daemons on a CPU of an installed system. The value, 20
+/// wake-ups per second, is an estimate: an idle desktop shows 50 to several hundred per second in total.
 ///
 /// Without disturbances, the slices of CPUs with two threads each would always end at the same ticks. The same threads would then
 /// share a cache during the whole run, and the launch would decide which ones. The exact rate matters little as long as there are
@@ -73,7 +74,7 @@ pub struct LinuxConfig {
 pub const DISTURBED_EVERY_NS: u64 = 50_000_000;
 
 impl LinuxConfig {
-    /// Default kernel on an installed system, where kernel threads and daemons run now and then.
+    /// Returns the default kernel's configuration on an installed system, where kernel threads and daemons run now and then.
     #[must_use]
     pub fn installed() -> Self {
         Self {
@@ -84,7 +85,7 @@ impl LinuxConfig {
 }
 
 impl Default for LinuxConfig {
-    /// Returns the configuration of a quiet machine.
+    /// Returns the configuration of a machine without kernel threads and daemons.
     fn default() -> Self {
         Self {
             scheduler: FairClass::Eevdf,
@@ -110,14 +111,14 @@ impl Default for LinuxConfig {
     }
 }
 
-/// A kernel that can be simulated.
+/// Kernel release that can be simulated.
 pub struct KernelDef {
     pub name: &'static str,
     pub prose: &'static str,
     pub config: fn() -> LinuxConfig,
 }
 
-/// Release that is simulated by default.
+/// Name of the kernel release that is simulated by default.
 pub const DEFAULT_KERNEL: &str = "7.2";
 
 // Each configuration describes the last update of its stable series.
@@ -139,7 +140,7 @@ fn v7_2() -> LinuxConfig {
     LinuxConfig {
         hrtick: true,
         newidle_by_rate: true,
-        // A system that has been up for a while rarely searched without success, so that it always searches.
+        // On a system that has been up for a while, almost all searches succeeded, so that it always searches.
         newidle_ratio: 1024,
         fork_preempts: false,
         llc_balancing: true,
@@ -173,13 +174,13 @@ pub static KERNELS: &[KernelDef] = &[
     },
 ];
 
-/// Returns the definition of a kernel release; `None` if it is unknown.
+/// Returns the definition of a kernel release; `None` if the release is unknown.
 #[must_use]
 pub fn kernel(name: &str) -> Option<&'static KernelDef> {
     KERNELS.iter().find(|k| k.name == name)
 }
 
-/// A feature that can be switched on and off in a running kernel.
+/// Scheduler feature that can be switched on and off in a running kernel.
 pub struct SwitchDef {
     pub name: &'static str,
     pub prose: &'static str,
@@ -204,7 +205,7 @@ pub static SWITCHES: &[SwitchDef] = &[
     },
 ];
 
-/// Parses a release with optional switches, as in `7.2` or `7.2:llc_balancing=off`.
+/// Parses a kernel release with optional switches, as in `7.2` or `7.2:llc_balancing=off`, into its configuration.
 ///
 /// # Errors
 /// Fails if the release or a switch does not exist, or if a value is neither `on` nor `off`.
@@ -232,12 +233,12 @@ pub fn kernel_config(spec: &str) -> Result<LinuxConfig, String> {
     Ok(config)
 }
 
-/// A context switch of a CPU from one thread to another; `None` is the idle thread.
+/// Context switch of a CPU from one thread to another; `None` stands for the idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     pub cpu: CpuId,
     pub prev: Option<ThreadId>,
-    /// Thread that runs from now on.
+    /// Thread that runs after the switch.
     pub next: Option<ThreadId>,
     pub at: Nanos,
 }

@@ -1,8 +1,8 @@
 //! Balancing between last-level caches under cache-aware scheduling: moves that gather a process, and moves that split it.
 //!
-//! Input: a balance's [`Env`], a thread, and the caches that processes prefer ([`super::gather`]). Output: verdicts for
+//! Input: a balance's [`Env`], a thread, and the caches that processes prefer ([`super::gather`]). Output: decisions for
 //! [`super::balance`] and [`super::migrate`]. Models `can_migrate_llc`, `can_migrate_llc_task`, `llc_balance`,
-//! `migrate_degrades_llc` and `alb_break_llc`. The kernel uses a cache's utilisation as of the last periodic balance
+//! `migrate_degrades_llc` and `alb_break_llc`. The kernel uses a cache's utilisation at the last periodic balance
 //! (`record_sg_llc_stats`). The model uses the present utilisation.
 
 use super::Linux;
@@ -11,22 +11,23 @@ use super::entity::NONE;
 use super::imbalance::{Env, Migration};
 use super::schedule::fits;
 
-/// Per cent of a cache's capacity up to which processes are gathered there (`llc_overaggr_pct`); without SMT, 1.5 times as much.
+/// Limit on a cache's utilisation up to which processes are gathered there, in per cent of its capacity (`llc_overaggr_pct`).
+/// Without SMT, the limit is 1.5 times as high.
 const FULL_PCT: f64 = 50.0;
-/// Per cent by which one cache must be busier than another (`llc_imb_pct`).
+/// Threshold in per cent by which the utilisation of one cache must exceed that of another to count as busier (`llc_imb_pct`).
 const BUSIER_PCT: f64 = 20.0;
 
-/// Verdict on a move between caches (`enum llc_mig`).
+/// Decision on a move between last-level caches (`enum llc_mig`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crossing {
     Forbidden,
     Wanted,
-    /// Left to ordinary balancing.
+    /// The move is left to ordinary load balancing.
     Free,
 }
 
 impl Linux {
-    /// Number of queued threads of a group outside the target's cache that prefer this cache (`nr_pref_dst_llc`).
+    /// Number of queued threads of a group that prefer the target's cache but are queued under another cache (`nr_pref_dst_llc`).
     pub(super) fn homesick(&self, group: &Node, target: usize) -> u32 {
         if self.gather.misplaced == 0 {
             return 0;
@@ -35,7 +36,7 @@ impl Linux {
         self.gather.homesick(target, inside)
     }
 
-    /// Number of threads on a CPU's queue that prefer the target's cache.
+    /// Number of threads on a CPU's queue that prefer the target's last-level cache.
     pub(super) fn homesick_on(&self, cpu: usize, target: usize) -> u32 {
         let llc = self.gather.llc_of[target];
         self.queue_of(cpu)
@@ -43,12 +44,12 @@ impl Linux {
             .count() as u32
     }
 
-    /// True if some thread is away from its preferred cache, and this domain has several caches.
+    /// True if at least one queued thread is not under its preferred cache, and this domain has several last-level caches.
     pub(super) fn gatherable(&self, node: &Node) -> bool {
         self.gather.misplaced > 0 && !node.shares_llc()
     }
 
-    /// True if this balance first moves threads for the sake of caches (`llc_balance`).
+    /// True if this balance first moves threads to their preferred cache (`llc_balance`).
     pub(super) fn is_llc_balance(&self, env: &Env, group: &Node, misfit: bool, now: u64) -> bool {
         let node = self.domains.node(env.node);
         if !self.gatherable(node)
@@ -62,7 +63,8 @@ impl Linux {
             && self.crossing(source, env.target, 0.0, true, now) == Crossing::Wanted
     }
 
-    /// Judges a move of utilisation `util` from a CPU's cache to another's (`can_migrate_llc`).
+    /// Decides if a thread of utilisation `util` may move from one CPU's last-level cache to another's (`can_migrate_llc`).
+    /// `to_preferred` is true if the thread prefers the cache that it would move to.
     pub(super) fn crossing(
         &self,
         from: usize,
@@ -106,7 +108,7 @@ impl Linux {
         }
     }
 
-    /// Judges the move of a thread to the balance's target (`can_migrate_llc_task`).
+    /// Decides if a thread may move from the balance's source to its target (`can_migrate_llc_task`).
     fn crossing_of(&self, env: &Env, t: u32, now: u64) -> Crossing {
         let process = self.threads[t as usize].process;
         let preferred = self.gather.preferred(process);
@@ -131,14 +133,14 @@ impl Linux {
         )
     }
 
-    /// Present utilisation of a thread (`task_util`).
+    /// Returns the present utilisation of a thread (`task_util`).
     fn util_of(&self, t: u32, now: u64) -> f64 {
         let thread = &self.threads[t as usize];
         let clock = self.rqs[thread.cpu as usize].pelt_clock(now);
         thread.avg.at(clock, thread.rate()).util
     }
 
-    /// True if a thread would move from a CPU that it fits to a smaller one that it does not fit (`task_misfits_asym_cpu`).
+    /// True if a thread of utilisation `util` fits the source CPU but not the target CPU (`task_misfits_asym_cpu`).
     fn would_misfit(&self, env: &Env, util: f64) -> bool {
         let capacity = |cpu: usize| f64::from(self.rqs[cpu].capacity);
         self.domains.node(env.node).asym_capacity
@@ -146,15 +148,15 @@ impl Linux {
             && fits(util, capacity(env.source))
     }
 
-    /// True if this balance moves threads to their preferred cache, and the thread prefers another
+    /// True if this balance moves threads to their preferred cache, but the thread does not prefer the target's cache
     /// (`migrate_llc_task_wrong_dst`).
     pub(super) fn prefers_elsewhere(&self, env: &Env, t: u32) -> bool {
         env.migration == Migration::Llc
             && self.threads[t as usize].preferred_llc != self.gather.llc_of[env.target]
     }
 
-    /// True if the move would take a thread away from its process (`migrate_degrades_llc`). After enough failures this does not
-    /// matter any more.
+    /// True if a thread must stay because the move would take it away from its process (`migrate_degrades_llc`) or to a CPU that
+    /// is too small. False after several failed balances.
     pub(super) fn parts(&self, env: &Env, t: u32, now: u64) -> bool {
         if !self.gather.active || env.failed > self.domains.node(env.node).cache_nice_tries {
             return false;
@@ -165,8 +167,8 @@ impl Linux {
             || self.crossing_of(env, t, now) == Crossing::Forbidden
     }
 
-    /// True if all threads of the source are in their preferred cache, and pushing the running one away does not pay
-    /// (`alb_break_llc`).
+    /// True if all threads of the source are under their preferred cache, and the running thread should not be pushed away from
+    /// it (`alb_break_llc`).
     pub(super) fn keeps_threads(&self, env: &Env, now: u64) -> bool {
         if !self.gather.active || self.domains.shares_cache(env.source, env.target) {
             return false;

@@ -1,11 +1,11 @@
 //! Scheduling domains: the sets of CPUs that balance with each other, level by level.
 //!
 //! Input: a [`Topology`]. Output: a tree whose leaves are CPUs and whose inner nodes are domains. Domains are SMT cores, clusters
-//! around a shared level-two cache, last-level caches, nodes, and the machine. The children of a domain are its groups. Models
-//! `sd_init`, `build_sched_domains` and the removal of degenerate levels (kernel/sched/topology.c), and the counters of
+//! around a shared level-two cache, last-level caches, memory nodes, and the machine. The children of a domain are its groups.
+//! Models `sd_init`, `build_sched_domains` and the removal of degenerate levels (kernel/sched/topology.c), and the counters of
 //! `sched_domain_shared`. The counters are exact here, so that a check for work to balance takes constant time. Simplified: all
-//! NUMA nodes have equal distances. Asymmetric-capacity flags do not separate partial from full asymmetry except in the search of
-//! wake-ups.
+//! NUMA nodes have equal distances. Partial and full asymmetry of capacities are distinguished only in the search for an idle CPU
+//! at wake-ups.
 
 use countersteer_model::machine::LinuxKind;
 use countersteer_model::topology::Topology;
@@ -13,56 +13,58 @@ use countersteer_model::topology::Topology;
 use super::entity::NONE;
 use super::mask::Mask;
 
-/// Resource that the CPUs of a domain share.
+/// Level of a domain, named after the resource that its CPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// A single CPU: a group, never a domain.
+    /// Single CPU, which is a group but never a domain.
     Cpu,
     Core,
-    /// Several cores that share a level-two cache.
+    /// Domain of several cores that share a level-two cache.
     Cluster,
     Llc,
-    /// A node with several last-level caches.
+    /// Domain of a memory node that has several last-level caches.
     Package,
     Numa,
 }
 
-/// A domain, and a group of its parent.
+/// Scheduling domain or single CPU, and at the same time a group of its parent domain.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub level: Level,
     pub parent: u32,
-    /// Groups of the domain; empty for a CPU.
+    /// Indices of the domain's groups; empty for a CPU.
     pub children: Vec<u32>,
     pub cpus: Vec<u32>,
     pub mask: Mask,
     pub cores: u32,
-    /// Sum, minimum and maximum of the CPUs' capacities.
+    /// Sum of the CPUs' capacities.
     pub capacity: f64,
+    /// Smallest capacity of a CPU in the domain.
     pub min_capacity: u32,
+    /// Largest capacity of a CPU in the domain.
     pub max_capacity: u32,
     pub asym_capacity: bool,
     /// True if cores of higher priority are filled first (`SD_ASYM_PACKING`).
     pub asym_packing: bool,
-    /// True if threads are spread over the parent's groups before they share one (`SD_PREFER_SIBLING`).
+    /// True if threads are spread over the parent's groups before two threads share a group (`SD_PREFER_SIBLING`).
     pub prefer_sibling: bool,
-    /// CPU of highest priority.
+    /// Index of the CPU of highest priority.
     pub preferred: u32,
-    /// Tolerated difference between groups in per cent, as 100 + difference.
+    /// Tolerated imbalance between groups in per cent: 117 tolerates a difference of 17 %.
     pub imbalance_pct: u64,
-    /// Number of failed balances after which cache-hot threads move too.
+    /// Number of failed balances after which cache-hot threads are moved too.
     pub cache_nice_tries: u32,
-    /// Number of threads up to which a NUMA node may stay unbalanced (`imb_numa_nr`).
+    /// Number of threads up to which an imbalance between NUMA nodes is tolerated (`imb_numa_nr`).
     pub numa_slack: u32,
     pub runnable: u32,
     pub idle_cpus: u32,
     /// Number of CPUs with more than one runnable thread.
     pub overloaded: u32,
-    /// Number of SMT cores whose CPUs are all idle.
+    /// Number of cores whose CPUs are all idle.
     pub idle_cores: u32,
-    /// True if pinned threads made a balance inside fail: the parent must not trust the counts then.
+    /// True if a balance inside this domain failed because of pinned threads. The parent must then not rely on the thread counts.
     pub imbalanced: bool,
-    /// Counter that changes with every count above.
+    /// Counter that increases with every change of the thread counts and idle counts of this node.
     pub generation: u64,
 }
 
@@ -71,7 +73,7 @@ impl Node {
         self.cpus.len() as u32
     }
 
-    /// True if the CPUs share a core's capacity, as SMT siblings do.
+    /// True if the CPUs are SMT siblings, which share the capacity of one core.
     pub(super) fn shares_capacity(&self) -> bool {
         self.level == Level::Core
     }
@@ -80,40 +82,40 @@ impl Node {
         self.level <= Level::Llc
     }
 
-    /// CPU that balances for the group if no CPU of it idles.
+    /// Index of the CPU that balances on behalf of the group if none of the group's CPUs is idle.
     pub(super) fn balance_cpu(&self) -> u32 {
         self.cpus[0]
     }
 }
 
-/// Function that returns the common property of the CPUs of one domain.
+/// Function that returns a CPU's key at one level; CPUs with equal keys belong to one domain.
 type Key = fn(&Topology, usize) -> u32;
 
-/// All domains of a machine.
+/// All scheduling domains of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Domains {
-    /// CPUs first, then domains; inner domains come before outer ones.
+    /// Nodes of the domain tree: CPUs first, then domains, inner domains before outer ones.
     pub nodes: Vec<Node>,
-    /// Node of the last-level cache of each CPU: its LLC domain, or the largest domain below it, or the CPU.
+    /// For each CPU: index of its LLC domain, else of the largest domain below that level, else of the CPU.
     pub llc: Vec<u32>,
-    /// Cluster of each CPU, with the same fallback.
+    /// For each CPU: index of its cluster, else of its core domain, else of the CPU.
     pub cluster: Vec<u32>,
-    /// Core of each CPU, with the same fallback.
+    /// For each CPU: index of its core domain; of the CPU if the core has no other CPU.
     pub core: Vec<u32>,
-    /// Smallest domain that contains all capacities; `NONE` if capacities are equal.
+    /// For each CPU: index of the smallest domain around it that contains all capacities; `NONE` if all capacities are equal.
     pub full_capacity: Vec<u32>,
-    /// Priority of each CPU of an SMT hybrid: larger is better.
+    /// For each CPU: priority for packing on SMT hybrids, where larger is better; zero on other machines.
     pub priority: Vec<u32>,
     pub root: u32,
-    /// True if some core has several CPUs.
+    /// True if at least one core has several CPUs.
     pub smt: bool,
-    /// True if some cluster is smaller than its LLC.
+    /// True if at least one cluster is smaller than its last-level cache's domain.
     pub clusters: bool,
-    /// True if capacities differ and Linux knows it.
+    /// True if CPU capacities differ and Linux knows them.
     pub asymmetric: bool,
 }
 
-/// Capacity of a CPU in Linux: equal on machines that do not report capacities.
+/// Returns a CPU's capacity as Linux sees it: 1,024 on machines that do not report capacities.
 pub(super) fn capacity(topology: &Topology, cpu: usize) -> u32 {
     match topology.linux {
         LinuxKind::Symmetric | LinuxKind::SmtHybrid => 1024,
@@ -163,8 +165,8 @@ impl Domains {
         domains
     }
 
-    /// Joins the topmost nodes with equal keys. A level that would join nothing is left out, like degenerate domains in the
-    /// kernel.
+    /// Joins the topmost nodes that have equal keys, and returns the new topmost nodes. A level that joins nothing is left out,
+    /// like degenerate domains in the kernel.
     fn add_level(&mut self, topology: &Topology, level: Level, key: Key, tops: &[u32]) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> = tops
             .iter()
@@ -221,7 +223,7 @@ impl Domains {
             max_capacity: max.unwrap_or(1024),
             asym_capacity: min != max,
             preferred: preferred.unwrap_or(0),
-            // Both values as in `sd_init` (kernel/sched/topology.c).
+            // Values from `sd_init` (kernel/sched/topology.c).
             imbalance_pct: if level == Level::Core { 110 } else { 117 },
             cache_nice_tries: match level {
                 Level::Cpu | Level::Core => 0,
@@ -238,7 +240,7 @@ impl Domains {
         }
     }
 
-    /// Sets the properties that depend on the whole tree.
+    /// Sets the properties of the domains that depend on the whole tree.
     fn finish(&mut self, topology: &Topology) {
         let n = topology.cpus.len();
         self.smt = self.nodes.iter().any(|d| d.level == Level::Core);
@@ -272,7 +274,8 @@ impl Domains {
         }
     }
 
-    /// Number of threads that a NUMA node may keep to itself: an eighth of the CPUs, or one per LLC (`build_sched_domains`).
+    /// Number of threads up to which an imbalance between NUMA nodes is tolerated: an eighth of the CPUs, or one per LLC
+    /// (`build_sched_domains`).
     fn numa_slack(&self, id: usize) -> u32 {
         let node = &self.nodes[id];
         let llcs = node
@@ -288,7 +291,7 @@ impl Domains {
         }
     }
 
-    /// Iterates over the domains of a CPU, inner ones first.
+    /// Iterates over the domains that contain a CPU, inner ones first.
     pub(super) fn path(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.nodes[cpu].parent;
         std::iter::from_fn(move || {
@@ -300,7 +303,7 @@ impl Domains {
         })
     }
 
-    /// Group of domain `node` that contains `cpu`.
+    /// Returns the group of domain `node` that contains `cpu`; `cpu` if the domain does not contain it.
     pub(super) fn local_group(&self, node: u32, cpu: usize) -> u32 {
         let mut at = cpu as u32;
         while self.nodes[at as usize].parent != node {
@@ -324,19 +327,19 @@ impl Domains {
         self.cluster[a] == self.cluster[b]
     }
 
-    /// True if all CPUs of the core are idle.
+    /// True if all CPUs of the core of `cpu` are idle.
     pub(super) fn core_is_idle(&self, cpu: usize) -> bool {
         let core = self.node(self.core[cpu]);
         core.idle_cpus == core.weight()
     }
 
-    /// True if all CPUs of the core except `cpu` are idle; `idle` is the state of `cpu`.
+    /// True if all other CPUs of the core of `cpu` are idle; `idle` is the state of `cpu`.
     pub(super) fn others_of_core_idle(&self, cpu: usize, idle: bool) -> bool {
         let core = self.node(self.core[cpu]);
         core.idle_cpus + u32::from(!idle) == core.weight()
     }
 
-    /// Updates the counts after a change of a CPU's runnable threads.
+    /// Updates the thread counts of a CPU and its domains after the CPU's number of runnable threads changed.
     pub(super) fn count_runnable(&mut self, cpu: usize, before: u32, after: u32) {
         let was = before > 1;
         let is = after > 1;
@@ -350,7 +353,7 @@ impl Domains {
         }
     }
 
-    /// Updates the counts after a CPU becomes idle or busy.
+    /// Updates the idle counts of a CPU and its domains after the CPU became idle or busy.
     pub(super) fn count_idle(&mut self, cpu: usize, idle: bool) {
         let core = self.core[cpu];
         let mut at = cpu as u32;
@@ -409,7 +412,7 @@ fn leaf(topology: &Topology, cpu: usize) -> Node {
     }
 }
 
-/// Priorities of all CPUs: cores of faster types come first, SMT siblings are equal.
+/// Returns the priorities of all CPUs: faster core types have higher priorities, SMT siblings have equal ones.
 fn priorities(topology: &Topology) -> Vec<u32> {
     let types = topology.core_types.len() as u32;
     let hybrid = topology.linux == LinuxKind::SmtHybrid;
@@ -420,7 +423,7 @@ fn priorities(topology: &Topology) -> Vec<u32> {
         .collect()
 }
 
-/// Last-level cache in the view of Linux, which does not know system-level caches.
+/// Returns the key of a CPU's last-level cache as Linux sees it, that is, without system-level caches.
 fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
     let known = caches
@@ -430,7 +433,7 @@ fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     known.or(caches.last()).map_or(u32::MAX, |c| c.0)
 }
 
-/// Level-two cache if it is not the last level; CPUs with a private one are separated by core.
+/// Returns the key of a CPU's level-two cache; of its core if there is no such cache or it is the last level.
 fn cluster_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
     let llc = llc_key(topology, cpu);

@@ -10,26 +10,28 @@ use super::entity::{NONE, State, Thread};
 use super::runqueue::RunQueue;
 use super::weights::virtual_time;
 
-/// Running entity of a queue; `None` if nothing runs.
+/// Returns the running entity of a queue; `None` if nothing runs.
 pub(super) fn current<'a>(rq: &RunQueue, threads: &'a [Thread]) -> Option<&'a Thread> {
     threads.get(rq.curr as usize)
 }
 
 impl Linux {
-    /// Sets the lag of a thread that leaves its queue: its distance from V, within limits (`update_entity_lag`).
+    /// Sets the lag of a thread that leaves its queue: the average virtual time V minus the thread's, within limits
+    /// (`update_entity_lag`).
     pub(super) fn eevdf_update_lag(&mut self, cpu: usize, t: u32) {
         let rq = &self.rqs[cpu];
         let v = rq.average_vruntime(current(rq, &self.threads));
         let tick = self.tick_ns as i64;
         let thread = &mut self.threads[t as usize];
-        // Two slices or one tick, whichever is longer, bound the lag in both directions.
+        // The lag is limited in both directions to two slices or one tick, whichever is longer.
         let limit = virtual_time((2 * thread.slice).max(tick), thread.weight);
         thread.vlag = (v - thread.vruntime).clamp(-limit, limit);
     }
 
-    /// Sets virtual time and deadline of an entity that joins the queue, so that its lag survives (`place_entity`).
+    /// Sets virtual time and deadline of an entity that joins the queue, so that its lag is preserved (`place_entity`).
     ///
-    /// Adding the entity moves V, so the lag is first scaled by (W + w) / W.
+    /// An entity of weight w moves the average virtual time V of a queue of weight W. The lag is therefore first scaled by (W +
+    /// w) / W.
     pub(super) fn eevdf_place(&mut self, cpu: usize, t: u32, new: bool) {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -52,13 +54,13 @@ impl Linux {
             thread.rel_deadline = false;
             return;
         }
-        // `PLACE_DEADLINE_INITIAL`: the others are halfway through their slices on average, so a new thread starts with half a
-        // slice.
+        // `PLACE_DEADLINE_INITIAL`: the other threads are halfway through their slices on average, so a new thread starts with
+        // half a slice.
         let slice = thread.virtual_slice();
         thread.deadline = thread.vruntime + if new { slice / 2 } else { slice };
     }
 
-    /// Renews the running thread's deadline once it has received its slice; returns true if it did so.
+    /// Sets a new deadline for the running thread if the thread has received its slice; returns true if so.
     pub(super) fn eevdf_update_deadline(&mut self, t: u32) -> bool {
         let base = self.base_slice;
         let thread = &mut self.threads[t as usize];
@@ -72,7 +74,7 @@ impl Linux {
         true
     }
 
-    /// Shortest slice that any entity of the queue asks for, in nanoseconds.
+    /// Returns the shortest time slice that any entity of the queue requests, in nanoseconds.
     fn shortest_slice(&self, cpu: usize) -> i64 {
         let rq = &self.rqs[cpu];
         if rq.custom_slices == 0 {
@@ -90,7 +92,7 @@ impl Linux {
             .unwrap_or(self.base_slice)
     }
 
-    /// Protects a thread that was just picked for the shortest slice of the queue (`set_protect_slice`).
+    /// Protects a thread that was just picked from preemption for the shortest slice of the queue (`set_protect_slice`).
     pub(super) fn eevdf_protect(&mut self, cpu: usize, t: u32) {
         let shortest = if self.config.run_to_parity {
             self.shortest_slice(cpu)
@@ -107,7 +109,8 @@ impl Linux {
         }
     }
 
-    /// Shrinks the running thread's protection after a thread with a shorter slice arrived (`update_protect_slice`).
+    /// Shortens the protection of the running thread after a thread with a shorter slice joined the queue
+    /// (`update_protect_slice`).
     fn shrink_protection(&mut self, cpu: usize, t: u32) {
         let slice = self.shortest_slice(cpu);
         let thread = &mut self.threads[t as usize];
@@ -116,7 +119,8 @@ impl Linux {
             .min(thread.vruntime + virtual_time(slice, thread.weight));
     }
 
-    /// Returns the eligible thread with the earliest deadline; `NONE` if the queue is empty (`pick_eevdf`).
+    /// Returns the eligible thread with the earliest deadline; `NONE` if there is no thread (`pick_eevdf`). With `protect`, a
+    /// protected running thread is returned first.
     pub(super) fn eevdf_pick(&self, cpu: usize, protect: bool) -> u32 {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -133,7 +137,7 @@ impl Linux {
             (Some(c), Some(w)) if w.key <= c.deadline => w.thread,
             (Some(_), _) => rq.curr,
             (None, Some(w)) => w.thread,
-            // Rounding can leave no entity eligible: the one with the least virtual time runs.
+            // Rounding can make all entities ineligible: the one with the least virtual time then runs.
             (None, None) => rq
                 .waiting
                 .iter()
@@ -142,7 +146,7 @@ impl Linux {
         }
     }
 
-    /// True if a woken thread with a shorter slice may end the running one's protection (`do_preempt_short`).
+    /// True if a woken thread with a shorter slice may end the protection of the running thread (`do_preempt_short`).
     fn preempts_by_short_slice(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
@@ -154,7 +158,7 @@ impl Linux {
             && (p.deadline < c.deadline || !rq.eligible(curr, c.vruntime))
     }
 
-    /// True if thread `t`, just queued, preempts the running one (`check_preempt_wakeup_fair`).
+    /// True if thread `t`, just queued, preempts the running thread (`check_preempt_wakeup_fair`).
     pub(super) fn eevdf_wakeup_preempts(&mut self, cpu: usize, t: u32) -> bool {
         let curr = self.rqs[cpu].curr;
         if self.preempts_by_short_slice(cpu, t) {
@@ -170,7 +174,8 @@ impl Linux {
         false
     }
 
-    /// True if a thread about to sleep must stay queued: it received more than its share, and would escape the debt by sleeping.
+    /// True if a thread about to sleep must stay queued because it received more than its share. Sleep would otherwise cancel the
+    /// debt.
     pub(super) fn eevdf_delays(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         self.config.delay_dequeue
@@ -180,7 +185,7 @@ impl Linux {
             )
     }
 
-    /// Yields (`yield_task_fair`): an eligible thread gives up the rest of its slice.
+    /// Yields the CPU (`yield_task_fair`): an eligible running thread gives up the rest of its slice.
     pub(super) fn eevdf_yield(&mut self, cpu: usize, t: u32) {
         let rq = &self.rqs[cpu];
         let eligible = rq.eligible(

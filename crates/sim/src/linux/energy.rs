@@ -1,10 +1,11 @@
 //! Energy-aware placement of woken threads.
 //!
 //! Input: utilisation of all CPUs and an energy model. Output: the CPU on which a woken thread costs least energy, if it fits
-//! somewhere. Models `find_energy_efficient_cpu`, `compute_energy`, `em_cpu_energy` and `cpu_overutilized`. Each core type is one
+//! any. Models `find_energy_efficient_cpu`, `compute_energy`, `em_cpu_energy` and `cpu_overutilized`. Each core type is one
 //! performance domain. Machine files give power at the sustained frequency only, so the other operating points are assumed. They
-//! are five frequencies from 40 % upwards, and power falls with the cube of frequency, as with proportional voltage. The kernel
-//! sets the overutilised flag at ticks and wake-ups, and clears it when it balances. The model computes it at most once per tick.
+//! are five frequencies from 40 % upwards, and power falls with the cube of frequency, because voltage is assumed proportional to
+//! frequency. The kernel sets the overutilised flag at ticks and wake-ups, and clears it when it balances. The model computes it
+//! at most once per tick.
 
 use countersteer_model::machine::{CoreType, LinuxKind};
 use countersteer_model::topology::Topology;
@@ -15,11 +16,11 @@ use super::schedule::fits;
 /// Operating points as fractions of the sustained frequency.
 const POINTS: [f64; 5] = [0.4, 0.55, 0.7, 0.85, 1.0];
 
-/// CPUs that share frequency and cost.
+/// Performance domain: CPUs that share one frequency and one power curve.
 #[derive(Clone, Debug)]
 struct PerformanceDomain {
     cpus: Vec<u32>,
-    /// Capacity of each operating point, and its power per unit of used capacity.
+    /// For each operating point: capacity, and power in watts per unit of used capacity.
     points: [(f64, f64); POINTS.len()],
 }
 
@@ -31,14 +32,14 @@ pub(super) struct EnergyModel {
     checked_until: u64,
 }
 
-/// A candidate CPU within a performance domain.
+/// CPU of a performance domain on which the woken thread may be placed.
 struct Candidate {
     cpu: usize,
     spare: f64,
 }
 
 impl EnergyModel {
-    /// Creates the energy model; `None` if Linux has none for this machine.
+    /// Creates the energy model of a machine; `None` if Linux uses none there.
     pub(super) fn new(topology: &Topology) -> Option<Self> {
         if topology.linux != LinuxKind::EnergyAware {
             return None;
@@ -47,7 +48,7 @@ impl EnergyModel {
             let of_type = topology.cpus.iter().filter(|c| c.core_type.index() == row);
             let cpus: Vec<u32> = of_type.map(|c| c.id.0).collect();
             let full = f64::from(kind.capacity);
-            // A busy core is assumed to dispatch half of its maximum on average.
+            // A busy core is assumed to dispatch half of its maximum width on average.
             let busy = kind.power.active_w
                 + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
             PerformanceDomain {
@@ -71,7 +72,8 @@ impl EnergyModel {
 }
 
 impl PerformanceDomain {
-    /// Power of the domain: the busiest CPU plus a quarter of headroom sets the frequency of all CPUs.
+    /// Returns the power of the domain in watts. The utilisation of its busiest CPU, plus 25 % headroom, determines the frequency
+    /// of all CPUs.
     fn power(&self, largest: f64, total: f64) -> f64 {
         let wanted = largest * 1.25;
         let point = self
@@ -84,7 +86,8 @@ impl PerformanceDomain {
 }
 
 impl Linux {
-    /// True if some CPU has no headroom left; performance then comes before energy.
+    /// True if at least one CPU has no headroom left, so that performance takes precedence over energy; true without an energy
+    /// model.
     pub(super) fn overutilised(&self, now: u64) -> bool {
         match &self.energy {
             Some(model) if model.checked_until > now => model.overutilised,
@@ -104,7 +107,7 @@ impl Linux {
         }
     }
 
-    /// Returns the CPU where the thread costs least energy; `None` leaves the choice to the usual wakeup path.
+    /// Returns the CPU on which the thread costs least energy; `None` if the usual wake-up path must choose the CPU.
     pub(super) fn place_by_energy(
         &mut self,
         t: u32,
@@ -147,11 +150,11 @@ impl Linux {
                 }
             }
         }
-        // A thread that fits nowhere stays on its previous CPU.
+        // A thread that fits no CPU stays on its previous CPU.
         Some(best.filter(|b| b.1 < cost_of_prev).map_or(prev, |b| b.0))
     }
 
-    /// Candidates of a domain: the previous CPU, and the other CPU with most spare capacity, if the thread fits them.
+    /// Returns the candidates of a domain that the thread fits: the previous CPU, and the other CPU with most spare capacity.
     fn candidates(
         &self,
         domain: &PerformanceDomain,
@@ -182,7 +185,7 @@ impl Linux {
         (at_prev, widest)
     }
 
-    /// Utilisation of a CPU if the thread ran on `to`; the CPU where it last ran loses its blocked utilisation.
+    /// Returns a CPU's utilisation if the thread ran on CPU `to`; its previous CPU then loses the thread's blocked utilisation.
     fn util_with(&self, cpu: usize, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
         let thread = &self.threads[t as usize];
         let rq = &self.rqs[cpu];

@@ -1,4 +1,4 @@
-//! A thread in the fair class.
+//! State of a thread in the fair class.
 //!
 //! Input: the thread's events. Output: the values that decide when and where it runs. Models `struct sched_entity` and the
 //! placement history in `struct task_struct`.
@@ -13,7 +13,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum State {
     #[default]
     Dead,
-    /// Blocked and off its queue.
+    /// Blocked and not queued.
     Sleeping,
     /// Blocked, but still queued until its excess running time is paid back (delayed dequeue).
     Delayed,
@@ -24,49 +24,51 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub state: State,
-    /// CPU on which it runs, waits, or last ran.
+    /// CPU on which the thread runs, waits, or last ran.
     pub cpu: u32,
     pub weight: u32,
-    /// Virtual time received, on the scale of its queue.
+    /// Virtual running time of the thread, comparable only within its run queue.
     pub vruntime: i64,
-    /// Virtual deadline; relative to `vruntime` while `rel_deadline` is set.
+    /// Virtual deadline; relative to `vruntime` while `rel_deadline` is true.
     pub deadline: i64,
-    /// Virtual time up to which run-to-parity protects it.
+    /// Virtual time up to which run-to-parity protects the running thread from preemption.
     pub protected_until: i64,
-    /// Lag when last dequeued; positive if the thread is owed time.
+    /// Lag when the thread was last dequeued; positive if the thread received less than its share.
     pub vlag: i64,
     pub slice: i64,
-    /// True if the user set the slice.
+    /// True if the user set the time slice.
     pub custom_slice: bool,
-    /// True if the deadline migrates with the thread.
+    /// True if `deadline` is relative to `vruntime`, so that it survives a migration.
     pub rel_deadline: bool,
-    /// Time at which its running time was last accounted; decides if it is cache-hot.
+    /// Time at which the thread's running time was last accounted; determines if the thread is cache-hot.
     pub exec_start: u64,
     pub ran: u64,
-    /// Value of `ran` when it was last picked.
+    /// Value of `ran` when the thread was last picked to run.
     pub ran_at_pick: u64,
-    /// Time since which it waits for a CPU.
+    /// Time at which the thread began to wait for a CPU.
     pub waiting_since: u64,
-    /// Time spent runnable but not running.
+    /// Total time for which the thread was runnable but not running (run-queue latency).
     pub waited: u64,
     pub migrations: u64,
     pub avg: Avg,
-    /// Estimated utilisation during an activation (`util_est`).
+    /// Estimate of the thread's utilisation during an activation (`util_est`).
     pub util_est: f64,
     pub allowed: Mask,
     pub allowed_count: u32,
-    /// Largest capacity among the allowed CPUs.
+    /// Largest capacity of an allowed CPU.
     pub best_capacity: u32,
-    /// CPU before the present one (`recent_used_cpu`).
+    /// CPU that the thread used before the present one (`recent_used_cpu`).
     pub recent_cpu: u32,
     pub last_wakee: u32,
     pub wakee_flips: u32,
     pub flips_decayed_at: u64,
-    /// Process of the thread, and the last-level cache that this process prefers; `NONE` if nothing is gathered.
+    /// Index of the thread's process; `NONE` if processes are not gathered.
     pub process: u32,
+    /// Index of the last-level cache that the process prefers; `NONE` if it prefers none.
     pub preferred_llc: u32,
-    /// Neighbours in the run queue's list of threads; the least recently run thread is last.
+    /// Index of the next more recently run thread in the run queue's list; `NONE` at the end.
     pub newer: u32,
+    /// Index of the next less recently run thread in the run queue's list; `NONE` at the end.
     pub older: u32,
 }
 
@@ -107,7 +109,7 @@ impl Default for Thread {
 }
 
 impl Thread {
-    /// True for queued and running threads, delayed ones included (`on_rq` in the kernel).
+    /// True if the thread is queued, running or delayed (`on_rq` in the kernel).
     pub(super) fn on_queue(&self) -> bool {
         matches!(self.state, State::Delayed | State::Queued | State::Running)
     }
@@ -116,7 +118,7 @@ impl Thread {
         matches!(self.state, State::Queued | State::Running)
     }
 
-    /// Contribution to its own averages in its present state.
+    /// Returns the thread's contribution to its load averages in its present state.
     pub(super) fn rate(&self) -> Rate {
         let weight = f64::from(self.weight);
         match self.state {
@@ -139,12 +141,12 @@ impl Thread {
         }
     }
 
-    /// Utilisation for planning (`task_util_est`).
+    /// Utilisation for placement decisions: the larger of average and estimate (`task_util_est`).
     pub(super) fn planned_util(&self) -> f64 {
         self.avg.util.max(self.util_est)
     }
 
-    /// Time slice in virtual time.
+    /// Time slice in virtual time, that is, divided by the relative weight.
     pub(super) fn virtual_slice(&self) -> i64 {
         virtual_time(self.slice, self.weight)
     }

@@ -1,9 +1,10 @@
-//! Choice of the CPU for a new thread: down the domains, at each level into the idlest group.
+//! Choice of the CPU for a new thread: a descent through the domains, at each level into the idlest group.
 //!
 //! Input: the forking CPU and the thread's affinity mask. Output: a CPU. Models `sched_balance_find_dst_cpu`,
 //! `sched_balance_find_dst_group` and `sched_balance_find_dst_group_cpu` (kernel/sched/fair.c). If the thread may use all CPUs of
-//! a group, the counters of the domain tree describe the group. Averages are summed only if counts do not decide. Left out: exit
-//! latencies of idle states. All idle CPUs are in the same state here, so that the one that idled last wins.
+//! a group, the counters of the domain tree describe the group. Averages are summed only if the counts of threads do not decide.
+//! Left out: exit latencies of idle states. All idle CPUs are in the same state here, so that the CPU that became idle last is
+//! chosen.
 
 use super::Linux;
 use super::domains::Level;
@@ -11,7 +12,7 @@ use super::entity::Thread;
 use super::imbalance::{Kind, Stats, has_capacity, overloaded};
 
 impl Linux {
-    /// Returns the idlest CPU that a new thread may use, as seen from `cpu`.
+    /// Returns the idlest CPU that a new thread may use; the search starts at the forking CPU `cpu`.
     pub(super) fn place_fork(&mut self, t: u32, cpu: usize, now: u64) -> usize {
         let thread = std::mem::take(&mut self.threads[t as usize]);
         let mut at = cpu;
@@ -30,7 +31,7 @@ impl Linux {
         self.fallback(t, cpu, at)
     }
 
-    /// Returns the group to leave the local one for; `None` if the local one is best.
+    /// Returns the group in which to place the thread instead of the local group; `None` if the local group is best.
     fn idlest_group(&self, domain: u32, local: u32, thread: &Thread, now: u64) -> Option<u32> {
         let node = self.domains.node(domain);
         let pct = node.imbalance_pct as f64;
@@ -60,7 +61,7 @@ impl Linux {
         leave.then_some(idlest.group)
     }
 
-    /// True if a group of the same kind is better than the local one.
+    /// True if group `there` is better for the thread than the local group `here` of the same kind.
     fn leaves(&self, domain: u32, here: &Stats, there: &Stats, thread: &Thread) -> bool {
         let node = self.domains.node(domain);
         let numa = node.level == Level::Numa;
@@ -76,22 +77,23 @@ impl Linux {
             } else {
                 0
             };
-            // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a few threads although another has more idle CPUs.
+            // `adjust_numa_imbalance` (kernel/sched/fair.c): a NUMA node keeps a small number of threads although another has
+            // more idle CPUs.
             let tolerated =
                 numa && here.running < slack && here.idle_cpus.abs_diff(there.idle_cpus) <= 2;
-            // `sched_balance_find_dst_group`: the number of idle CPUs decides, and not the utilisation.
+            // `sched_balance_find_dst_group`: the number of idle CPUs decides, not the utilisation.
             return !tolerated && here.idle_cpus < there.idle_cpus;
         }
         let pct = node.imbalance_pct as f64;
         let margin = 1024.0 * (pct - 100.0) / 100.0;
-        // `sched_balance_find_dst_group`: across NUMA nodes the margin favours the local group, which may be lightly loaded.
+        // `sched_balance_find_dst_group`: across NUMA nodes, the margin favours the local group, which may be lightly loaded.
         let alike = numa && there.avg_load + margin >= here.avg_load;
         !alike
             && there.avg_load < here.avg_load + margin
             && 100.0 * here.avg_load > pct * there.avg_load
     }
 
-    /// True if `new` is idler than `best` (`update_pick_idlest`, kernel/sched/fair.c).
+    /// True if group `new` is idler than group `best` (`update_pick_idlest`, kernel/sched/fair.c).
     fn idler(&self, best: &Stats, new: &Stats, now: u64) -> bool {
         if new.kind != best.kind {
             return new.kind < best.kind;
@@ -114,7 +116,7 @@ impl Linux {
             .sum()
     }
 
-    /// Counts and averages of a group; `None` if the thread may not run there.
+    /// Returns the statistics of a group; `None` if the thread may not run on any of its CPUs.
     fn room(&self, group: u32, thread: &Thread, pct: f64, now: u64) -> Option<Stats> {
         let node = self.domains.node(group);
         if !node.mask.intersects(&thread.allowed) {
@@ -154,7 +156,7 @@ impl Linux {
         Some(stats)
     }
 
-    /// Adds the averages of a group without spare CPUs, and classifies it by them.
+    /// Adds the load averages of a group with at least one thread per CPU, and sets the group's kind.
     fn add_room(&self, stats: &mut Stats, cpus: impl Iterator<Item = usize>, pct: f64, now: u64) {
         for cpu in cpus {
             let avg = self.rqs[cpu].avg_at(now);
@@ -175,7 +177,8 @@ impl Linux {
         };
     }
 
-    /// Returns the CPU of a group that idled last, or the least loaded one if none idles.
+    /// Returns the group's CPU that became idle last, or its least loaded CPU if none is idle. `None` if the thread may use none
+    /// of them.
     fn idlest_cpu(&self, group: u32, thread: &Thread, now: u64) -> Option<usize> {
         let node = self.domains.node(group);
         let usable = || {

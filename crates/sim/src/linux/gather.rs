@@ -2,8 +2,8 @@
 //!
 //! Input: running times of threads by CPU, and the time. Output: the cache that each process prefers, for [`super::crossing`].
 //! Models `account_mm_sched`, `task_tick_cache`, `task_cache_work`, `account_llc_enqueue` and `invalid_llc_nr`. As in the kernel,
-//! wake-ups and forks ignore the preference: balancing brings back threads that were woken elsewhere. Left out: footprints
-//! (`exceed_llc_capacity`), which the kernel knows only if NUMA balancing is on, and NUMA's preferred nodes.
+//! wake-ups and forks ignore the preference, and balancing brings back threads that were woken elsewhere. Left out: NUMA's
+//! preferred nodes, and footprints (`exceed_llc_capacity`), which the kernel knows only if NUMA balancing is on.
 
 use super::Linux;
 use super::domains::Domains;
@@ -11,9 +11,10 @@ use super::entity::NONE;
 use super::schedule::fits;
 use countersteer_model::units::{Nanos, ThreadId};
 
-/// Number of epochs without a scan after which a process prefers no cache (`llc_epoch_affinity_timeout`).
+/// Limit: number of epochs without a scan of a process after which the process no longer prefers a cache
+/// (`llc_epoch_affinity_timeout`).
 const STALE_EPOCHS: u64 = 5;
-/// Time that halves with every epoch.
+/// Accumulated time that is halved with every epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Decayed {
     epoch: u64,
@@ -21,7 +22,7 @@ struct Decayed {
 }
 
 impl Decayed {
-    /// Returns the value in an epoch (`__update_mm_sched`).
+    /// Returns the accumulated time in nanoseconds at a later epoch (`__update_mm_sched`).
     fn at(self, epoch: u64) -> u64 {
         let halvings = epoch.saturating_sub(self.epoch);
         self.ns
@@ -35,41 +36,43 @@ impl Decayed {
     }
 }
 
-/// State of a process (`struct sched_cache_group`).
+/// State of a process for gathering (`struct sched_cache_group`).
 #[derive(Clone, Debug)]
 struct Process {
     threads: u32,
-    /// A CPU under the preferred cache, or `NONE`.
+    /// CPU under the last-level cache that the process prefers; `NONE` if it prefers none.
     preferred: u32,
-    /// Epoch in which a tick last asked for a scan, and the earliest time of the next scan.
+    /// Epoch in which a tick last checked the process.
     epoch: u64,
+    /// Earliest time in nanoseconds at which the preferred cache is chosen again.
     next_scan: u64,
-    /// Average number of its threads that run at a time, as an integer (`nr_running_avg`).
+    /// Average number of threads of the process that run at the same time, as an integer (`nr_running_avg`).
     running: i64,
-    /// Running time of its threads on each CPU.
+    /// Decayed running time of the process on each CPU.
     time: Vec<Decayed>,
 }
 
-/// State of all processes.
+/// State of gathering for all processes.
 #[derive(Clone, Debug)]
 pub(super) struct Gather {
-    /// True if gathering is on and the machine has several last-level caches, one of them with several CPUs
+    /// True if gathering is enabled and the machine has several last-level caches, of which at least one has several CPUs
     /// (`sched_cache_enabled`).
     pub active: bool,
     epoch_ns: u64,
-    /// Cache of each CPU, and the tree's row of each cache.
+    /// Index of each CPU's last-level cache.
     pub llc_of: Vec<u32>,
+    /// Index in the domain tree of each last-level cache.
     llcs: Vec<u32>,
-    /// Running time of threads on each CPU (`rq->cpu_runtime`).
+    /// Decayed running time of all threads on each CPU (`rq->cpu_runtime`).
     cpu_time: Vec<Decayed>,
     processes: Vec<Process>,
-    /// Number of processes with several threads.
+    /// Number of processes that have several threads.
     threaded: u32,
-    /// Number of queued threads, by the cache where they are and the cache that they prefer (`llc_counts`).
+    /// Number of queued threads for each pair of current cache and preferred cache (`llc_counts`).
     counts: Vec<u32>,
-    /// Number of queued threads for which the two differ.
+    /// Number of queued threads whose current cache is not their preferred cache.
     pub misplaced: u32,
-    /// Time at which running processes are checked next.
+    /// Time in nanoseconds of the next check of running processes; `u64::MAX` if none is scheduled.
     pub at: u64,
 }
 
@@ -79,7 +82,7 @@ impl Gather {
         llcs.sort_unstable();
         llcs.dedup();
         let index = |node: &u32| llcs.partition_point(|l| l < node) as u32;
-        // `sd_in_multi_llcs`: gathering under a cache of one CPU makes no sense.
+        // `sd_in_multi_llcs`: at least one cache must have several CPUs, otherwise no threads can be gathered.
         let several = llcs.len() > 1 && llcs.iter().any(|l| domains.node(*l).weight() > 1);
         let ticks = (10_000_000 / tick_ns).max(1);
         Self {
@@ -96,7 +99,7 @@ impl Gather {
         }
     }
 
-    /// Row of a cache in the tree.
+    /// Returns the index in the domain tree of a last-level cache.
     #[cfg(test)]
     pub(super) fn row_of(&self, llc: u32) -> Option<u32> {
         self.llcs.get(llc as usize).copied()
@@ -106,13 +109,14 @@ impl Gather {
         now.saturating_sub(phase) / self.epoch_ns + 1
     }
 
-    /// Returns a CPU under the cache that a process prefers, or `NONE`.
+    /// Returns a CPU under the last-level cache that a process prefers, or `NONE`.
     pub(super) fn preferred(&self, process: u32) -> u32 {
         let row = self.processes.get(process as usize);
         row.map_or(NONE, |p| p.preferred)
     }
 
-    /// Number of queued threads under other caches that prefer the target's; `inside` selects caches by their row in the tree.
+    /// Number of queued threads that prefer the target's cache but are queued under another cache. `inside` selects these other
+    /// caches by their index in the domain tree.
     pub(super) fn homesick(&self, target: usize, inside: impl Fn(u32) -> bool) -> u32 {
         let to = self.llc_of[target] as usize;
         let rows = self.llcs.iter().enumerate();
@@ -121,7 +125,7 @@ impl Gather {
             .sum()
     }
 
-    /// Counts a thread that joins or leaves a queue under one cache and prefers a cache.
+    /// Updates the counts after a thread joins or leaves a queue of `cpu`; `preferred` is the thread's preferred cache or `NONE`.
     fn count(&mut self, cpu: usize, preferred: u32, joins: bool) {
         if preferred == NONE {
             return;
@@ -138,7 +142,7 @@ impl Gather {
 }
 
 impl Linux {
-    /// Adds a new thread to a process.
+    /// Adds a new thread to its process; does nothing if gathering is off.
     pub(super) fn join_process(&mut self, t: u32, process: u32, now: u64) {
         if !self.gather.active || process == NONE {
             return;
@@ -165,7 +169,7 @@ impl Linux {
         self.threads[t as usize].process = process;
     }
 
-    /// Removes a thread that exits from its process.
+    /// Removes an exiting thread from its process.
     pub(super) fn leave_process(&mut self, t: u32) {
         let process = std::mem::replace(&mut self.threads[t as usize].process, NONE);
         if let Some(process) = self.gather.processes.get_mut(process as usize) {
@@ -174,7 +178,7 @@ impl Linux {
         }
     }
 
-    /// Forgets the preference of a process that runs another program now: the old program's memory is gone
+    /// Clears the preferred cache of a thread's process at an exec, because the memory of the old program is gone
     /// (`sched_cache_exec_mmap`).
     pub fn exec(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
@@ -197,7 +201,7 @@ impl Linux {
         }
     }
 
-    /// Charges a process for time on a CPU, and updates the cache that the thread prefers (`account_mm_sched`).
+    /// Charges a process for running time on a CPU, and updates the cache that its thread `t` prefers (`account_mm_sched`).
     pub(super) fn charge_process(&mut self, cpu: usize, t: u32, ns: u64, now: u64) {
         let process = self.threads[t as usize].process;
         if !self.gather.active || process == NONE {
@@ -211,7 +215,7 @@ impl Linux {
             row.time.resize(cpus, Decayed::default());
             row.time[cpu].add(epoch, ns);
         }
-        // No thread of the process ran at a tick for several epochs, or too many threads run.
+        // The preference ends if no thread of the process ran at a tick for several epochs, or if too many run at the same time.
         let stale = epoch.saturating_sub(row.epoch) > STALE_EPOCHS;
         if stale || self.too_many_threads(process, cpu) {
             self.gather.processes[process as usize].preferred = NONE;
@@ -230,7 +234,7 @@ impl Linux {
         }
     }
 
-    /// True if the process has one thread, or runs more threads at a time than a cache has cores (`invalid_llc_nr`).
+    /// True if the process has one thread, or runs more threads at the same time than a cache has cores (`invalid_llc_nr`).
     pub(super) fn too_many_threads(&self, process: u32, cpu: usize) -> bool {
         let process = &self.gather.processes[process as usize];
         let siblings = self.domains.node(self.domains.core[0]).weight();
@@ -242,7 +246,7 @@ impl Linux {
             )
     }
 
-    /// Sets the timer of the next tick at which a process of several threads may be due.
+    /// Sets the timer for the next tick at which processes with several threads may have to be checked.
     pub(super) fn arm_gather(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         let busy = root.idle_cpus < root.weight();
@@ -251,7 +255,7 @@ impl Linux {
         }
     }
 
-    /// Handles the tick of all CPUs: checks running processes that were not checked in this epoch (`task_tick_cache`).
+    /// Handles the tick of all CPUs: checks each running process that has not been checked in this epoch (`task_tick_cache`).
     pub(super) fn gather_tick(&mut self, now: u64) {
         for cpu in 0..self.rqs.len() {
             if self.update_curr(cpu, now) && !self.rqs[cpu].waiting.is_empty() {
@@ -269,7 +273,8 @@ impl Linux {
             }
         }
         let unseen = |p: &Process| p.threads > 1 && p.epoch < epoch;
-        // Processes that sleep at this tick may run at the next. If there are none, nothing changes before the next epoch.
+        // Processes that sleep at this tick may run at the next one. If all processes were checked, nothing changes before the
+        // next epoch.
         self.gather.at = if self.gather.processes.iter().any(unseen) {
             u64::MAX
         } else {
@@ -277,7 +282,8 @@ impl Linux {
         };
     }
 
-    /// Changes the preferred cache of a process to one in which it ran more than twice as long (`task_cache_work`).
+    /// Chooses the preferred cache of a process: another cache wins if the process ran there more than twice as long
+    /// (`task_cache_work`).
     fn choose_llc(&mut self, process: u32, cpu: usize, now: u64) {
         let epoch_ns = self.gather.epoch_ns;
         let row = &mut self.gather.processes[process as usize];
@@ -286,7 +292,7 @@ impl Linux {
         }
         row.next_scan = now + epoch_ns;
         if self.too_many_threads(process, cpu) {
-            // The average stays unchanged; only an exec resets it.
+            // The average number of running threads stays unchanged; only an exec resets it.
             self.gather.processes[process as usize].preferred = NONE;
             return;
         }
@@ -296,20 +302,20 @@ impl Linux {
         if let Some(cpu) = best {
             row.preferred = cpu;
         }
-        // `update_avg_scale` uses integers, which never quite reach the value that they approach from below.
+        // `update_avg_scale` uses integers, so that the average never quite reaches a value that it approaches from below.
         let size = self.domains.node(self.domains.llc[cpu]).weight();
         row.running += (running - row.running) / i64::from((size >> 2).clamp(2, 8));
     }
 
-    /// Returns a CPU under the cache to be preferred from now on, and the number of the process's threads that run.
+    /// Returns a CPU under the cache that the process should prefer, and the number of the process's threads that run now.
     ///
-    /// The CPU is the one on which the process ran most. It is `None` if no cache has more than twice the time of the preferred
-    /// one.
+    /// The CPU is the one under that cache on which the process ran longest. It is `None` if no cache has more than twice the
+    /// running time of the preferred cache.
     fn busiest_llc(&self, process: u32, now: u64) -> (Option<u32>, i64) {
         let gather = &self.gather;
         let row = &gather.processes[process as usize];
         let epoch = gather.epoch(self.phase, now);
-        // `fraction_mm_sched`: the process's part of the time that the CPU ran threads.
+        // `fraction_mm_sched`: fraction of the CPU's running time that the process used, times 1,024.
         let part = |cpu: usize| {
             let own = row.time.get(cpu).map_or(0, |t| t.at(epoch));
             1024 * own / (gather.cpu_time[cpu].at(epoch) + 1)

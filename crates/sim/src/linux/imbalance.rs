@@ -1,4 +1,4 @@
-//! Choice of the busiest group of a domain, and of the amount to move from it.
+//! Choice of the busiest group of a domain, and of the amount of load to take from it.
 //!
 //! Input: a domain and the CPU that balances. Output: the source group, the source queue, and the kind and amount to migrate.
 //! Models `update_sd_lb_stats`, `group_classify`, `update_sd_pick_busiest`, `sched_balance_find_src_group`,
@@ -13,19 +13,22 @@ use super::domains::{Level, Node};
 pub(super) enum Idleness {
     Busy,
     Idle,
-    /// About to become idle, from within the scheduler.
+    /// The CPU is about to become idle and balances from within the scheduler.
     Newly,
 }
 
-/// State of one balance of one domain (`struct lb_env`).
+/// State of one load balance in one domain (`struct lb_env`).
 #[derive(Clone, Debug)]
 pub(super) struct Env {
-    /// The domain, and the balancing CPU's group in it.
+    /// Index of the domain that is balanced.
     pub node: u32,
+    /// Index of the domain's group that contains the balancing CPU.
     pub local: u32,
-    /// CPU that balances, CPU that receives threads, and CPU that gives them.
+    /// CPU that performs the balance.
     pub cpu: usize,
+    /// CPU that receives threads.
     pub target: usize,
+    /// CPU from which threads are taken.
     pub source: usize,
     pub kind: Idleness,
     pub migration: Migration,
@@ -34,24 +37,24 @@ pub(super) struct Env {
     pub failed: u32,
     pub all_pinned: bool,
     pub some_pinned: bool,
-    /// True if threads stayed for the sake of their caches (`LBF_LLC_PINNED`).
+    /// True if threads were not moved because of their preferred last-level cache (`LBF_LLC_PINNED`).
     pub llc_pinned: bool,
-    /// Another CPU of the local group that a pinned thread may run on.
+    /// CPU of the local group for a thread that may not run on the target; `None` if there is no such thread or CPU.
     pub other_target: Option<usize>,
 }
 
-/// Unit of an imbalance (`enum migration_type`).
+/// Unit in which an imbalance is measured (`enum migration_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Migration {
     Load,
     Util,
     Threads,
     Misfit,
-    /// A thread that prefers the target's last-level cache.
+    /// Number of threads that prefer the target's last-level cache.
     Llc,
 }
 
-/// Kinds of groups, the least busy first (`enum group_type`).
+/// Kinds of groups, from the least busy to the busiest (`enum group_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     HasSpare,
@@ -64,7 +67,7 @@ pub(super) enum Kind {
     Overloaded,
 }
 
-/// State of a group at present (`struct sg_lb_stats`).
+/// Statistics of a group at the time of a balance (`struct sg_lb_stats`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stats {
     pub group: u32,
@@ -76,7 +79,7 @@ pub(super) struct Stats {
     pub load: f64,
     pub util: f64,
     pub runnable: f64,
-    /// Load per capacity; computed only for overloaded groups, unless requested.
+    /// Load divided by capacity, times 1,024; computed only for groups whose loads are compared, otherwise zero.
     pub avg_load: f64,
     pub misfit_load: f64,
 }
@@ -111,14 +114,14 @@ pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
 }
 
 impl Linux {
-    /// True if priorities decide in this domain, and `a` ranks before `b` (`sched_asym`).
+    /// True if CPU priorities decide in this domain, and CPU `a` has a higher priority than CPU `b` (`sched_asym`).
     pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
         node.asym_packing
             && (!self.domains.smt || self.domains.others_of_core_idle(a, self.rqs[a].idle))
             && self.domains.priority[a] > self.domains.priority[b]
     }
 
-    /// Counts of a group, with averages only if they decide something.
+    /// Returns the statistics of a group. Load averages are included only if the group has at least one thread per CPU.
     fn stats(&self, env: &Env, group: u32, now: u64) -> Stats {
         let node = self.domains.node(group);
         let mut stats = Stats {
@@ -199,7 +202,8 @@ impl Linux {
         }
     }
 
-    /// True if the target outranks the group's best CPU; cores with several busy siblings have no rank.
+    /// True if the target has a higher priority than the group's preferred CPU. False for a core of which several SMT siblings
+    /// are busy.
     fn group_is_lesser(&self, env: &Env, stats: &Stats) -> bool {
         let group = self.domains.node(stats.group);
         if group.shares_capacity() && stats.weight - stats.idle_cpus != 1 {
@@ -220,7 +224,7 @@ impl Linux {
         let node = self.domains.node(env.node);
         let group = self.domains.node(new.group);
         let capacity = self.rqs[env.target].capacity;
-        // `update_sd_pick_busiest`: the target cannot help a misfit that needs a CPU larger than the target.
+        // `update_sd_pick_busiest`: a misfit thread only moves to a larger CPU in a group that has spare capacity.
         if node.asym_capacity
             && new.kind == Kind::Misfit
             && (!capacity_greater(capacity, group.max_capacity) || local.kind != Kind::HasSpare)
@@ -264,20 +268,21 @@ impl Linux {
         replaces && !self.would_shrink(node, new, capacity)
     }
 
-    /// Compares two fully busy groups; at equal load, SMT siblings need help first.
+    /// True if the fully busy group `new` has more load than `old`, or equal load and `old` is not an SMT core.
     fn fuller(&self, old: &Stats, new: &Stats) -> bool {
         new.avg_load > old.avg_load
             || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
     }
 
-    /// True if threads would move to smaller CPUs although the group has at most one thread per CPU.
+    /// True if threads would move to a smaller CPU although their group has at most one thread per CPU.
     fn would_shrink(&self, node: &Node, stats: &Stats, capacity: u32) -> bool {
         node.asym_capacity
             && stats.kind <= Kind::FullyBusy
             && capacity_greater(self.domains.node(stats.group).min_capacity, capacity)
     }
 
-    /// Returns the busiest group if taking from it improves the balance; sets kind and amount of the migration.
+    /// Returns the busiest group if taking threads from it improves the balance, otherwise `None`. Sets the kind and amount of
+    /// the migration in `env`.
     pub(super) fn find_source_group(&self, env: &mut Env, now: u64) -> Option<u32> {
         let node = self.domains.node(env.node);
         let mut local = self.stats(env, env.local, now);
@@ -302,14 +307,15 @@ impl Linux {
         if busiest.kind == Kind::Misfit {
             return true;
         }
-        // `sched_balance_find_src_group` (kernel/sched/fair.c): energy-aware placement decides while no CPU is overutilised.
+        // `sched_balance_find_src_group` (kernel/sched/fair.c): while no CPU is overutilised, energy-aware placement decides
+        // alone.
         if self.energy.is_some() && !self.overutilised(now) {
             return false;
         }
         if matches!(busiest.kind, Kind::AsymPacking | Kind::Imbalanced) {
             return true;
         }
-        // `sched_balance_find_src_group`: a group that is busier than the busiest other one takes nothing.
+        // `sched_balance_find_src_group`: a local group that is busier than the busiest other group takes nothing.
         if local.kind > busiest.kind {
             return false;
         }
@@ -334,8 +340,8 @@ impl Linux {
         }
         let one_is_smt = self.domains.node(local.group).shares_capacity()
             != self.domains.node(busiest.group).shares_capacity();
-        // `sched_balance_find_src_group`: without overload, a busy CPU leaves the pull to idle ones. Between groups that differ
-        // by one idle CPU, a pull would only move the imbalance. A single running thread leaves nothing to pull.
+        // `sched_balance_find_src_group`: without overload, a busy CPU leaves the pull to idle CPUs. Between groups whose numbers
+        // of idle CPUs differ by one, a pull would only move the imbalance. A single running thread cannot be pulled.
         if !env.idle() {
             false
         } else if busiest.kind == Kind::SmtBalance && one_is_smt {
@@ -346,12 +352,12 @@ impl Linux {
         }
     }
 
-    /// True if threads are spread over sibling groups before they share one (`SD_PREFER_SIBLING`).
+    /// True if threads of the busiest group are to be spread over sibling groups (`SD_PREFER_SIBLING`).
     fn spreads(&self, busiest: &Stats) -> bool {
         self.domains.node(busiest.group).prefer_sibling
     }
 
-    /// Load per capacity of the whole domain.
+    /// Returns the load of the whole domain divided by its capacity, times 1,024.
     fn average_load(&self, env: &Env, now: u64) -> f64 {
         let node = self.domains.node(env.node);
         let load: f64 = node
@@ -362,7 +368,8 @@ impl Linux {
         load * 1024.0 / node.capacity
     }
 
-    /// Number of threads to move for equal numbers per core (`sibling_imbalance`).
+    /// Number of threads to move so that both groups have equally many per core; zero if the balancing CPU is busy
+    /// (`sibling_imbalance`).
     fn sibling_imbalance(&self, env: &Env, local: &Stats, busiest: &Stats) -> f64 {
         if !env.idle() || busiest.running == 0 {
             return 0.0;
@@ -409,7 +416,8 @@ impl Linux {
         (env.migration, env.imbalance) = (migration, imbalance);
     }
 
-    /// Amount to move if the local group has spare capacity: up to its spare utilisation, or half of the difference in numbers.
+    /// Returns the unit and amount to move if the local group has spare capacity. The amount is the spare utilisation, or half of
+    /// the difference in threads or idle CPUs.
     fn fill_spare(
         &self,
         env: &Env,
@@ -418,8 +426,8 @@ impl Linux {
         now: u64,
     ) -> (Migration, f64) {
         let node = self.domains.node(env.node);
-        // `calculate_imbalance`: if the busiest group is overloaded, fill the spare capacity. A group without spare capacity but
-        // with an idle CPU takes one thread.
+        // `calculate_imbalance`: threads of an overloaded busiest group fill the spare capacity. A local group without spare
+        // capacity, but with an idle CPU, takes one thread.
         if busiest.kind > Kind::FullyBusy && !node.shares_llc() {
             self.add_averages(local, now);
             let room = (local.capacity - local.util).max(0.0);
@@ -434,14 +442,15 @@ impl Linux {
         } else {
             f64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
         };
-        // `adjust_numa_imbalance`: a few threads may stay together on their NUMA node.
+        // `adjust_numa_imbalance`: a small number of threads may stay together on their NUMA node.
         if node.level == Level::Numa && local.running < node.numa_slack && threads <= 2.0 {
             threads = 0.0;
         }
         (Migration::Threads, (threads / 2.0).floor())
     }
 
-    /// Returns the queue of the group to take threads from (`sched_balance_find_src_rq`).
+    /// Returns the CPU of the group from whose run queue threads are taken; `None` if no queue qualifies
+    /// (`sched_balance_find_src_rq`).
     pub(super) fn find_source_queue(&self, env: &Env, group: u32, now: u64) -> Option<usize> {
         let node = self.domains.node(env.node);
         let mut best: Option<(usize, f64)> = None;
@@ -473,7 +482,7 @@ impl Linux {
                     }
                     load / f64::from(rq.capacity)
                 }
-                // A CPU with one thread has no utilisation to give: the running thread cannot be detached.
+                // A CPU with a single thread has no utilisation to give: the running thread cannot be detached.
                 Migration::Util if single => continue,
                 Migration::Util => {
                     let avg = rq.avg_at(now);

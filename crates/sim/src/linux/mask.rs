@@ -1,10 +1,10 @@
-//! CPU sets for the inner loops: fixed width, access by word, wrapping scans.
+//! CPU sets for inner loops: fixed width, access by word, and scans that wrap around.
 //!
 //! Input: a [`CpuSet`]. Output: membership, intersections and the next member in wrapping order, without allocation.
 
 use countersteer_model::cpuset::CpuSet;
 
-/// A set of CPUs over a fixed number of words.
+/// Set of CPUs, stored in a fixed number of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mask {
     words: Vec<u64>,
@@ -91,7 +91,7 @@ impl Mask {
         })
     }
 
-    /// Returns the lowest common member of `self` and `other` at or after `from`.
+    /// Returns the lowest common member of `self` and `other` at or after `from`; `None` if there is none.
     pub(super) fn next_common(&self, other: &Self, from: usize) -> Option<usize> {
         let first = from / 64;
         for i in first..self.words.len() {
@@ -106,7 +106,7 @@ impl Mask {
         None
     }
 
-    /// Returns the first common member at or after `from`, and continues at 0 if there is none.
+    /// Returns the lowest common member at or after `from`, or else the lowest one; `None` if there is none.
     pub(super) fn next_common_wrapping(&self, other: &Self, from: usize) -> Option<usize> {
         let from = if from >= self.words.len() * 64 {
             0
@@ -117,7 +117,7 @@ impl Mask {
             .or_else(|| self.next_common(other, 0))
     }
 
-    /// Returns the first member at or after `from`, and continues at 0 if there is none.
+    /// Returns the lowest member at or after `from`, or else the lowest one; `None` if the set is empty.
     pub(super) fn next_wrapping(&self, from: usize) -> Option<usize> {
         self.next_common_wrapping(self, from)
     }

@@ -1,4 +1,4 @@
-//! Moves of threads between queues: by balancing, and by a change of affinity.
+//! Migration of threads between run queues, by load balancing and by a change of affinity.
 //!
 //! Input: a balance's [`Env`], or a thread that must leave its CPU. Output: threads on other queues. Models `detach_tasks`,
 //! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop` and `reweight_entity` (kernel/sched/fair.c), and
@@ -14,8 +14,8 @@ use super::imbalance::{Env, Idleness, Migration};
 use super::schedule::{Join, fits};
 
 impl Linux {
-    /// Moves threads worth up to the imbalance to the target. Threads that may not run there go to another CPU of the local
-    /// group.
+    /// Moves threads from the source to the target until the imbalance is removed, and returns the number of moved threads.
+    /// Threads that may not run on the target go to another CPU of the local group.
     pub(super) fn move_threads(&mut self, env: &mut Env, now: u64) -> u32 {
         let mut moved = 0;
         self.update_curr(env.source, now);
@@ -32,7 +32,8 @@ impl Linux {
         moved
     }
 
-    /// Makes one pass over the source's threads, least recently run first, and returns the number of threads moved.
+    /// Makes one pass over the source's threads, least recently run first, and moves those that may migrate. Returns the number
+    /// of moved threads.
     fn detach(&mut self, env: &mut Env, now: u64) -> u32 {
         let most = self
             .config
@@ -58,7 +59,7 @@ impl Linux {
             }
             self.transfer(t, env.target, now);
             moved += 1;
-            // `detach_tasks`: newly idle balancing is a source of latency, so it stops after the first thread.
+            // `detach_tasks`: newly idle balancing delays its CPU, so it stops after the first thread.
             if env.kind == Idleness::Newly || env.imbalance <= 0.0 {
                 break;
             }
@@ -66,7 +67,7 @@ impl Linux {
         moved
     }
 
-    /// Number of threads on a queue, delayed ones included.
+    /// Number of threads on a CPU's queue, including the running thread and delayed threads.
     fn queued(&self, cpu: usize) -> usize {
         self.rqs[cpu].waiting.len() + usize::from(self.rqs[cpu].curr != NONE)
     }
@@ -77,7 +78,8 @@ impl Linux {
             return false;
         }
         if !thread.allowed.has(env.target) {
-            // `can_migrate_task`: remembers a CPU of the local group where the thread may run; newly idle balances do not use it.
+            // `can_migrate_task` remembers a CPU of the local group where the thread may run; newly idle balances do not use this
+            // CPU.
             env.some_pinned = true;
             if env.kind != Idleness::Newly && env.other_target.is_none() {
                 let group = &self.domains.node(env.local).mask;
@@ -102,8 +104,8 @@ impl Linux {
         !hot || env.failed > node.cache_nice_tries
     }
 
-    /// True if a thread received more than its share, so that it would be ineligible on the target as well. Other threads are
-    /// moved first (`task_is_ineligible_on_dst_cpu`).
+    /// True if a thread must stay because it received more than its share, and would be ineligible on the target as well. Other
+    /// threads are moved first (`task_is_ineligible_on_dst_cpu`).
     fn waits_its_turn(&self, env: &Env, t: u32) -> bool {
         let rq = &self.rqs[env.source];
         let queued = self.queued(env.target) > 0;
@@ -116,7 +118,7 @@ impl Linux {
             )
     }
 
-    /// Subtracts a thread's part from the imbalance; false if its part is too large.
+    /// Subtracts a thread's load, utilisation or count from the imbalance. Returns false if the thread is too large to be moved.
     fn take_share(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
         let avg = thread
@@ -154,7 +156,7 @@ impl Linux {
         true
     }
 
-    /// Moves a queued or running thread to another CPU's queue.
+    /// Moves a queued or running thread to another CPU's run queue.
     fn transfer(&mut self, t: u32, to: usize, now: u64) {
         let from = self.threads[t as usize].cpu as usize;
         let was_running = self.threads[t as usize].state == State::Running;
@@ -168,7 +170,8 @@ impl Linux {
         self.wakeup_preempt(to, t, true);
     }
 
-    /// Pushes the first thread of the source that may run on the balancing CPU to it; returns false if there is none.
+    /// Pushes the first thread of the source that may run on the balancing CPU to this CPU. Returns false if there is no such
+    /// thread.
     pub(super) fn active_balance(&mut self, env: &Env, now: u64) -> bool {
         let movable = |t: &u32| {
             let thread = &self.threads[*t as usize];
@@ -181,7 +184,7 @@ impl Linux {
         true
     }
 
-    /// Moves a thread off a forbidden CPU. Each such move goes to the next allowed CPU, whatever runs there.
+    /// Moves a thread away from a forbidden CPU. Successive moves go to successive allowed CPUs, whatever runs there.
     pub(super) fn force_away(&mut self, t: u32, now: u64) {
         if let Some(to) = self.threads[t as usize]
             .allowed
@@ -192,7 +195,7 @@ impl Linux {
         }
     }
 
-    /// Changes a thread's weight; its lag in real time stays unchanged (`reweight_entity`).
+    /// Changes a thread's weight; the thread's lag in real time stays unchanged (`reweight_entity`).
     pub(super) fn reweight(&mut self, t: u32, weight: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         let state = self.threads[t as usize].state;
@@ -232,7 +235,7 @@ impl Linux {
         }
     }
 
-    /// Subtracts a thread from its queue's sums while its weight changes.
+    /// Subtracts a thread from the sums of its queue before its weight changes.
     fn leave_for_reweight(&mut self, cpu: usize, t: u32, now: u64) {
         self.sync_thread(cpu, t, now);
         let eevdf = self.config.scheduler == FairClass::Eevdf;

@@ -1,22 +1,22 @@
-//! Linux's fair scheduling class as an event-driven model: when each thread runs, and on which CPU.
+//! Event-driven model of Linux's fair scheduling class: computes when each thread runs, and on which CPU.
 //!
-//! Stage: between the engine and the progress model. The engine reports when threads fork, wake, block and exit. The progress
-//! model receives the running threads and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es. This module
-//! does not model the speed at which threads progress.
+//! The module stands between the engine and the progress model. The engine reports when threads fork, wake, block and exit. The
+//! progress model receives the running threads and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es.
+//! This module does not model the speed at which threads progress.
 //!
 //! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), and the thread joins its run queue
 //! (`schedule`, `runqueue`). The class decides which thread runs next (`eevdf` or `cfs`). Balancing moves waiting threads between
 //! the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`). On machines with several last-level caches, `gather`
 //! and `crossing` bring the threads of a process together. `pelt` keeps load and utilisation in closed form.
 //!
-//! The model handles no event that changes nothing. A CPU with one thread has no tick. Balancing sleeps until some CPU is
-//! overloaded or some count changed. A time slice that ends between two ticks costs one event, not two.
+//! Events without an effect are not simulated. A CPU with one thread has no tick. Balancing pauses until a CPU is overloaded or a
+//! thread count changes. A time slice that ends between two ticks costs one event, not two.
 //!
-//! Kernel threads and daemons exist only as moments at which a CPU picks its next thread again ([`DISTURBED_EVERY_NS`]).
-//! Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling, autogroups,
-//! hotplug and NUMA balancing do not exist. A wake-up, a context switch and a migration take no time here; the engine charges for
-//! them. CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each module lists what else it leaves
-//! out.
+//! Kernel threads and daemons exist only as times at which a CPU picks its next thread again ([`DISTURBED_EVERY_NS`]). The
+//! following are not modelled: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
+//! autogroups, hotplug and NUMA balancing. A wake-up, a context switch and a migration take no time here; the engine charges for
+//! them. CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each module lists its further
+//! omissions.
 
 mod balance;
 mod cfs;
@@ -65,56 +65,60 @@ use schedule::Join;
 use timers::Timers;
 use wakeup::Waker;
 
-/// The scheduler of one machine.
-/// Every call carries the time; time never goes back. Callers call [`Linux::advance`] for every moment that [`Linux::next_event`]
-/// returns. They read [`Linux::take_switches`] after every call that takes the time.
+/// Model of the Linux scheduler of one machine.
+///
+/// Every call carries the time, and time never decreases. Callers call [`Linux::advance`] at every time that
+/// [`Linux::next_event`] returns. They read [`Linux::take_switches`] after every call that carries a time.
 pub struct Linux {
     config: LinuxConfig,
     domains: Domains,
     threads: Vec<Thread>,
     rqs: Vec<RunQueue>,
-    /// One slot per CPU, and a last one for idle balancing.
+    /// Timers: one slot per CPU, and a last slot for idle balancing and other events of the whole machine.
     timers: Timers,
     nohz: Nohz,
     energy: Option<EnergyModel>,
     gather: Gather,
     tick_ns: u64,
-    /// Time of the first tick.
+    /// Time of the machine's first scheduler tick, in nanoseconds.
     phase: u64,
-    /// `base_slice_ns` scaled by the number of CPUs, and unscaled; in nanoseconds.
+    /// Default time slice in nanoseconds, scaled by the number of CPUs.
     base_slice: i64,
+    /// Default time slice in nanoseconds, before it is scaled by the number of CPUs.
     unscaled_slice: i64,
-    /// 1 + ilog2(min(cpus, 8)).
+    /// Factor by which the kernel scales time slices with the number of CPUs: 1 + ilog2(min(cpus, 8)).
     cpu_scale: i64,
     idle: Mask,
-    /// Number of CPUs whose running thread does not fit.
+    /// Number of CPUs whose capacity is too small for their running thread.
     misfits: u32,
-    /// Counts changes of affinity, on which the outcome of balancing by counts depends.
+    /// Number of affinity changes so far. A change may alter the result of a balance that found nothing to move.
     affinity_generation: u64,
-    /// CPUs to reschedule, and CPUs whose timers are stale.
+    /// CPUs to reschedule before the current event ends.
     pending: Vec<u32>,
+    /// CPUs whose timers must be set again.
     stale: Vec<u32>,
-    /// CPUs that the balance in progress has ruled out.
+    /// CPUs that the load balance in progress no longer considers.
     excluded: Vec<u32>,
-    /// Scan depth of each last-level cache and the time until which it is valid, indexed by the cache's first CPU.
+    /// For each last-level cache: the time in nanoseconds until which its scan depth is valid, and the scan depth in CPUs.
+    /// Indexed by the cache's first CPU.
     scan_depths: Vec<(u64, usize)>,
     llcs: Vec<u32>,
-    /// Memory node of each CPU, as a row of the domain tree.
+    /// For each CPU: index of its memory node in the domain tree.
     node_of: Vec<u32>,
-    /// True if preferred cores are filled first.
+    /// True if cores of higher priority are filled first (SMT hybrids).
     packing: bool,
     switches: Vec<Switch>,
     switch_count: u64,
-    /// Target of the last forced migration; the next one goes to the next allowed CPU.
+    /// CPU that received the last thread moved away from a forbidden CPU. The next such thread goes to the next allowed CPU.
     last_forced: usize,
     now: u64,
     rng: Pcg64,
-    /// Random numbers of disturbances only, so that these do not change other draws.
+    /// Random number generator for disturbances only, so that they do not change the other random numbers.
     disturbances: Pcg64,
 }
 
 impl Linux {
-    /// Creates a machine at time zero without threads.
+    /// Creates the scheduler of a machine without threads, at time zero.
     #[must_use]
     pub fn new(topology: &Topology, config: LinuxConfig) -> Self {
         let n = topology.cpus.len();
@@ -167,7 +171,7 @@ impl Linux {
         }
     }
 
-    /// Creates a process of one thread; see [`Linux::fork_in`].
+    /// Creates a process with one thread and returns the thread's CPU; see [`Linux::fork_in`].
     pub fn fork(
         &mut self,
         thread: ThreadId,
@@ -179,10 +183,11 @@ impl Linux {
         self.fork_in(None, thread, nice, allowed, parent, now)
     }
 
-    /// Creates a thread of a process, places it by the least loaded path down the domains, and queues it at once.
+    /// Creates a thread, places it on the idlest CPU, and queues it there. Returns the CPU.
     ///
-    /// `parent` is the CPU that forks; `None` stands for a random allowed CPU. Ids are dense from 0, and free again after
-    /// [`Linux::exit`]. An empty mask allows all CPUs. Returns the CPU chosen.
+    /// `process` is the process of the thread; `None` if it has a single thread. `parent` is the CPU that forks; `None` stands
+    /// for a random allowed CPU. Thread IDs are dense from 0, and can be used again after [`Linux::exit`]. An empty mask allows
+    /// all CPUs.
     pub fn fork_in(
         &mut self,
         process: Option<u32>,
@@ -236,14 +241,15 @@ impl Linux {
 
     /// Wakes a blocked thread and returns its CPU.
     ///
-    /// `waker` is the CPU whose running thread wakes it. `None` stands for a timer or device interrupt on the CPU where it last
-    /// ran.
+    /// `waker` is the CPU whose running thread wakes the blocked thread. `None` stands for an interrupt on the CPU where the
+    /// blocked thread last ran.
     pub fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
         let waker = waker.map(CpuId::index).filter(|c| *c < self.rqs.len());
         self.wake_by(thread, waker.map_or(Waker::Interrupt, Waker::Thread), now)
     }
 
-    /// Wakes a blocked thread on behalf of a thread that is about to sleep (`WF_SYNC`), as a writer to a pipe promises.
+    /// Wakes a blocked thread for a waker that is about to sleep (`WF_SYNC`), such as the writer to a pipe. Returns the thread's
+    /// CPU.
     pub fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId {
         self.wake_by(thread, Waker::Sync(waker.index()), now)
     }
@@ -272,7 +278,7 @@ impl Linux {
         CpuId(self.threads[thread.index()].cpu)
     }
 
-    /// Blocks a thread. A thread that was preempted before it could block sleeps as well.
+    /// Puts a running or queued thread to sleep. A running thread that received more than its share may stay queued.
     pub fn block(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let t = thread.0;
@@ -297,7 +303,7 @@ impl Linux {
         self.end(now);
     }
 
-    /// Ends a thread in any state.
+    /// Removes a thread that exits, whatever its state.
     pub fn exit(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let t = thread.0;
@@ -320,7 +326,7 @@ impl Linux {
         self.end(now);
     }
 
-    /// Yields the CPU of the running thread (`sched_yield`).
+    /// Yields the CPU of a thread to the waiting threads (`sched_yield`). Does nothing if the thread is not running.
     pub fn yield_now(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let cpu = self.threads[thread.index()].cpu as usize;
@@ -337,7 +343,7 @@ impl Linux {
         self.end(now);
     }
 
-    /// Changes the affinity mask of a thread, which leaves a forbidden CPU at once. An empty mask allows all CPUs.
+    /// Changes a thread's affinity mask. A thread on a CPU that is now forbidden is moved at once. An empty mask allows all CPUs.
     pub fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
         let now = self.begin(now);
         self.assign_mask(thread.0, allowed);
@@ -364,15 +370,15 @@ impl Linux {
         self.set_weight(thread, weights::of_nice(nice), now);
     }
 
-    /// Changes a thread's weight; 1,024 is nice 0.
+    /// Changes a thread's load weight; 1,024 is the weight of nice 0.
     pub fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
         let now = self.begin(now);
         self.reweight(thread.0, weight.max(2), now);
         self.end(now);
     }
 
-    /// Changes the time slice that a thread asks for, 0.1 to 100 ms (`sched_attr.sched_runtime`); `None` is the default. EEVDF
-    /// only.
+    /// Sets the time slice that a thread requests (`sched_attr.sched_runtime`), clamped to 0.1 to 100 ms. `None` restores the
+    /// default. Only EEVDF uses it.
     pub fn set_slice(&mut self, thread: ThreadId, slice: Option<Nanos>, now: Nanos) {
         let now = self.begin(now);
         let t = thread.index();
@@ -391,24 +397,24 @@ impl Linux {
         self.end(now);
     }
 
-    /// Earliest moment at which the model does something by itself; [`Nanos::NEVER`] if there is none.
+    /// Returns the time of the model's next own event, such as a tick; [`Nanos::NEVER`] if there is none.
     #[must_use]
     pub fn next_event(&self) -> Nanos {
         Nanos(self.timers.earliest())
     }
 
-    /// Handles every event that is due at or before `now`.
+    /// Handles all of the model's own events that are due at or before `now`.
     pub fn advance(&mut self, now: Nanos) {
         let now = self.begin(now);
         self.end(now);
     }
 
-    /// Drains the context switches since the last call, in order.
+    /// Drains the context switches since the last call, in order of time.
     pub fn take_switches(&mut self) -> std::vec::Drain<'_, Switch> {
         self.switches.drain(..)
     }
 
-    /// Sets a CPU's frequency from now on, as the fraction `clock` of its type's `freq_ghz`.
+    /// Sets a CPU's current frequency, as the fraction `clock` of its core type's `freq_ghz`.
     pub fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {
         self.rqs[cpu.index()].set_clock(clock, now.0);
     }
@@ -439,7 +445,7 @@ impl Linux {
         allowed.next_wrapping(start).unwrap_or(0)
     }
 
-    /// Updates the utilisation estimate after an activation (`util_est_update`); the thread has just left the CPU.
+    /// Updates a thread's utilisation estimate when the thread blocks (`util_est_update`).
     fn estimate_util(&mut self, t: u32) {
         let thread = &mut self.threads[t as usize];
         let capacity = f64::from(self.rqs[thread.cpu as usize].capacity);
@@ -452,7 +458,7 @@ impl Linux {
     }
 }
 
-/// The largest domain around a CPU that is no larger than its memory node.
+/// Returns the index of the largest domain around a CPU that lies within its memory node; the CPU if there is none.
 fn node_of(domains: &Domains, cpu: usize) -> u32 {
     domains
         .path(cpu)
@@ -461,7 +467,7 @@ fn node_of(domains: &Domains, cpu: usize) -> u32 {
         .unwrap_or(cpu as u32)
 }
 
-/// Creates a run queue with a random history: tick phase, balance phase, and the time when it last idled.
+/// Creates a CPU's run queue with a random tick offset, random times of earlier balances, and a random time of becoming idle.
 fn new_queue(
     domains: &Domains,
     config: &LinuxConfig,
@@ -470,7 +476,7 @@ fn new_queue(
     rng: &mut Pcg64,
 ) -> RunQueue {
     let mut rq = RunQueue::new(domains.node(cpu as u32).min_capacity);
-    // Ticks of all CPUs coincide except for the time the interrupt takes to arrive, unless `skew_tick` spreads them.
+    // Without `skew_tick`, the ticks of the CPUs differ only by the delay of the interrupt.
     let skew_ns = if config.skew_tick { u64::MAX } else { 10_000 };
     rq.tick_offset = rng.random_range(0..skew_ns.min(tick_ns));
     rq.idle_stamp = rng.random_range(0..1_000_000);

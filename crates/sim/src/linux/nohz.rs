@@ -1,8 +1,9 @@
-//! The machine's own timer: idle balancing on behalf of sleeping CPUs, and the start of periodic balancing.
+//! Timer of the whole machine: idle balancing on behalf of sleeping CPUs, and the start of periodic balancing.
 //!
 //! Input: counts kept by the domain tree. Output: calls of [`super::balance`]. Models `nohz_balancer_kick`, `kick_ilb` and
-//! `_nohz_idle_balance` (kernel/sched/fair.c). In the kernel, each busy CPU checks at every tick if an idle one should be woken
-//! to balance. Here one timer stands for all those ticks. It sleeps until a count changes after a round that found nothing to do.
+//! `_nohz_idle_balance` (kernel/sched/fair.c). In the kernel, each busy CPU checks at every tick if an idle CPU should be woken
+//! to balance. Here one timer replaces all those ticks. After a round that found nothing to move, the timer is off until a count
+//! changes.
 
 use super::Linux;
 use super::domains::Node;
@@ -10,17 +11,18 @@ use super::timers::NEVER;
 
 #[derive(Clone, Debug)]
 pub(super) struct Nohz {
-    /// Time at which busy CPUs next consider waking an idle one.
+    /// Time at which busy CPUs next consider waking an idle CPU to balance; `NEVER` if not scheduled.
     at: u64,
     not_before: u64,
-    /// Generation of the machine when a round last found nothing to do.
+    /// Generation of the machine's domain at the last idle balance that found nothing to move.
     quiet_generation: u64,
-    /// Start of the last quiet period, in which further rounds would have found nothing to do. `None` if no tick asked for
-    /// rounds.
+    /// Start of the last quiet period, in which idle balancing would have found nothing to move. `None` if no tick requested idle
+    /// balancing then.
     pub quiet_since: Option<u64>,
     pub resumed_at: u64,
-    /// True if periodic balancing of busy CPUs is on; below, the time at which it starts.
+    /// True if busy CPUs balance periodically.
     pub balancing: bool,
+    /// Time at which periodic balancing starts; `NEVER` if not scheduled.
     balancing_from: u64,
     pub balancing_since: u64,
 }
@@ -41,12 +43,12 @@ impl Default for Nohz {
 }
 
 impl Linux {
-    /// Counter that changes whenever the outcome of a balance by counts may change.
+    /// Returns a counter that changes whenever the result of balancing the domain may change.
     pub(super) fn generation(&self, node: &Node) -> u64 {
         node.generation + self.affinity_generation
     }
 
-    /// Sets the machine's timer after an event.
+    /// Sets the machine's timer after an event: to the earliest of idle balancing, periodic balancing and gathering.
     pub(super) fn arm_machine(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         if root.weight() < 2 {
@@ -83,7 +85,7 @@ impl Linux {
         }
     }
 
-    /// Starts periodic balancing on all busy CPUs, because a thread waits.
+    /// Starts periodic balancing on all CPUs if at least one CPU is overloaded.
     fn start_balancing(&mut self, now: u64) {
         self.nohz.balancing_from = NEVER;
         if self.domains.node(self.domains.root).overloaded == 0 {
@@ -103,7 +105,7 @@ impl Linux {
     fn consider_idle_balance(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         let generation = self.generation(root);
-        // `nohz_balancer_kick`: without an idle CPU no CPU can balance, and without a reason no tick asks for it.
+        // `nohz_balancer_kick`: without an idle CPU no CPU can balance, and without a reason no tick requests a balance.
         if root.idle_cpus == 0 || !self.idle_balance_wanted() {
             self.nohz.quiet_generation = generation;
             self.nohz.quiet_since = None;
@@ -120,7 +122,7 @@ impl Linux {
             self.nohz.quiet_since = Some(now);
             return;
         }
-        // `_nohz_idle_balance` keeps the next time if no idle CPU names one: CPUs that idle later are balanced too.
+        // `_nohz_idle_balance` keeps the next time if no idle CPU gives one: CPUs that become idle later are balanced too.
         let next_tick = now + self.tick_ns;
         self.nohz.not_before = match earliest {
             NEVER => next_tick,
@@ -129,7 +131,7 @@ impl Linux {
         self.nohz.at = self.next_beat(self.phase, self.nohz.not_before);
     }
 
-    /// True if some busy CPU would wake an idle one at its tick.
+    /// True if at least one busy CPU would wake an idle CPU at its tick to balance.
     fn idle_balance_wanted(&self) -> bool {
         if self.domains.node(self.domains.root).overloaded > 0 {
             return true;
@@ -145,7 +147,7 @@ impl Linux {
             })
     }
 
-    /// True if a preferred core idles while a lesser one works; SMT hybrids only.
+    /// True if a preferred core is idle while a core of lower priority is busy; false except on SMT hybrids.
     fn packing_possible(&self) -> bool {
         if !self.packing {
             return false;
@@ -165,7 +167,7 @@ impl Linux {
     }
 
     /// Balances on behalf of all idle CPUs whose interval has passed, the first idle CPU last. Returns the time of the next
-    /// balance.
+    /// balance; `NEVER` if no CPU is idle.
     fn idle_balance(&mut self, now: u64) -> u64 {
         let n = self.rqs.len();
         let Some(first) = self.idle.next_wrapping(0) else {

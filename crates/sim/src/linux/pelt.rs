@@ -5,15 +5,15 @@
 //! slower clock of small CPUs models `update_rq_clock_pelt` (kernel/sched/pelt.h). Between two changes the averages follow a
 //! closed form, so that no event is needed per period. Left out: the kernel's rounding to whole periods of 1,024 x 1,024 ns.
 
-/// Logarithm of the half-life in nanoseconds: 32 periods of 2^20 ns.
+/// Binary logarithm of the half-life in nanoseconds: the half-life is 32 periods of 2^20 ns.
 const HALF_LIFE_SHIFT: u32 = 25;
 
 /// Utilisation of a fully used CPU of the largest capacity.
 pub(super) const FULL: f64 = 1024.0;
 
-/// Fraction that remains of a contribution after `delta` ns: `2^-(delta / 2^25)`.
+/// Returns the fraction of a contribution that remains after `delta` ns: `2^-(delta / 2^25)`.
 ///
-/// Computed by a fixed polynomial and not by the platform's `exp2`, because results must not depend on the C library.
+/// A fixed polynomial is used instead of the platform's `exp2`, because results must not depend on the C library.
 pub(super) fn decay(delta: u64) -> f64 {
     let halvings = delta >> HALF_LIFE_SHIFT;
     if halvings > 63 {
@@ -29,7 +29,7 @@ pub(super) fn decay(delta: u64) -> f64 {
     (low + x4 * (high + x4 * (1.0 / 40320.0))) / (1_u64 << halvings) as f64
 }
 
-/// Time in nanoseconds until an average that grows from `from` towards `FULL` reaches `to`; zero if it is already there.
+/// Returns the time in nanoseconds until an average that grows from `from` towards `FULL` reaches `to`; zero if it already has.
 pub(super) fn time_to_reach(from: f64, to: f64) -> u64 {
     if from >= to {
         return 0;
@@ -41,30 +41,30 @@ pub(super) fn time_to_reach(from: f64, to: f64) -> u64 {
     (halvings * f64::from(1 << HALF_LIFE_SHIFT)).ceil() as u64
 }
 
-/// Present contribution of an entity or a run queue.
+/// Contribution of an entity or a run queue to its averages in its present state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
-    /// Weight of the queued entities.
+    /// Sum of the weights of the queued entities.
     pub load: f64,
-    /// 1,024 per runnable entity.
+    /// Number of runnable entities times 1,024.
     pub runnable: f64,
-    /// 1,024 while a thread runs.
+    /// 1,024 while a thread runs, otherwise zero.
     pub util: f64,
 }
 
-/// Averages, valid at `last` on the PELT clock of their CPU.
+/// Load averages, valid at time `last` of their CPU's PELT clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Avg {
     pub load: f64,
     pub runnable: f64,
-    /// Running time, in units of the largest CPU.
+    /// Average utilisation; 1,024 is full use of the largest CPU.
     pub util: f64,
-    /// PELT time of the last update.
+    /// PELT time of the last update, in nanoseconds.
     pub last: u64,
 }
 
 impl Avg {
-    /// Brings the averages up to `clock`, given the contribution since the last update.
+    /// Advances the averages to time `clock`, given the constant contribution `rate` since the last update.
     pub(super) fn update(&mut self, clock: u64, rate: Rate) {
         let delta = clock.saturating_sub(self.last);
         if delta == 0 {
@@ -77,21 +77,21 @@ impl Avg {
         self.last = clock;
     }
 
-    /// Returns the averages as they would be at `clock`.
+    /// Returns the averages at time `clock`, given the constant contribution `rate`, without changing `self`.
     pub(super) fn at(&self, clock: u64, rate: Rate) -> Self {
         let mut later = *self;
         later.update(clock, rate);
         later
     }
 
-    /// Adds the averages of an entity that joins (attach).
+    /// Adds the averages of an entity that joins a run queue (attach).
     pub(super) fn add(&mut self, other: &Self) {
         self.load += other.load;
         self.runnable += other.runnable;
         self.util += other.util;
     }
 
-    /// Subtracts the averages of an entity that leaves (detach); results are at least zero in spite of rounding.
+    /// Subtracts the averages of an entity that leaves a run queue (detach). Rounding cannot make the results negative.
     pub(super) fn sub(&mut self, other: &Self) {
         self.load = (self.load - other.load).max(0.0);
         self.runnable = (self.runnable - other.runnable).max(0.0);
@@ -99,7 +99,8 @@ impl Avg {
     }
 }
 
-/// Initial utilisation of a new thread: its share by weight, at most half of what the CPU has left.
+/// Returns the initial utilisation of a new thread: its share of the queue's utilisation by weight, at most half of the CPU's
+/// spare capacity.
 pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
     // `post_init_entity_util_avg` (kernel/sched/fair.c).
     let cap = (capacity - rq.util) / 2.0;
@@ -112,14 +113,15 @@ pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
     }
 }
 
-/// Updates the estimate of a thread's utilisation after an activation: it rises at once, and falls by a quarter of the
+/// Returns a thread's new utilisation estimate after an activation. The estimate rises at once, and falls by a quarter of the
 /// difference.
 pub(super) fn estimate(previous: f64, util: f64, runnable: f64, capacity: f64) -> f64 {
     const MARGIN: f64 = FULL / 100.0;
     if previous <= util {
         return util;
     }
-    // A thread that waited more than it ran would be underestimated; its CPU throttled a thread larger than its capacity.
+    // The old estimate is kept for small differences, and if waiting or a CPU that is too small distorts the measured
+    // utilisation.
     let keep = previous - util < MARGIN || util > capacity || util + MARGIN < runnable;
     if keep {
         previous

@@ -1,4 +1,4 @@
-//! One CPU's run queue of fair threads.
+//! Run queue of one CPU in the fair class.
 //!
 //! Input: entities that join and leave. Output: the weighted average virtual time V, eligibility, and the order of the waiting
 //! entities. Models `struct cfs_rq`: the timeline, `avg_vruntime`, `entity_eligible`, and the clock of PELT. The timeline is a
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::entity::{NONE, Thread};
 use super::pelt::{Avg, FULL, Rate};
 
-/// A waiting entity; the thread's own values do not change while it waits.
+/// Copy of the values of a waiting thread, which do not change while the thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     /// Sort key: the virtual deadline (EEVDF) or the virtual time (CFS).
@@ -19,33 +19,34 @@ pub(super) struct Waiting {
     pub weight: u32,
 }
 
-/// Balancing state of a CPU in one of its domains.
+/// State of a CPU's load balancing in one of its domains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DomainState {
-    /// Row of the domain tree.
+    /// Index of the domain in the domain tree.
     pub node: u32,
-    /// Time of the last balance; negative before the start.
+    /// Time of the last balance in nanoseconds; negative if before the start of the simulation.
     pub last: i64,
-    /// Milliseconds between balances while the CPU idles.
+    /// Time in milliseconds between balances while the CPU is idle.
     pub interval_ms: u32,
     pub failed: u32,
-    /// Generation of the domain when a balance by counts last found nothing to do.
+    /// Generation of the domain at the last balance that found nothing to move.
     pub quiet_generation: u64,
     pub newidle: NewIdle,
 }
 
-/// Success of a newly idle CPU's searches in a domain (`update_newidle_stats`, kernel/sched/fair.c).
+/// Statistics of a newly idle CPU's searches in a domain (`update_newidle_stats`, kernel/sched/fair.c).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewIdle {
     calls: u32,
     successes: u32,
-    /// Number of searches out of 1,024 that are made.
+    /// Probability that a search is made, in units of 1/1,024.
     pub ratio: u32,
     since: u64,
 }
 
 impl NewIdle {
-    /// Starts as if half of the searches had succeeded; `ratio` of 1,024 searches are made at first.
+    /// Creates statistics in which half of the searches succeeded. `ratio` is the initial probability of a search, in units of
+    /// 1/1,024.
     pub(super) fn new(ratio: u32) -> Self {
         Self {
             calls: 512,
@@ -55,7 +56,7 @@ impl NewIdle {
         }
     }
 
-    /// Counts a search, or one that was skipped; `by_rate` lets rare searches through.
+    /// Counts a search, made or skipped, and its successes. `by_rate` raises the probability of searches that are rare.
     pub(super) fn count(&mut self, successes: u32, by_rate: bool, now: u64) {
         self.calls += 1;
         self.successes += successes;
@@ -72,54 +73,56 @@ impl NewIdle {
 #[derive(Clone, Debug)]
 pub(super) struct RunQueue {
     pub curr: u32,
-    /// Running thread as last reported to the engine.
+    /// Index of the thread that was last reported to the engine as running.
     pub shown: u32,
     pub waiting: VecDeque<Waiting>,
     /// Number of runnable threads: waiting and running, but not delayed.
     pub runnable: u32,
-    /// Sum of weights of the waiting entities.
+    /// Sum of the weights of the waiting entities.
     pub weight: i64,
     /// Sum of weight x (virtual time - `zero`) of the waiting entities.
     pub weighted_vruntime: i64,
-    /// Origin that keeps the products small; follows V (EEVDF) or is the monotonic minimum (CFS).
+    /// Origin of virtual times, which keeps products small. Follows the average V (EEVDF) or is the monotonic minimum (CFS).
     pub zero: i64,
-    /// Number of waiting or running entities with a slice of their own.
+    /// Number of waiting or running entities whose time slice was set by the user.
     pub custom_slices: u32,
     pub avg: Avg,
     /// Sum of the estimated utilisation of the queued threads.
     pub util_est: f64,
-    /// Total weight of the queue, the running thread's included.
+    /// Sum of the weights of all queued threads, including the running thread.
     pub total_weight: f64,
     pub capacity: u32,
-    /// Capacity at the present frequency.
+    /// Capacity at the CPU's current frequency.
     speed: u32,
-    /// Wall and PELT time when the CPU last stopped being idle.
+    /// Wall-clock and PELT time, in nanoseconds, when the CPU last stopped being idle or changed its frequency.
     busy_since: (u64, u64),
-    /// True if nothing runs, nothing is queued, and the search for work to pull is over.
+    /// True if no thread runs or is queued, and the search for threads to pull is over.
     pub idle: bool,
     pub need_resched: bool,
-    /// True if a woken thread is to preempt at the next tick (lazy preemption).
+    /// True if a woken thread preempts the running thread at the next tick (lazy preemption).
     pub lazy_resched: bool,
-    /// Time of the next disturbance, and true if one just happened.
+    /// Time of the next disturbance in nanoseconds.
     pub disturbed_at: u64,
+    /// True if a disturbance has just occurred.
     pub disturbed: bool,
-    /// Time at which it last became idle; `None` after the next wake-up.
+    /// Time at which the CPU last became idle; `None` after the next wake-up.
     pub idle_since: Option<u64>,
-    /// Time at which it last became idle, for the choice among idle CPUs.
+    /// Time at which the CPU last became idle; forks prefer the CPU that became idle last.
     pub idle_stamp: u64,
     pub average_idle: u64,
-    /// Load of the running thread if it does not fit this CPU; zero otherwise.
+    /// Load of the running thread if the thread does not fit this CPU; zero otherwise.
     pub misfit_load: f64,
-    /// Most and least recently run threads; the running one is the most recent.
+    /// Index of the thread that ran or joined the queue most recently; `NONE` if the queue is empty.
     pub newest: u32,
+    /// Index of the thread that ran or joined the queue least recently; `NONE` if the queue is empty.
     pub oldest: u32,
     pub domains: Vec<DomainState>,
-    /// Offset of its tick from the machine's.
+    /// Offset of the CPU's tick from the machine's tick, in nanoseconds.
     pub tick_offset: u64,
-    /// True if its timer is stale.
+    /// True if the CPU's timer must be set again.
     pub touched: bool,
     pub balancing: bool,
-    /// Time of its next balance as a busy CPU, while `balancing`.
+    /// Time of the CPU's next periodic balance while it is busy; valid only if `balancing`.
     pub balance_at: u64,
 }
 
@@ -159,7 +162,7 @@ impl RunQueue {
         }
     }
 
-    /// Sum of weight x (virtual time - `zero`) and sum of weights, the running entity included.
+    /// Returns the sum of weight x (virtual time - `zero`) and the sum of weights, both including the running entity `curr`.
     fn sums(&self, curr: Option<&Thread>) -> (i64, i64) {
         match curr {
             Some(c) => {
@@ -173,7 +176,7 @@ impl RunQueue {
         }
     }
 
-    /// Weighted average virtual time V, rounded down; `zero` if no entity is queued.
+    /// Returns the weighted average virtual time V, rounded down; `zero` if no entity is queued.
     pub(super) fn average_vruntime(&self, curr: Option<&Thread>) -> i64 {
         let (sum, weight) = self.sums(curr);
         if weight == 0 {
@@ -183,13 +186,13 @@ impl RunQueue {
         }
     }
 
-    /// True if an entity at `vruntime` has received no more than its share (`entity_eligible`).
+    /// True if an entity with virtual time `vruntime` has received no more than its share (`entity_eligible`).
     pub(super) fn eligible(&self, curr: Option<&Thread>, vruntime: i64) -> bool {
         let (sum, weight) = self.sums(curr);
         sum >= (vruntime - self.zero) * weight
     }
 
-    /// Moves the origin to `zero`.
+    /// Moves the origin of virtual times to `zero`.
     pub(super) fn rebase(&mut self, zero: i64) {
         self.weighted_vruntime -= self.weight * (zero - self.zero);
         self.zero = zero;
@@ -202,7 +205,7 @@ impl RunQueue {
         self.weighted_vruntime += i64::from(entry.weight) * (entry.vruntime - self.zero);
     }
 
-    /// Removes a waiting thread; `key` is its key at insertion.
+    /// Removes a waiting thread from the queue; `key` is the sort key with which it was inserted.
     pub(super) fn remove(&mut self, thread: u32, key: i64) {
         let first = self.waiting.partition_point(|w| w.key < key);
         let found = (first..self.waiting.len()).find(|i| self.waiting[*i].thread == thread);
@@ -213,8 +216,8 @@ impl RunQueue {
         }
     }
 
-    /// PELT's clock: a small CPU slows it down while it is busy, and it catches up when the CPU idles. A thread's utilisation
-    /// thus means the same on every CPU.
+    /// Returns the time of the PELT clock, which runs more slowly on a small busy CPU and equals wall-clock time on an idle CPU.
+    /// A thread's utilisation thus means the same on every CPU.
     pub(super) fn pelt_clock(&self, now: u64) -> u64 {
         if self.idle {
             return now;
@@ -223,7 +226,7 @@ impl RunQueue {
         pelt + ((now.saturating_sub(wall) * u64::from(self.speed)) >> 10)
     }
 
-    /// Sets the CPU's frequency from now on, as the fraction `clock` of its type's `freq_ghz`.
+    /// Sets the CPU's current frequency, as the fraction `clock` of its core type's `freq_ghz`.
     pub(super) fn set_clock(&mut self, clock: f64, now: u64) {
         let pelt = self.pelt_clock(now);
         if !self.idle {
@@ -232,7 +235,7 @@ impl RunQueue {
         self.speed = (f64::from(self.capacity) * clock.min(1.0)).round() as u32;
     }
 
-    /// Starts PELT's clock when the CPU stops being idle.
+    /// Restarts the PELT clock at wall-clock time when the CPU stops being idle.
     pub(super) fn wake_clock(&mut self, now: u64) {
         self.busy_since = (now, now);
     }
@@ -245,19 +248,19 @@ impl RunQueue {
         }
     }
 
-    /// Brings the queue's averages up to date; must be called before the queue changes.
+    /// Updates the queue's load averages to time `now`; must be called before the queue changes.
     pub(super) fn update_avg(&mut self, now: u64) {
         let clock = self.pelt_clock(now);
         let rate = self.rate();
         self.avg.update(clock, rate);
     }
 
-    /// Averages of the queue at `now`.
+    /// Returns the load averages of the queue at time `now`.
     pub(super) fn avg_at(&self, now: u64) -> Avg {
         self.avg.at(self.pelt_clock(now), self.rate())
     }
 
-    /// Utilisation, at most the CPU's capacity (`cpu_util_cfs`).
+    /// Returns the CPU's utilisation: the larger of average and estimate, at most the CPU's capacity (`cpu_util_cfs`).
     pub(super) fn util(&self, now: u64) -> f64 {
         self.avg_at(now)
             .util

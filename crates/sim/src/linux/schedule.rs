@@ -1,7 +1,7 @@
 //! The core of the fair class: accounting, joining and leaving queues, and context switches.
 //!
-//! Input: decisions of the other modules (a thread joins a queue, a CPU must reschedule). Output: switches, and averages that are
-//! correct at every moment. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `wakeup_preempt` and
+//! Input: decisions of the other modules (a thread joins a queue, a CPU must reschedule). Output: context switches, and load
+//! averages that are correct at every event. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `wakeup_preempt` and
 //! `update_misfit_status` (kernel/sched/fair.c), and `__schedule` (kernel/sched/core.c).
 
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
@@ -13,7 +13,7 @@ use super::pelt::{FULL, initial_util};
 use super::runqueue::Waiting;
 use super::weights::virtual_time;
 
-/// Reason for which a thread joins a queue.
+/// Reason why a thread joins a run queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     New,
@@ -26,7 +26,7 @@ impl Linux {
         self.config.scheduler == FairClass::Eevdf
     }
 
-    /// Charges the running thread for its time; returns true if its slice is over.
+    /// Charges the running thread of a CPU for the time since the last charge. Returns true if its EEVDF time slice is over.
     pub(super) fn update_curr(&mut self, cpu: usize, now: u64) -> bool {
         let t = self.rqs[cpu].curr;
         if t == NONE {
@@ -56,7 +56,7 @@ impl Linux {
         over
     }
 
-    /// Brings queue and thread averages up to date; must be called before the thread changes state.
+    /// Updates the load averages of a run queue and a thread; must be called before the thread changes state.
     pub(super) fn sync_thread(&mut self, cpu: usize, t: u32, now: u64) {
         let rq = &mut self.rqs[cpu];
         rq.update_avg(now);
@@ -65,7 +65,7 @@ impl Linux {
         thread.avg.update(rq.pelt_clock(now), rate);
     }
 
-    /// Sort key of a thread in its queue.
+    /// Returns a thread's sort key in its run queue: its deadline (EEVDF) or virtual time (CFS).
     fn key(&self, t: u32) -> i64 {
         let thread = &self.threads[t as usize];
         if self.eevdf() {
@@ -113,7 +113,8 @@ impl Linux {
         }
     }
 
-    /// Moves a thread that is on no queue to another CPU: its averages move along, its virtual time is kept relative.
+    /// Moves a thread that is on no queue to another CPU. Its load averages move with it, and its virtual time stays relative to
+    /// the queue.
     pub(super) fn move_entity(&mut self, t: u32, to: usize, now: u64) {
         let from = self.threads[t as usize].cpu as usize;
         if from == to {
@@ -125,7 +126,7 @@ impl Linux {
         self.rqs[from].avg.sub(&thread.avg);
         self.rqs[to].avg.add(&thread.avg);
         thread.avg.last = self.rqs[to].pelt_clock(now);
-        // `migrate_task_rq_fair` and `dequeue_entity` of 6.5 keep the virtual time relative to the queue's minimum.
+        // `migrate_task_rq_fair` and `dequeue_entity` of 6.5 keep the thread's virtual time relative to the queue's minimum.
         if self.config.scheduler == FairClass::Cfs {
             thread.vruntime += self.rqs[to].zero - self.rqs[from].zero;
         }
@@ -135,7 +136,7 @@ impl Linux {
         thread.exec_start = 0;
     }
 
-    /// Sets the first utilisation of a forked thread and attaches it to the queue.
+    /// Sets the initial load averages of a forked thread and adds them to those of its queue.
     fn attach_new(&mut self, cpu: usize, t: u32, now: u64) {
         self.rqs[cpu].update_avg(now);
         let rq = &mut self.rqs[cpu];
@@ -148,7 +149,7 @@ impl Linux {
         rq.avg.add(&thread.avg);
     }
 
-    /// Queues a thread on the CPU that was chosen for it.
+    /// Puts a thread into the run queue of its CPU.
     pub(super) fn activate(&mut self, t: u32, join: Join, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.set_idle(cpu, false, now);
@@ -179,7 +180,7 @@ impl Linux {
         self.link_newest(cpu, t);
     }
 
-    /// Updates the average idle time at the first wake-up after an idle period (`ttwu_do_activate`, kernel/sched/core.c).
+    /// Updates a CPU's average idle time at the first wake-up after an idle period (`ttwu_do_activate`, kernel/sched/core.c).
     fn end_idle_spell(&mut self, cpu: usize, now: u64) {
         let max = 2 * self.config.migration_cost_ns as i64;
         let rq = &mut self.rqs[cpu];
@@ -189,7 +190,7 @@ impl Linux {
         }
     }
 
-    /// Takes a thread off its queue, to sleep or to move; the caller has charged the running thread.
+    /// Removes a thread from its run queue, to sleep or to move. The caller has already charged the running thread.
     pub(super) fn deactivate(&mut self, t: u32, moving: bool, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.sync_thread(cpu, t, now);
@@ -227,7 +228,8 @@ impl Linux {
         self.touch(cpu);
     }
 
-    /// Keeps a running thread that blocks but owes time on the queue (`set_delayed`). It counts in V until it is picked or woken.
+    /// Blocks a running thread that received more than its share, but keeps it queued (`set_delayed`). It counts in the average
+    /// virtual time V until it is picked or woken.
     pub(super) fn delay(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.sync_thread(cpu, t, now);
@@ -240,7 +242,7 @@ impl Linux {
         self.insert(cpu, t);
     }
 
-    /// Removes a delayed thread that was picked: its debt is paid (`finish_delayed_dequeue_entity`).
+    /// Removes a delayed thread from the queue when it is picked, because its debt is paid (`finish_delayed_dequeue_entity`).
     fn finish_delayed(&mut self, cpu: usize, t: u32, now: u64) {
         self.deactivate(t, false, now);
         self.threads[t as usize].vlag = if self.config.delay_zero {
@@ -251,14 +253,14 @@ impl Linux {
         self.touch(cpu);
     }
 
-    /// Wakes a delayed thread in place (`requeue_delayed_entity`).
+    /// Wakes a delayed thread on its CPU, without a search for another CPU (`requeue_delayed_entity`).
     pub(super) fn requeue_delayed(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.set_idle(cpu, false, now);
         self.update_curr(cpu, now);
         self.sync_thread(cpu, t, now);
         self.eevdf_update_lag(cpu, t);
-        // `DELAY_ZERO`: time that the thread is owed by now is forgotten.
+        // `DELAY_ZERO`: a positive lag of the thread is set to zero.
         if self.config.delay_zero && self.threads[t as usize].vlag > 0 {
             self.remove(cpu, t);
             self.threads[t as usize].vlag = 0;
@@ -274,13 +276,14 @@ impl Linux {
         self.count_runnable(cpu, runnable);
     }
 
-    /// Reschedules a CPU if thread `t`, just queued there, preempts the running one. `remote` is true if another CPU woke it.
+    /// Reschedules a CPU if thread `t`, just queued there, preempts the running thread. `remote` is true if another CPU queued
+    /// `t`.
     pub(super) fn wakeup_preempt(&mut self, cpu: usize, t: u32, remote: bool) {
         if self.rqs[cpu].curr == NONE {
             self.resched(cpu);
             return;
         }
-        // `check_preempt_wakeup_fair` (kernel/sched/fair.c): a CPU that is about to reschedule needs no second decision.
+        // `check_preempt_wakeup_fair` (kernel/sched/fair.c): a CPU that is already marked for rescheduling is not checked again.
         if self.rqs[cpu].need_resched {
             return;
         }
@@ -297,7 +300,7 @@ impl Linux {
         }
     }
 
-    /// Marks a CPU for rescheduling before the present event ends.
+    /// Marks a CPU for rescheduling at the end of the current event.
     pub(super) fn resched(&mut self, cpu: usize) {
         if !self.rqs[cpu].need_resched {
             self.rqs[cpu].need_resched = true;
@@ -305,7 +308,7 @@ impl Linux {
         }
     }
 
-    /// Picks the thread that runs next on `cpu`, and searches other CPUs for work if there is none.
+    /// Picks the thread that runs next on `cpu` and switches to it. Searches other CPUs for a thread if the queue is empty.
     pub(super) fn schedule(&mut self, cpu: usize, now: u64) {
         let rq = &mut self.rqs[cpu];
         (rq.need_resched, rq.lazy_resched) = (false, false);
@@ -328,7 +331,7 @@ impl Linux {
         self.show(cpu, next, now);
     }
 
-    /// Reports the thread that a CPU runs now, if it has changed.
+    /// Records a context switch if the running thread of a CPU differs from the last one that was reported.
     fn show(&mut self, cpu: usize, next: u32, now: u64) {
         let prev = std::mem::replace(&mut self.rqs[cpu].shown, next);
         if prev != next {
@@ -345,7 +348,7 @@ impl Linux {
 
     fn pick(&mut self, cpu: usize, now: u64) -> u32 {
         let was_idle = self.rqs[cpu].idle;
-        // After a disturbance the running thread has no protection: it competes like the waiting threads.
+        // After a disturbance, the slice of the running thread is not protected: it competes with the waiting threads.
         let protect = !std::mem::take(&mut self.rqs[cpu].disturbed);
         self.update_curr(cpu, now);
         let mut looked = was_idle;
@@ -363,7 +366,7 @@ impl Linux {
                 }
                 looked = true;
             } else if self.threads[next as usize].state == State::Delayed {
-                // `pick_next_entity` (kernel/sched/fair.c): a delayed entity leaves the queue, and another is picked.
+                // `pick_next_entity` (kernel/sched/fair.c): a delayed entity leaves the queue, and another entity is picked.
                 self.finish_delayed(cpu, next, now);
             } else {
                 return next;
@@ -397,7 +400,8 @@ impl Linux {
         }
     }
 
-    /// Updates the load of a running thread that outgrew its CPU while a larger one is allowed (`update_misfit_status`).
+    /// Updates a CPU's misfit load: the load of its running thread if the thread needs a larger CPU and may use one
+    /// (`update_misfit_status`).
     pub(super) fn update_misfit(&mut self, cpu: usize) {
         if !self.domains.asymmetric {
             return;
@@ -424,7 +428,7 @@ impl Linux {
         }
     }
 
-    /// Brings the running thread's averages up to date and checks again if it fits its CPU.
+    /// Updates the load averages of the running thread and checks again if the thread fits its CPU.
     pub(super) fn refresh_misfit(&mut self, cpu: usize, now: u64) {
         let t = self.rqs[cpu].curr;
         if t != NONE && self.domains.asymmetric {
@@ -456,7 +460,7 @@ impl Linux {
         }
     }
 
-    /// Iterates over the threads of a CPU's queue, least recently run first.
+    /// Iterates over the threads in a CPU's run queue, least recently run first.
     pub(super) fn queue_of(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
         let mut at = self.rqs[cpu].oldest;
         std::iter::from_fn(move || {
@@ -468,14 +472,15 @@ impl Linux {
         })
     }
 
-    /// Moves a thread to the MRU end of the list, so that balancing considers other threads first (`detach_tasks`).
+    /// Moves a thread to the most recently run end of its queue's list, so that balancing considers other threads first
+    /// (`detach_tasks`).
     pub(super) fn skip_in_list(&mut self, cpu: usize, t: u32) {
         self.unlink(cpu, t);
         self.link_newest(cpu, t);
     }
 }
 
-/// True if `util` leaves a fifth of the capacity free (`fits_capacity`).
+/// True if `util` is below 80 % of the capacity (`fits_capacity`).
 pub(super) fn fits(util: f64, capacity: f64) -> bool {
     util * 1280.0 < capacity * FULL
 }

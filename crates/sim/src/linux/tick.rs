@@ -18,7 +18,7 @@ use rand::RngExt;
 const HRTICK_MIN_NS: u64 = 10_000;
 
 impl Linux {
-    /// Starts an event at `now`, after all events that were due before.
+    /// Starts an event at `now`, after handling all timers due by then. Returns the time of the event in nanoseconds.
     pub(super) fn begin(&mut self, now: Nanos) -> u64 {
         let now = now.0.max(self.now);
         while self.timers.earliest() <= now {
@@ -37,7 +37,7 @@ impl Linux {
         now
     }
 
-    /// Ends an event: reschedules the pending CPUs and sets the timers of all CPUs that changed.
+    /// Ends an event: reschedules the pending CPUs and sets the timers of all CPUs whose state changed.
     pub(super) fn end(&mut self, now: u64) {
         let mut next = 0;
         while next < self.pending.len() {
@@ -55,7 +55,7 @@ impl Linux {
         self.arm_machine(now);
     }
 
-    /// Marks a CPU's timer as stale.
+    /// Marks a CPU's timer to be set again at the end of the current event.
     pub(super) fn touch(&mut self, cpu: usize) {
         if !self.rqs[cpu].touched {
             self.rqs[cpu].touched = true;
@@ -63,12 +63,12 @@ impl Linux {
         }
     }
 
-    /// First tick of a CPU at or after `at`.
+    /// Returns the time of a CPU's first tick at or after `at`.
     fn next_tick(&self, cpu: usize, at: u64) -> u64 {
         self.next_beat(self.phase + self.rqs[cpu].tick_offset, at)
     }
 
-    /// First multiple of the tick after `origin` that is not before `at`.
+    /// Returns the first time at or after `at` that is a whole number of ticks after `origin`.
     pub(super) fn next_beat(&self, origin: u64, at: u64) -> u64 {
         origin.saturating_add(
             at.saturating_sub(origin)
@@ -85,7 +85,7 @@ impl Linux {
         }
         let over = self.update_curr(cpu, now);
         self.disturb(cpu, now);
-        // `sched_tick` (kernel/sched/core.c) makes a lazy request immediate at the tick.
+        // `sched_tick` (kernel/sched/core.c): a lazy request to reschedule takes effect at the tick.
         if !self.rqs[cpu].waiting.is_empty()
             && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t))
         {
@@ -97,7 +97,7 @@ impl Linux {
         }
     }
 
-    /// Lets the CPU pick its next thread again if a disturbance is due now.
+    /// Reschedules the CPU if a disturbance is due now.
     fn disturb(&mut self, cpu: usize, now: u64) {
         let rq = &mut self.rqs[cpu];
         if self.config.disturbed_every_ns.is_some() && rq.disturbed_at == now {
@@ -106,7 +106,8 @@ impl Linux {
         }
     }
 
-    /// Time of the next disturbance. It is drawn again once it has passed; intervals are exponential, so no history is needed.
+    /// Returns the time of a CPU's next disturbance; `NEVER` if disturbances are off. A new time is drawn once the old one has
+    /// passed; intervals are exponential.
     fn next_disturbance(&mut self, cpu: usize, now: u64) -> u64 {
         let Some(mean) = self.config.disturbed_every_ns else {
             return NEVER;
@@ -127,7 +128,7 @@ impl Linux {
         }
     }
 
-    /// Balances at a tick, or stops periodic balancing if no CPU of the machine is overloaded.
+    /// Balances if a balance is due at this tick. Stops periodic balancing if no CPU of the machine is overloaded.
     fn tick_balance(&mut self, cpu: usize, now: u64) {
         if self.domains.node(self.domains.root).overloaded == 0 {
             self.rqs[cpu].balancing = false;
@@ -167,13 +168,14 @@ impl Linux {
         self.timers.set(cpu, at);
     }
 
-    /// Time at which the running thread has used up the time during which no other thread may preempt it.
+    /// Returns the time at which the running thread's slice, or the protection of its slice, ends. Returns 0 for CFS.
     fn slice_end(&self, cpu: usize) -> u64 {
         let thread = &self.threads[self.rqs[cpu].curr as usize];
         match self.config.scheduler {
             FairClass::Eevdf => {
                 let protected = thread.protected_until > thread.vruntime || !self.config.hrtick;
-                // Once the protection is over and the thread was picked again, the next change is its deadline.
+                // Once the protection is over and the thread was picked again, its deadline is the next time at which the choice
+                // may change.
                 let until = if protected {
                     thread.protected_until.min(thread.deadline)
                 } else {
@@ -182,13 +184,14 @@ impl Linux {
                 let left = until - thread.vruntime;
                 thread.exec_start + real_time(left.max(0), thread.weight) as u64
             }
-            // Two conditions, one of them on the waiting threads: checked at every tick (`check_preempt_tick`,
-            // kernel/sched/fair.c).
+            // CFS preempts under two conditions, one of them on the waiting threads, so it checks at every tick
+            // (`check_preempt_tick`, kernel/sched/fair.c).
             FairClass::Cfs => 0,
         }
     }
 
-    /// Time at which the running thread becomes too large for its CPU; `None` if that changes nothing.
+    /// Returns the time at which the running thread outgrows its CPU; `None` if it already has, or could not move to a larger
+    /// CPU.
     fn outgrows_at(&self, cpu: usize, now: u64) -> Option<u64> {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[rq.curr as usize];
@@ -198,7 +201,7 @@ impl Linux {
         }
         let clock = rq.pelt_clock(now);
         let util = thread.avg.at(clock, thread.rate()).util;
-        // 0.8 is the limit of `fits_capacity` (kernel/sched/fair.c); PELT time passes more slowly on a small CPU.
+        // 0.8 is the limit of `fits_capacity` (kernel/sched/fair.c). PELT time passes more slowly on a small CPU.
         let left = time_to_reach(util, f64::from(rq.capacity) * 0.8);
         (left < NEVER / 2048).then(|| now + left * 1024 / u64::from(rq.capacity))
     }

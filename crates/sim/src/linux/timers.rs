@@ -1,13 +1,14 @@
 //! The earliest of many deadlines, one per CPU.
 //!
-//! Input: deadlines that are overwritten in place. Output: the earliest deadline and its slot. A tournament tree: reading takes
-//! constant time, writing follows one path to the root. Unlike a heap it needs no stale entries and no search.
+//! Input: deadlines that are overwritten in place. Output: the earliest deadline and its slot. The deadlines form a tournament
+//! tree: reading takes constant time, and writing follows one path to the root. Unlike a heap, the tree needs no stale entries
+//! and no search.
 
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// One deadline per slot. Ties go to the lower slot, which keeps runs reproducible.
+/// Deadlines, one per slot. Of equal deadlines, the one in the lower slot comes first, which keeps runs reproducible.
 pub(super) struct Timers {
-    /// Leaves start at `width`; an inner node holds the minimum of its two children.
+    /// Tournament tree: leaves start at `width`, and an inner node holds the minimum of its two children.
     tree: Vec<u64>,
     width: usize,
 }
@@ -41,7 +42,7 @@ impl Timers {
         self.tree[1]
     }
 
-    /// Slot of the earliest deadline.
+    /// Returns the slot of the earliest deadline.
     pub(super) fn earliest_slot(&self) -> usize {
         let mut node = 1;
         while node < self.width {

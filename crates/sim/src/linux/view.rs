@@ -6,7 +6,7 @@ use super::Linux;
 use super::entity::{NONE, State, Thread};
 
 impl Linux {
-    /// Thread that runs on a CPU; `None` if it idles.
+    /// Thread that runs on a CPU; `None` if the CPU is idle.
     #[must_use]
     pub fn running(&self, cpu: CpuId) -> Option<ThreadId> {
         let t = self.rqs[cpu.index()].curr;
@@ -19,7 +19,7 @@ impl Linux {
         CpuId(self.threads[thread.index()].cpu)
     }
 
-    /// Number of runnable threads of a CPU, the running one included.
+    /// Number of runnable threads of a CPU, including the running thread.
     #[must_use]
     pub fn nr_running(&self, cpu: CpuId) -> usize {
         self.rqs[cpu.index()].runnable as usize
@@ -33,19 +33,19 @@ impl Linux {
             .is_some_and(Thread::runnable)
     }
 
-    /// Number of migrations of a thread.
+    /// Number of migrations of a thread since its fork.
     #[must_use]
     pub fn migrations(&self, thread: ThreadId) -> u64 {
         self.threads[thread.index()].migrations
     }
 
-    /// Number of context switches on all CPUs, to and from idle included.
+    /// Number of context switches on all CPUs, including switches to and from idle.
     #[must_use]
     pub fn switches(&self) -> u64 {
         self.switch_count
     }
 
-    /// Run-queue latency of a thread in total, up to the last call that took the time.
+    /// Total run-queue latency of a thread, up to the last call that carried a time.
     #[must_use]
     pub fn run_delay(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
@@ -57,7 +57,7 @@ impl Linux {
         Nanos(t.waited + waiting)
     }
 
-    /// Running time of a thread, up to the last call that took the time.
+    /// Total running time of a thread, up to the last call that carried a time.
     #[must_use]
     pub fn run_time(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
@@ -69,13 +69,13 @@ impl Linux {
         Nanos(t.ran + running)
     }
 
-    /// Utilisation of a CPU for a frequency governor: the larger of PELT's average and the estimate, at most its capacity.
+    /// Utilisation of a CPU for a frequency governor: the larger of PELT's average and estimate, at most the CPU's capacity.
     #[must_use]
     pub fn cpu_utilisation(&self, cpu: CpuId) -> f64 {
         self.rqs[cpu.index()].util(self.now)
     }
 
-    /// PELT's utilisation of a thread; 1,024 if it always runs on the largest core type.
+    /// PELT utilisation of a thread; 1,024 if the thread always runs on the largest core type.
     #[must_use]
     pub fn utilisation(&self, thread: ThreadId) -> f64 {
         let t = &self.threads[thread.index()];

@@ -10,16 +10,16 @@ use super::entity::NONE;
 use super::mask::Mask;
 use super::schedule::fits;
 
-/// Time in nanoseconds after which a waker's count of partners halves.
+/// Time in nanoseconds after which a waker's number of changes of wakee is halved.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
 /// Source of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
     Interrupt,
-    /// The thread that runs on this CPU.
+    /// Wake-up by the thread that runs on this CPU.
     Thread(usize),
-    /// The thread that runs on this CPU and is about to sleep.
+    /// Wake-up by the thread that runs on this CPU and is about to sleep.
     Sync(usize),
 }
 
@@ -33,11 +33,11 @@ impl Waker {
 }
 
 impl Linux {
-    /// Places a woken thread; `this` is the waking CPU.
+    /// Returns the CPU for a woken thread; `this` is the waking CPU.
     pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by: Waker, now: u64) -> usize {
         let prev = self.threads[t as usize].cpu as usize;
         let waker = by.cpu().map_or(NONE, |cpu| self.rqs[cpu].curr);
-        // `select_task_rq` (kernel/sched/core.c) does not ask the class if the mask has one CPU.
+        // `select_task_rq` (kernel/sched/core.c) does not call the scheduling class if the affinity mask has one CPU.
         if self.threads[t as usize].allowed_count == 1 {
             return self.fallback(t, prev, prev);
         }
@@ -61,7 +61,8 @@ impl Linux {
         self.fallback(t, prev, cpu)
     }
 
-    /// Returns `cpu` if it is allowed, else the first allowed CPU of the node, else the first allowed one (`select_fallback_rq`).
+    /// Returns `cpu` if it is allowed, else the first allowed CPU of the memory node, else the first allowed CPU
+    /// (`select_fallback_rq`).
     pub(super) fn fallback(&self, t: u32, prev: usize, cpu: usize) -> usize {
         let allowed = &self.threads[t as usize].allowed;
         if allowed.has(cpu) {
@@ -73,7 +74,7 @@ impl Linux {
             .unwrap_or(cpu)
     }
 
-    /// Counts how often a waker wakes another thread than before.
+    /// Counts how often a waker wakes a thread other than the last one that it woke.
     fn record_wakee(&mut self, waker: u32, t: u32, now: u64) {
         let Some(thread) = self.threads.get_mut(waker as usize) else {
             return;
@@ -88,7 +89,7 @@ impl Linux {
         }
     }
 
-    /// True if a waker with many partners should not pull this one to its cache.
+    /// True if waker and wakee have too many partners for the wakee to be pulled to the waker's cache (`wake_wide`).
     pub(super) fn wake_wide(&self, waker: u32, t: u32) -> bool {
         let Some(waker) = self.threads.get(waker as usize) else {
             return false;
@@ -104,20 +105,20 @@ impl Linux {
         !(slave < factor || master < slave * factor)
     }
 
-    /// True if the search should start at the waking CPU and not at the previous one (`wake_affine`).
+    /// True if the search for an idle CPU should start at the waking CPU and not at the thread's previous CPU (`wake_affine`).
     fn wake_affine(&self, t: u32, this: usize, prev: usize, sync: bool, now: u64) -> bool {
-        // `wake_affine_idle`: if both CPUs share a cache and both idle, the previous one wins.
+        // `wake_affine_idle`: if both CPUs share a cache and are idle, the previous CPU is chosen.
         if self.rqs[this].idle && self.domains.shares_cache(this, prev) {
             return !self.rqs[prev].idle;
         }
-        // `wake_affine_idle`: a waker that is alone on its CPU and about to sleep leaves the CPU free.
+        // `wake_affine_idle`: a waker that is about to sleep and is alone on its CPU will free this CPU.
         if sync && self.rqs[this].runnable == 1 {
             return true;
         }
         if self.rqs[prev].idle {
             return false;
         }
-        // `wake_affine_weight`.
+        // `wake_affine_weight`: the CPU with the lower load relative to its capacity is chosen.
         let mut this_load = self.rqs[this].avg_at(now).load;
         if sync && let Some(waker) = self.threads.get(self.rqs[this].curr as usize) {
             let clock = self.rqs[this].pelt_clock(now);
@@ -139,11 +140,11 @@ impl Linux {
         let there = (self.rqs[prev].avg_at(now).load - load).max(0.0)
             * (100.0 + (pct - 100.0) / 2.0)
             * f64::from(self.rqs[this].capacity);
-        // With `sync`, the waking CPU wins a tie.
+        // With `sync`, the waking CPU is chosen at equal loads.
         here < there + f64::from(u8::from(sync))
     }
 
-    /// Smallest domain that contains both CPUs.
+    /// Returns the smallest domain that contains both CPUs; `None` if there is none.
     fn common_domain(&self, a: usize, b: usize) -> Option<&Node> {
         self.domains
             .path(a)
@@ -151,12 +152,12 @@ impl Linux {
             .find(|d| d.mask.has(b))
     }
 
-    /// True if a CPU is large enough for a thread, or if all CPUs have equal capacity.
+    /// True if utilisation `util` fits the CPU's capacity, or if all CPUs have equal capacity.
     fn fits_cpu(&self, util: f64, cpu: usize) -> bool {
         !self.domains.asymmetric || fits(util, f64::from(self.rqs[cpu].capacity))
     }
 
-    /// Returns an idle CPU near `target`, or `target` (`select_idle_sibling`).
+    /// Returns an idle CPU near `target`, or `target` if no idle CPU is found (`select_idle_sibling`).
     fn idle_sibling(&mut self, t: u32, prev: usize, target: usize, now: u64) -> usize {
         let thread = &mut self.threads[t as usize];
         let util = if self.domains.asymmetric {
@@ -171,7 +172,8 @@ impl Linux {
             return target;
         }
         let mut near = None;
-        // `select_idle_sibling`: the previous CPU and the recently used one come next, if they idle under the target's cache.
+        // `select_idle_sibling`: next, the previous and the recently used CPU are chosen if they are idle and share the target's
+        // cache.
         if prev != target && self.idle_nearby(prev, target, util) {
             if !self.domains.clusters || self.domains.shares_cluster(prev, target) {
                 return prev;
@@ -200,8 +202,8 @@ impl Linux {
         self.rqs[cpu].idle && self.domains.shares_cache(cpu, target) && self.fits_cpu(util, cpu)
     }
 
-    /// Returns the first idle CPU that the thread fits, starting at `target`, or else the largest idle one
-    /// (`select_idle_capacity`).
+    /// Returns the first idle CPU, counted from `target`, that the thread fits, or else the largest idle CPU
+    /// (`select_idle_capacity`). `None` if no allowed CPU is idle.
     fn idle_capacity(&self, t: u32, util: f64, target: usize) -> Option<usize> {
         let span = &self.domains.node(self.domains.full_capacity[target]).mask;
         let allowed = &self.threads[t as usize].allowed;
@@ -218,14 +220,15 @@ impl Linux {
         best
     }
 
-    /// Returns an idle CPU under the target's last-level cache: on an idle core if there is one, else from a bounded scan.
+    /// Returns an idle CPU under the target's last-level cache: on an idle core if there is one, else from a scan of limited
+    /// depth.
     fn idle_in_llc(&mut self, t: u32, prev: usize, target: usize, now: u64) -> Option<usize> {
         let llc = self.domains.llc[target];
         let whole_cores = self.domains.smt && self.domains.node(llc).idle_cores > 0;
         let allowed_idle = |this: &Self, cpu: usize| {
             this.rqs[cpu].idle && this.threads[t as usize].allowed.has(cpu)
         };
-        // `select_idle_smt`: without an idle core, an idle sibling of the previous CPU is next.
+        // `select_idle_smt`: without an idle core, the idle SMT siblings of the previous CPU are tried first.
         if self.domains.smt && !whole_cores && self.domains.shares_cache(prev, target) {
             let siblings = &self.domains.node(self.domains.core[prev]).cpus;
             let found = siblings
@@ -244,7 +247,7 @@ impl Linux {
         } else {
             self.scan_depth(llc, now)
         };
-        // `select_idle_cpu` scans the target's cluster before the whole cache.
+        // `select_idle_cpu` scans the target's cluster before the whole last-level cache.
         if self.domains.clusters {
             let cluster = self.domains.cluster[target];
             if cluster != llc {
@@ -257,7 +260,8 @@ impl Linux {
         self.scan(t, llc, target, whole_cores, budget)
     }
 
-    /// Searches up to `budget` allowed CPUs of a domain, starting after `target`.
+    /// Returns an idle CPU among the first `budget` allowed CPUs of a domain, starting after `target`. With `whole_cores`, idle
+    /// cores are preferred and `budget` does not apply.
     fn scan(
         &self,
         t: u32,
@@ -283,8 +287,8 @@ impl Linux {
             .find(|c| self.rqs[*c].idle)
     }
 
-    /// Number of CPUs to search: the busier the cache's CPUs are, the fewer (`SIS_UTIL`, `update_idle_cpu_scan`). The kernel
-    /// renews it when it balances; the model renews it after a fixed time.
+    /// Returns the number of CPUs to scan under a last-level cache, which is lower if they are busier (`SIS_UTIL`,
+    /// `update_idle_cpu_scan`). The kernel updates the number when it balances; the model updates it after a fixed time.
     fn scan_depth(&mut self, llc: u32, now: u64) -> usize {
         let node = self.domains.node(llc);
         let weight = node.weight();
@@ -300,7 +304,8 @@ impl Linux {
         let used = util / f64::from(weight);
         let pct = node.imbalance_pct as f64 / 100.0;
         let spare = (1024.0 - used * used * pct * pct / 1024.0).max(0.0);
-        // `select_idle_cpu` adds one to this number, and stops when its counter reaches zero: it searches exactly this many CPUs.
+        // `select_idle_cpu` adds one to this number, and stops when its counter reaches zero: it scans exactly this number of
+        // CPUs.
         let depth = (spare * f64::from(weight) / 1024.0) as usize;
         let until = now + u64::from(weight.max(4)) * 1_000_000;
         self.scan_depths[node.cpus[0] as usize] = (until, depth);
@@ -308,7 +313,7 @@ impl Linux {
     }
 }
 
-/// Iterates over the common members of two sets from `start` on, wrapping around.
+/// Iterates over the common members of two masks from `start` on, then from 0 to `start`.
 fn wrapping<'a>(a: &'a Mask, b: &'a Mask, start: usize) -> impl Iterator<Item = usize> + 'a {
     a.common_from(b, start)
         .chain(a.common(b).take_while(move |c| *c < start))

@@ -3,10 +3,11 @@
 //! Input: a nice level or a weight. Output: weights, and virtual time from real time. Models `sched_prio_to_weight`
 //! (kernel/sched/core.c) and `calc_delta_fair` (kernel/sched/fair.c).
 
-/// Weight of nice 0; PELT uses it as the full unit of capacity as well.
+/// Weight of nice 0, which is also the full unit of capacity in PELT.
 pub(super) const NICE_0_WEIGHT: u32 = 1024;
 
-/// Each nice level is worth about 25 % of weight, so that one level moves about a tenth of a CPU between two equal threads.
+/// Weights of the nice levels -20 to 19. Each level changes the weight by about 25 %, which moves about a tenth of a CPU between
+/// two equal threads.
 const WEIGHTS: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
@@ -18,7 +19,7 @@ pub(super) fn of_nice(nice: i8) -> u32 {
     WEIGHTS[(i32::from(nice.clamp(-20, 19)) + 20) as usize]
 }
 
-/// Virtual time that an entity of weight `weight` receives for `delta` nanoseconds of running.
+/// Returns the virtual time that an entity of weight `weight` receives for `delta` nanoseconds of running.
 pub(super) fn virtual_time(delta: i64, weight: u32) -> i64 {
     if weight == NICE_0_WEIGHT {
         delta
@@ -27,7 +28,7 @@ pub(super) fn virtual_time(delta: i64, weight: u32) -> i64 {
     }
 }
 
-/// Shortest running time in which an entity of weight `weight` receives at least `delta` of virtual time.
+/// Returns the shortest running time in which an entity of weight `weight` receives at least `delta` of virtual time.
 pub(super) fn real_time(delta: i64, weight: u32) -> i64 {
     if weight == NICE_0_WEIGHT {
         delta
