@@ -1,4 +1,5 @@
-//! `steer auto`: judges a program on this machine, stores the verdict, and runs the program accordingly.
+//! `steer auto`: chooses the best policy for a program on this machine, stores this verdict, and runs the program under the
+//! policy.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,11 +26,12 @@ use crate::steering::supervisor::Control;
 use crate::values::time;
 use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
 
-/// Run a program under the best policy for this machine, determined once and stored
+/// Arguments of `steer auto`, which runs a program under the best policy for this machine, determined once and stored.
 ///
 /// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
-/// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs under it in blocks
-/// that alternate with Linux. A policy that loses is dropped, and Linux is stored. Otherwise the program runs without steering.
+/// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs in blocks that
+/// alternate between the policy and Linux. A policy that loses is replaced by Linux, and this verdict is stored. Otherwise the
+/// program runs without steering.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[group(skip)]
@@ -45,10 +47,10 @@ pub struct Args {
     /// Maximum recording time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
-    /// Length of the policy's blocks
+    /// Length of the time blocks under the policy
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     block: Nanos,
-    /// Length of Linux's blocks
+    /// Length of the time blocks under Linux
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     linux_block: Nanos,
     #[command(flatten)]
@@ -87,15 +89,15 @@ enum Kept {
     },
 }
 
-/// Fraction of a block to exclude at its beginning.
+/// Fraction of each block that is excluded from the measurement at the block's start.
 const SETTLE: f64 = 0.2;
 const CONFIDENCE: f64 = 0.95;
-/// Relative gains up to this, in either direction, do not count.
+/// Equivalence margin: gains and losses in speed up to this fraction count as no difference.
 const MARGIN: f64 = 0.01;
 const SEEDS: u64 = 3;
 const LINUX: &str = "linux";
 
-/// Runs the command; passes on the program's own exit code.
+/// Runs `steer auto`; returns the exit code of the started program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(kept) = &args.kept {
         return keep(kept).map(|()| ExitCode::SUCCESS);
@@ -140,11 +142,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// A policy for a program, with the reason.
+/// Policy chosen for a program, with the reason.
 struct Found {
     policy: String,
     why: String,
-    /// True if the verdict is about the program and will hold next time.
+    /// True if the verdict depends only on the program and machine, so it is stored for later runs.
     holds: bool,
 }
 
@@ -155,7 +157,8 @@ impl Found {
     }
 }
 
-/// Records and simulates the program. Without a verdict, the program is left to Linux and nothing is stored.
+/// Records and simulates the program, and chooses a policy. If this fails, the program runs under Linux and no verdict is
+/// stored.
 fn judge(args: &Args, machine: &Arc<LoadedMachine>) -> anyhow::Result<Found> {
     let ranking = match try_::ranking(&args.command, machine, args.duration, SEEDS) {
         Ok(Some(ranking)) => ranking,
@@ -183,7 +186,8 @@ fn found(ranking: &Ranking) -> Found {
     }
 }
 
-/// Runs the program under the policy, in blocks that alternate with Linux. There are no blocks under `linux`.
+/// Runs the program in blocks that alternate between the policy and Linux. For the policy `linux`, there are no blocks and no
+/// gain.
 fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     job::restore()?;
     let here = args.here.look()?;
@@ -196,7 +200,7 @@ fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
     };
     let job = Job {
         spec,
-        // In the sched_ext scheduler the Linux blocks would not use Linux's own scheduler.
+        // With the sched_ext scheduler, the Linux blocks would not run under Linux's own scheduler.
         engine: EngineName::Affinity,
         steal_above: None,
         period: Nanos::from_millis(100),
@@ -245,7 +249,8 @@ fn both(
     ))
 }
 
-/// The verdict after a run with blocks; `None` if nothing changed. A policy that certainly does not gain is stored as `linux`.
+/// Updates a verdict with the gain measured in a run; returns `None` if no pair of blocks was completed. A policy that is
+/// certainly not faster is replaced by `linux`.
 fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
     if gain.pairs == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! `steer blame`: programs that slow others, and placements or partitions that prevent it.
+//! `steer blame`: shows programs that slow others down, and placements or cache partitions that prevent it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::error::{Kind, failure};
 use crate::sim_args::SimArgs;
 use crate::{interrupt, library};
 
-/// Placement policies to try by default.
+/// Placement policies that are tried as remedies by default.
 const PLACES: &str = "mpi,joint";
 
-/// Arguments.
+/// Arguments of `steer blame`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Record of a simulation, which determines machine, workload, policy, seed and options
@@ -30,13 +30,13 @@ pub struct Args {
     /// Machine: name or file
     #[arg(short = 'M', short_alias = 'm', long)]
     machine: Option<String>,
-    /// Policy under which programs slow each other; default: the record's policy, otherwise linux
+    /// Policy under which the slowdowns are measured; default: the record's policy, otherwise linux
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
     /// Policies to try as remedies, separated by commas
     #[arg(long, default_value = PLACES, value_name = "POLICY,...")]
     instead: String,
-    /// Seeds 1 to N; with a record, N seeds starting at the record's
+    /// Simulate with seeds 1 to N; with a record, with N seeds starting at the record's
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Print JSON
@@ -46,7 +46,7 @@ pub struct Args {
     options: SimArgs,
 }
 
-/// Runs the command.
+/// Runs `steer blame`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     args.options.one_kernel()?;
@@ -83,7 +83,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Reads the experiment from a record.
+/// Reads machine, workload, policy, seed and options of a simulation from its record.
 fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
     let manifest = library::record(path)?.manifest;
     if manifest.profiles.is_empty() {
@@ -135,11 +135,11 @@ fn text(found: &Blame) -> String {
     )
 }
 
-/// Reason why the columns are not shares.
+/// Note that the columns are no additive shares of the slowdown, printed with the table.
 const APART: &str = "Each column is a separate simulation without that one program. The differences do not add up to the slowdown: cache \
     that two programs take is free only without both, and other programs may take what one leaves.";
 
-/// Slowdowns under other placements and with a partition.
+/// Formats the slowdowns under other policies and with a cache partition.
 fn remedies(found: &Blame) -> String {
     let mut head = vec!["instead"];
     head.extend(found.programs.iter().map(String::as_str));
@@ -162,7 +162,8 @@ fn remedies(found: &Blame) -> String {
     let Some(partition) = &found.partition else {
         return places;
     };
-    // Another kind of values than in the rows above, where programs also share CPUs and bandwidth.
+    // The partition's slowdowns are in a separate table: they exclude the sharing of CPUs and bandwidth, which the rows above
+    // include.
     head[0] = "";
     let ways = partition.ways.iter().map(u32::to_string);
     let ways = std::iter::once("ways".to_owned())
@@ -176,7 +177,7 @@ fn remedies(found: &Blame) -> String {
     format!("{places}\n\n{title}\n{}", plain(&head, rows))
 }
 
-/// Describes the pair with the greatest slowdown, and the best remedy for its victim.
+/// Returns a sentence about the pair of programs with the greatest slowdown, and the best remedy for the slower program.
 fn sentence(found: &Blame) -> String {
     let pairs = found.caused.iter().enumerate().flat_map(|(victim, by)| {
         by.iter()
@@ -225,5 +226,5 @@ fn sentence(found: &Blame) -> String {
     format!("\n\n{}", prose(&sentence))
 }
 
-/// Least slowdown worth mentioning.
+/// Threshold: a slowdown below this fraction is not mentioned.
 const WORTH: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! `steer compare`: comparison of policies over machines, workloads, seeds and kernels.
+//! `steer compare`: compares policies by simulation, over machines, workloads, seeds and kernels.
 
 mod kernels;
 
@@ -22,7 +22,7 @@ use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::values::specs;
 use crate::{interrupt, library, progress};
 
-/// Arguments.
+/// Arguments of `steer compare`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machines: names or files; repeatable
@@ -45,7 +45,7 @@ pub struct Args {
         value_name = "POLICY,..."
     )]
     policies: Vec<String>,
-    /// Seeds 1 to N
+    /// Simulate with seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
     /// Write a self-contained HTML report
@@ -57,7 +57,7 @@ pub struct Args {
     /// Replace existing records
     #[arg(long, requires = "output")]
     force: bool,
-    /// Worker threads; 0: one per CPU. The result does not depend on it
+    /// Number of worker threads, which does not affect the results; 0: one per CPU
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
     /// Also print an upper bound on throughput, and the best policy's distance from it
@@ -76,7 +76,7 @@ pub struct Args {
     options: SimArgs,
 }
 
-/// Runs the command.
+/// Runs `steer compare`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     let kernels = args.options.kernels();
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&tables(&done.runs, &done.rankings, args.verbose))
 }
 
-/// A simulated sweep.
+/// All simulations of a comparison, with the ranking of the policies.
 struct Done {
     experiments: Vec<Experiment>,
     finished: Vec<Finished>,
@@ -124,7 +124,7 @@ fn check(sweep: &Sweep) -> anyhow::Result<()> {
 
 fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     let experiments = sweep.experiments(|seed| {
-        // Timelines are drawn for one seed; the others only need scores.
+        // Only the first seed's record is kept for the report's timelines; the other seeds only need scores.
         let drawn = args.report.is_some() && seed == 1;
         (args.output.is_some() || drawn).then_some(Detail::Everything)
     });
@@ -156,7 +156,7 @@ fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     })
 }
 
-/// Prints the number of runs without a bound.
+/// Prints the number of runs without an upper bound on throughput.
 fn warn_of_unbounded(runs: &[CompareRun]) {
     let without = runs.iter().filter(|run| run.bound_stp.is_none()).count();
     if without > 0 {
@@ -166,7 +166,7 @@ fn warn_of_unbounded(runs: &[CompareRun]) {
     }
 }
 
-/// Writes a report with the scores of all seeds, and timelines of the first.
+/// Writes an HTML report with the scores of all seeds, and the timelines of the first seed.
 fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
     let workloads = names(&sweep.workloads, |w| &w.name);
     let machines = names(&sweep.machines, |m| &m.machine.name);
@@ -181,7 +181,7 @@ fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
     output::report(path, &input)
 }
 
-/// Ranks policies if there is something to compare. Otherwise, or if requested, lists each run.
+/// Formats the ranking of the policies. Without a ranking, or if `verbose`, lists the scores of each run.
 fn tables(runs: &[CompareRun], rankings: &[Ranking], verbose: bool) -> String {
     let mut places = rankings
         .iter()
@@ -210,8 +210,8 @@ fn sweep(args: &Args) -> anyhow::Result<Sweep> {
     })
 }
 
-/// Policies without duplicates, in the order of the command line: equal policies give equal results. By default the machines'
-/// shelves.
+/// Returns the policies in command-line order. Duplicates are removed, since equal policies give equal results. By default,
+/// returns the policies applicable to each machine.
 fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<String>> {
     let shelves = machines.iter().map(|m| reach::shelf(&m.topology).policies);
     let asked: Vec<String> = if args.policies.is_empty() {
@@ -234,7 +234,7 @@ fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<
     Ok(policies)
 }
 
-/// Prints the policies that let Linux choose among all CPUs of a machine.
+/// Prints the policies that have no effect on a machine, because they let Linux choose among all CPUs.
 fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
     for policy in policies {

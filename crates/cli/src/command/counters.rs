@@ -15,10 +15,10 @@ use super::{print, print_json};
 use crate::library;
 use crate::output::make_folder;
 
-/// Files of counters, and the folder for the profiles.
+/// Arguments of `steer profile import-counters`: the tables of counters, and the output folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// PBBCache's table: metrics.csv
+    /// Path of PBBCache's table metrics.csv
     #[arg(long, value_name = "FILE")]
     ways: PathBuf,
     /// Folder with 2K6 and 2K17Rate of the Skylake-SP characterization
@@ -30,7 +30,7 @@ pub struct Args {
     /// Folder for the profiles, one file per program
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Print prediction errors and omitted programs as JSON
+    /// Print the prediction errors and the omitted programs as JSON
     #[arg(long)]
     json: bool,
 }
@@ -42,10 +42,10 @@ struct Outcome<'a> {
     left_out: &'a [String],
 }
 
-/// Imports tables.
+/// Makes profiles from tables of counters, and prints their prediction errors.
 ///
 /// # Errors
-/// Those of reading, fitting and writing.
+/// A table cannot be read, or a profile cannot be fitted or written.
 pub fn import(args: Args) -> anyhow::Result<()> {
     let imported = published::import(&Files {
         ways: args.ways,
@@ -108,7 +108,7 @@ fn text(imported: &Imported) -> String {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// `recorded`, `published` or `tabulated`.
+    /// Kind of the profile: `recorded`, `published` or `tabulated`.
     kind: &'static str,
     giga_instructions: f64,
     source: String,
@@ -117,7 +117,7 @@ struct Row {
 /// Lists the shipped profiles.
 ///
 /// # Errors
-/// Standard output is closed.
+/// A shipped profile is invalid, or standard output is closed.
 pub fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for folder in library::PROFILE_FOLDERS {
@@ -152,7 +152,8 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Names of the tables of a published profile, which `docs/published.md` lists; other sources as they are.
+/// Returns the names of a published profile's tables, as in `docs/published.md`. For other kinds of profiles, returns `source`
+/// unchanged.
 fn brief(kind: &str, source: &str) -> String {
     let tables = source
         .split("; ")
@@ -164,7 +165,7 @@ fn brief(kind: &str, source: &str) -> String {
     source.to_owned()
 }
 
-/// Describes the figures of a published profile, with their errors and tables.
+/// Describes the values of a published profile, each with its error and its table.
 pub fn provenance(published: &Published) -> String {
     let figure = |name: &str, value: f64, error: f64, from: &str| {
         let from = if from == ASSUMED {

@@ -1,4 +1,4 @@
-//! `steer doctor`: capabilities of this machine, and fixes for missing ones.
+//! `steer doctor`: reports the capabilities of this machine, and fixes for missing ones.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::{print, print_json};
 
-/// Report capabilities and limits of this machine, with remedies.
+/// Arguments of `steer doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Read another machine's files below this folder
+    /// Root folder that contains the folders sys and proc, for example a copy from another machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Print JSON
@@ -36,7 +36,7 @@ struct Row {
     remedy: Option<String>,
 }
 
-/// Runs the command.
+/// Runs `steer doctor`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(&args.root);
     if args.json {

@@ -1,4 +1,4 @@
-//! `steer events`: events and metrics that this machine counts, and reasons for the others.
+//! `steer events`: lists the events and metrics that this machine can count, and the reasons why it cannot count others.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ use crate::derivable::derivable;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// List PMUs, core types, events, virtual counters and metrics.
+/// Arguments of `steer events`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only events and metrics with this text in their name or description
+    /// List only events and metrics with this text in their name or description
     filter: Option<String>,
-    /// Read another machine's files below this folder
+    /// Root folder that contains the folders sys and proc, for example a copy from another machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Vendors' event lists (JSON as in Intel's perfmon); default: ~/.local/share/countersteer/events
@@ -64,7 +64,7 @@ struct EventRow {
     name: String,
     pmu: String,
     available: Option<bool>,
-    /// Reason why it is not available, or its restriction.
+    /// Reason why the event is not available, or is available in user mode only; `None` if it is available without limits.
     why: Option<String>,
     description: String,
 }
@@ -75,12 +75,12 @@ struct MetricRow {
     formula: String,
     unit: String,
     available: Option<bool>,
-    /// Reason why it is not available.
+    /// Reason why the metric is not available; `None` if it is available.
     why: Option<String>,
     description: String,
 }
 
-/// Runs the command.
+/// Runs `steer events`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let pmus = library::pmus(&args.root, args.event_lists.as_deref())?;
     let types = CoreTypes::of(&pmus);
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Lists only the kinds of rows that passed the filter.
+/// Formats the events and metrics that passed the filter. If only events or only metrics passed, prints only these.
 fn found(listing: &Listing) -> String {
     match (listing.events.is_empty(), listing.metrics.is_empty()) {
         (_, true) => events_text(listing),
@@ -163,7 +163,7 @@ fn pmu_row(pmu: &Pmu) -> PmuRow {
     }
 }
 
-/// Row of a portable event. It is available if every core PMU with a code for it counts it.
+/// Returns the row of a portable event. The event is available if every core PMU that has a code for it can count it.
 fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> EventRow {
     let no_pmu = !row.is_software() && pmus.cores().is_empty();
     let worst = here.then(|| probe_event(row, pmus));
@@ -201,7 +201,7 @@ fn paranoid(level: i32) -> String {
     format!("{} permits it", permission(level))
 }
 
-/// Rows of the events that a PMU names in sysfs.
+/// Returns a row for each event that a PMU names in sysfs.
 fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
     pmu.events.iter().map(move |(name, event)| {
         let term = |(k, v): &(String, Option<String>)| {
@@ -233,7 +233,7 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
     })
 }
 
-/// Rows of a provider's virtual counters.
+/// Returns a row for each virtual counter of a provider.
 fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
     let why = (provider.open)(root)
         .err()
@@ -248,7 +248,7 @@ fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
     provider.columns.iter().map(row).collect()
 }
 
-/// Availability of all these events; with the reason if one is not available.
+/// Returns true if all named events are available, `None` if this is unknown, and otherwise false with the reason.
 fn all_available<'a>(
     names: impl Iterator<Item = &'a str>,
     events: &[EventRow],
@@ -279,7 +279,7 @@ fn all_available<'a>(
     (all, None)
 }
 
-/// Row of a virtual counter derived from counts.
+/// Returns the row of a virtual counter that is computed from counts.
 fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
     let (available, why) = all_available(metric.needs.iter().map(|e| e.def().name), events);
     let description = format!("{}, in {}; -v", metric.prose, metric.unit);

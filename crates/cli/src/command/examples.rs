@@ -1,10 +1,10 @@
-//! Examples at the end of every `--help`: two valid command lines each.
+//! Examples at the end of every `--help`: two valid command lines for each command.
 
 use clap::{Command, CommandFactory};
 
 use super::Cli;
 
-/// Examples by command and subcommand, without the leading `steer`.
+/// Two examples for each command and subcommand, without the leading `steer`.
 pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("try", ["try -- ./a", "try --live -- ./a --fast -- ./b"]),
     ("auto", ["auto -- ./program", "auto list"]),
@@ -274,7 +274,7 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("ctl why", ["ctl why 4711", "ctl why 4711 --json"]),
 ];
 
-/// Definition of the command line, with examples.
+/// Returns the definition of the command line, with the examples.
 pub fn command() -> Command {
     EXAMPLES
         .iter()
@@ -284,7 +284,7 @@ pub fn command() -> Command {
         })
 }
 
-/// Appends text to the help of a command; `path` may name a subcommand.
+/// Appends text to the help of a command. `path` is a command, or a command and subcommand separated by a blank.
 fn with_help(cli: Command, path: &str, text: String) -> Command {
     match path.split_once(' ') {
         Some((first, rest)) => cli.mut_subcommand(first, |c| with_help(c, rest, text)),

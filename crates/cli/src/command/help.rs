@@ -1,22 +1,22 @@
-//! `steer help`: the help of a command, or a page of the manual.
+//! `steer help`: prints the help of a command, or a page of the manual.
 //!
-//! Input: words of a command, or the name of a page of `docs/`. Output: text for the terminal's width. Tables and code keep their
-//! lines, links name the page.
+//! Input: words of a command, or the name of a page in `docs/`. Output: text wrapped to the terminal's width. Tables and code
+//! keep their lines; links show the name of their page.
 
 use countersteer_lab::error::{Kind, failure};
 use countersteer_report::table::{plain, prose};
 
 use super::print;
 
-/// Show the help of a command, or a page of the manual
+/// Arguments of `steer help`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Command with its subcommand, or page; without it, all commands and pages
+    /// Command (with its subcommand) or manual page to show; default: a list of all commands and pages
     #[arg(value_name = "COMMAND|PAGE")]
     words: Vec<String>,
 }
 
-/// Page of the manual.
+/// Page of the manual, with its Markdown text.
 struct Page {
     name: &'static str,
     text: &'static str,
@@ -24,7 +24,7 @@ struct Page {
 
 macro_rules! pages {
     ($($name:literal),+ $(,)?) => {
-        /// Pages of `docs/`, in reading order.
+        /// Pages of the manual from `docs/`, in reading order.
         const PAGES: &[Page] = &[$(Page {
             name: $name,
             text: include_str!(concat!("../../../../docs/", $name, ".md")),
@@ -56,7 +56,7 @@ pages![
     "reproduction",
 ];
 
-/// Runs the command.
+/// Runs `steer help`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = super::command();
     if args.words.is_empty() {
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&found.render_long_help().to_string())
 }
 
-/// Table of pages with their titles.
+/// Formats a table of all pages of the manual with their titles.
 fn contents() -> String {
     let title = |page: &Page| page.text.lines().next().unwrap_or_default();
     let rows = PAGES.iter().map(|page| {
@@ -103,7 +103,7 @@ fn unknown(words: &[String]) -> anyhow::Error {
     )
 }
 
-/// Text of a page for the terminal.
+/// Converts a page from Markdown to text for the terminal.
 fn shown(page: &str) -> String {
     let mut out = String::new();
     let mut text = String::new();
@@ -132,10 +132,10 @@ fn shown(page: &str) -> String {
     out + &prose(&text)
 }
 
-/// Cells of a row of a Markdown table.
+/// Returns the cells of one row of a Markdown table.
 fn cells(line: &str) -> Vec<String> {
     let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
-    // A bar in code is escaped.
+    // An escaped bar is part of a cell's text, so another character replaces it until the row is split.
     let inner = inner.replace("\\|", "\u{1}");
     inner
         .split('|')
@@ -143,7 +143,7 @@ fn cells(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// A Markdown table as columns; its second row is only a rule.
+/// Formats the rows of a Markdown table with aligned columns. The row of dashes below the head is omitted.
 fn aligned(rows: &[Vec<String>]) -> String {
     let is_rule = |row: &Vec<String>| row.iter().all(|c| c.chars().all(|c| "-: ".contains(c)));
     let head: Vec<&str> = rows[0].iter().map(String::as_str).collect();
@@ -151,7 +151,8 @@ fn aligned(rows: &[Vec<String>]) -> String {
     plain(&head, body)
 }
 
-/// Replaces `[text](page.md#part)` by `text (steer help page)`, and other links by text and address.
+/// Replaces links `[text](page.md#part)` to manual pages by `text (steer help page)`, and other links by their text and
+/// address.
 fn with_links_named(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -170,7 +171,8 @@ fn with_links_named(line: &str) -> String {
     out + rest
 }
 
-/// First link of a line: what stands before it, its text, its target, and what follows.
+/// Finds the first link of a line. Returns the text before it, its text, its target, and the rest of the line; `None` without a
+/// link.
 fn next_link(line: &str) -> Option<(&str, &str, &str, &str)> {
     let middle = line.find("](")?;
     let start = line[..middle].rfind('[')?;

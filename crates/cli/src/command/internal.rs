@@ -1,4 +1,4 @@
-//! `steer internal`: processes that this program starts itself; not for users.
+//! `steer internal`: helper processes that `steer` starts itself; not for users.
 
 use std::ffi::OsString;
 use std::io::stdin;
@@ -7,19 +7,19 @@ use std::path::Path;
 use countersteer_live::cleanup_process;
 use countersteer_live::undo::restore_after;
 
-/// Arguments.
+/// Subcommands of `steer internal`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Write repeatedly through a buffer, as long as the parent lives
+    /// Write to a buffer repeatedly, while the parent process runs
     Fill {
-        /// Number of bytes
+        /// Size of the buffer in bytes
         bytes: usize,
     },
 }
 
-/// Runs the cleanup process `steer internal guard FOLDER ENGINE`; returns false for other command lines. It waits for an engine's
-/// end and restores what the engine left behind. It needs no argument parser, whose tables would stay in memory while the engine
-/// runs.
+/// Runs the cleanup process `steer internal guard FOLDER ENGINE`; returns false for other command lines. The process waits
+/// until the engine ends, and restores the settings that the engine has changed. It does not use the argument parser, which
+/// would stay in memory while the engine runs.
 pub fn guarded(words: &[OsString]) -> bool {
     let mut words = words.iter().skip(1);
     if words.next().is_none_or(|w| w != "internal") || words.next().is_none_or(|w| w != "guard") {
@@ -37,7 +37,7 @@ pub fn guarded(words: &[OsString]) -> bool {
     true
 }
 
-/// Runs the command.
+/// Runs `steer internal`.
 pub fn run(args: &Args) {
     match args {
         Args::Fill { bytes } => fill(*bytes),

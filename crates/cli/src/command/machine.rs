@@ -1,4 +1,4 @@
-//! `steer machine list|show|detect`.
+//! `steer machine`: lists, shows and detects machines.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use super::picture::picture;
 use super::{print, print_json, print_raw};
 use crate::library;
 
-/// Machines.
+/// Subcommands of `steer machine`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// List the shipped machines
@@ -32,7 +32,7 @@ pub enum Args {
         /// Print the checked file as JSON
         #[arg(long)]
         json: bool,
-        /// Print the file itself, as a template
+        /// Print the machine's TOML file, as a template
         #[arg(long, conflicts_with = "json")]
         toml: bool,
     },
@@ -41,7 +41,7 @@ pub enum Args {
         /// Output file; default: stdout
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Read the kernel's files below this folder
+        /// Root folder that contains the kernel's folders sys and proc
         #[arg(long, default_value = "/", value_name = "DIR")]
         root: PathBuf,
         /// Write JSON instead of TOML
@@ -59,7 +59,7 @@ struct Row {
     llcs: usize,
 }
 
-/// Runs the command.
+/// Runs `steer machine`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => list(json),
@@ -126,7 +126,7 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Describes core groups, caches and memory; CPUs have the kernel's numbers.
+/// Describes core groups, caches and memory as text. CPUs have the kernel's numbers.
 fn drawing(topology: &Topology, numbers: &CpuNumbers) -> String {
     let cpus = |own: &CpuSet| format!("CPUs {}", numbers.os_set(own));
     let groups = topology
@@ -179,7 +179,8 @@ fn drawing(topology: &Topology, numbers: &CpuNumbers) -> String {
     text + &spread
 }
 
-/// Describes the reliability of simulated speed-up factors of the fastest over the slowest core type.
+/// Describes the reliability of simulated speed-up factors between the fastest and the slowest core type; empty if all cores
+/// are equal.
 fn spread(topology: &Topology) -> String {
     let (fast, slow) = topology.extremes();
     let [fast, slow] = [fast, slow].map(|t| &topology.core_types[t.index()]);

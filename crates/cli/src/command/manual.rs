@@ -1,4 +1,4 @@
-//! `steer manual`: shell completions and manual pages, from the same definitions as the commands.
+//! `steer manual`: prints shell completions and manual pages, generated from the definitions of the commands.
 
 use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use clap_complete::Shell;
 
 use super::print_raw;
 
-/// Print shell completions or the manual page, or write those of all commands into a folder.
+/// Arguments of `steer manual`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Shell whose completions to print; default: the manual page
     #[arg(long)]
     completions: Option<Shell>,
-    /// Write manual pages of all commands and completions below this folder, in the layout of packages: man1, bash, zsh, fish
+    /// Write manual pages of all commands, and completions, into this folder, in the layout of packages: man1, bash, zsh, fish
     #[arg(long, value_name = "DIR", conflicts_with = "completions")]
     into: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `steer manual`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = super::command();
     if let Some(dir) = &args.into {
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print_raw(&String::from_utf8_lossy(&out))
 }
 
-/// Path of each shell's completions below the folder.
+/// Shells with completions, each with the file's path below the folder.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash/steer"),
     (Shell::Zsh, "zsh/_steer"),
@@ -42,7 +42,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
     let pages = dir.join("man1");
     create_dir_all(&pages)?;
-    // One page for each visible command and subcommand. This comes before completions, which add help commands.
+    // Writes a page for each visible command and subcommand. This must precede the completions, which add `help` commands.
     let described = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(described, pages)?;
     for (shell, name) in COMPLETIONS {

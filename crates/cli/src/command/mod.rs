@@ -1,4 +1,4 @@
-//! Subcommands: one file each, one row in [`Command`].
+//! Subcommands of `steer`: one file and one variant of [`Command`] each.
 
 pub mod auto;
 pub mod bench;
@@ -73,7 +73,7 @@ enum Command {
     Trace(trace::Args),
     /// Show the miss curve of a profile, a trace or addresses
     Mrc(mrc::Args),
-    /// Make, show and compare signatures; attach them to binaries and read them there
+    /// Make, show and compare cache signatures of programs; attach them to binaries and read them from binaries
     #[command(subcommand)]
     Signature(signature::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
@@ -90,7 +90,7 @@ enum Command {
     Daemon(daemon::Args),
     /// Query or reconfigure a running `run`, `trial` or `daemon`
     Ctl(ctl::Args),
-    /// Undo changes that a killed run left behind
+    /// Undo changes to settings that a killed run left behind
     Restore(restore::Args),
     /// List the events and metrics of this machine
     Events(events::Args),
@@ -112,13 +112,13 @@ enum Command {
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
     Compare(compare::Args),
-    /// Run a grid of experiments of any size, in chunks that survive a kill
+    /// Run a grid of experiments of any size, in chunks; after a kill, continue with the unfinished chunks
     Sweep(sweep::Args),
-    /// Show which program slows which, by how much, and a placement or partition that prevents it
+    /// Show which program slows down which other program, by how much, and a placement or partition that prevents it
     Blame(blame::Args),
-    /// Divide a last-level cache among programs in the best way
+    /// Compute the best partition of a last-level cache among programs
     Partition(partition::Args),
-    /// Run the papers' experiments again and compare the results
+    /// Repeat the experiments of published papers, and compare the results
     Reproduce(reproduce::Args),
     /// Make an HTML report or a timeline from records
     Report(report::Args),
@@ -130,7 +130,7 @@ enum Command {
     Help(help::Args),
     /// Print shell completions or the manual page
     Manual(manual::Args),
-    /// Processes that this program starts itself
+    /// Helper processes that `steer` starts itself
     #[command(subcommand, hide = true)]
     Internal(internal::Args),
 }
@@ -138,14 +138,14 @@ enum Command {
 pub use crate::output::{print, print_json, print_raw};
 pub use examples::command;
 
-/// Parses a command line, program name first. The error may be a help text.
+/// Parses a command line whose first word is the program's name. The error may be a help text to print.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let words = words.iter().map(|word| name::escaped(word));
     Cli::from_arg_matches(&with_any_path(command()).try_get_matches_from(words)?)
 }
 
-/// Lets path arguments be any bytes. Words were escaped before, because arguments of programs and machine names are text here but
-/// may be paths.
+/// Changes path arguments so that they accept any bytes, not only UTF-8. All words have been escaped before, because programs'
+/// arguments and machine names are parsed as text but may be paths.
 fn with_any_path(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         if arg.get_value_parser().type_id() != TypeId::of::<PathBuf>() {
@@ -156,7 +156,7 @@ fn with_any_path(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_any_path)
 }
 
-/// Runs a command; returns its own exit code if it has one.
+/// Runs a command; returns the exit code of a program that the command started, otherwise success.
 pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {

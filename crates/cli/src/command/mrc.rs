@@ -1,4 +1,4 @@
-//! `steer mrc`: misses by cache size of a profile, a trace, or any list of addresses.
+//! `steer mrc`: cache misses by cache size, from a profile, a trace, or a list of addresses.
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use super::{print, print_json};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Associativities of the table.
+/// Associativities (numbers of ways) of the table's columns.
 const WAYS: [u32; 4] = [4, 8, 16, 32];
 const LINE_BYTES: u64 = 64;
 
-/// Show the miss curve of a profile, a trace or addresses, or of programs that share a cache
+/// Arguments of `steer mrc`, which shows miss curves of programs, alone or with a shared cache.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Profile, trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine: profiles
@@ -36,7 +36,7 @@ pub struct Args {
     /// Accesses of a trace to count: data, code or both
     #[arg(long, value_name = "SIDE", default_value = "data", value_parser = side)]
     side: Side,
-    /// Fraction of lines whose stack distances are measured (SHARDS); for caches of far more than 64 / RATE bytes
+    /// Fraction of lines whose stack distances are measured (SHARDS); accurate for caches of far more than 64 / RATE bytes
     #[arg(long, value_name = "RATE", value_parser = rate)]
     sample: Option<f64>,
     /// Print JSON
@@ -82,12 +82,12 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a rate is 0.0001 to 1".into())
 }
 
-/// A row of the table; `null` if a value is not known.
+/// Row of the table for one cache size; unknown values are `null` in JSON.
 #[derive(Debug, Serialize)]
 struct Row {
     bytes: u64,
     full_mpki: f64,
-    /// Misses per kilo-instruction for each of [`WAYS`].
+    /// Misses per kilo-instruction, one value for each associativity in [`WAYS`].
     ways_mpki: [Option<f64>; WAYS.len()],
 }
 
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&text(&table))
 }
 
-/// Draws the curve of fully associative caches.
+/// Draws the miss curve of fully associative caches into an SVG file.
 fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
     let point = |row: &Row| ((row.bytes / LINE_BYTES) as f64, row.full_mpki);
     let curve = MissCurve::from_points(table.rows.iter().map(point).collect());
@@ -136,7 +136,7 @@ fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Table of a profile; `None` if the input has another format.
+/// Computes the table of a profile; returns `None` if the input's name has another extension than json or toml.
 fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     let extension = input.extension().and_then(|e| e.to_str());
     if !matches!(extension, Some("json" | "toml")) {
@@ -211,7 +211,7 @@ fn traced(shown: &str, input: impl Read, curve: &mut Curve) -> anyhow::Result<St
     Ok(blocks.header().name.clone())
 }
 
-/// Parses a hexadecimal or decimal address.
+/// Parses a hexadecimal or decimal address; returns `None` for other text.
 fn address(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -219,7 +219,7 @@ fn address(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads plain addresses. Each counts as one access by one instruction.
+/// Reads one address per line and adds it to the curve. Each address counts as one access by one instruction.
 fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow::Result<()> {
     let mut raw = Vec::new();
     for number in 1_u64.. {

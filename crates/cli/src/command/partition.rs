@@ -1,4 +1,4 @@
-//! `steer partition`: the best division of a last-level cache's ways among programs.
+//! `steer partition`: computes the best partition of a last-level cache's ways among programs.
 
 use countersteer_lab::partition::{self, Division, Divisions};
 use countersteer_report::number;
@@ -8,7 +8,7 @@ use super::profile::load_workload;
 use super::{print, print_json};
 use crate::library;
 
-/// Arguments.
+/// Arguments of `steer partition`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machine: name or file
@@ -17,12 +17,12 @@ pub struct Args {
     /// Workload of up to eight programs: name or file
     #[arg(short, long)]
     workload: String,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `steer partition`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let machine = library::loaded(&args.machine)?;
     let found = partition::divisions(&machine, &load_workload(&args.workload)?)?;
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&text(&found))
 }
 
-/// Limits of the figures.
+/// Note on the limits of the computed slowdowns, printed below the table.
 const ASIDE: &str = "Slowdowns are from misses alone: each program has a core and memory to itself. No division into ways of each \
     program's own is better; clusters that share ways can be.";
 

@@ -1,14 +1,14 @@
-//! A picture of a machine: last-level caches as boxes that contain cores. CPUs have the kernel's numbers. Caches shared by a
-//! cluster enclose its cores.
+//! Drawing of a machine as text: each last-level cache is a box that contains cores. CPUs have the kernel's numbers. A cache
+//! shared by several cores of the box encloses these cores.
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 
-/// Inner width of a box; with its frame it fits into 80 columns.
+/// Inner width of a box in characters; with its frame, the box fits into 80 columns.
 const WIDTH: usize = 76;
 
-/// Draws caches, cores and the CPUs of each core. `[0 1]` is a core with two SMT siblings.
+/// Draws the last-level caches, the cores, and the CPUs of each core. `[0 1]` is a core with two SMT siblings.
 pub fn picture(topology: &Topology, numbers: &CpuNumbers) -> String {
     let mut text = String::new();
     for llc in topology.groups_by(GroupBy::Llc) {
@@ -37,7 +37,7 @@ fn size(lines: f64) -> String {
     }
 }
 
-/// Lines of an LLC's box: each core type with its cores, wrapped.
+/// Returns the lines in the box of a last-level cache: the cores of each core type, wrapped to the width of the box.
 fn inside(topology: &Topology, numbers: &CpuNumbers, llc: &Group) -> Vec<String> {
     let mut lines = Vec::new();
     for group in topology.groups_by(GroupBy::CoreType) {
@@ -64,7 +64,7 @@ fn inside(topology: &Topology, numbers: &CpuNumbers, llc: &Group) -> Vec<String>
     lines
 }
 
-/// Cores as CPU sets, in order.
+/// Returns the CPU set of each core that has CPUs in `among`, in order.
 fn cores(topology: &Topology, among: &CpuSet) -> Vec<CpuSet> {
     let cores = topology.groups_by(GroupBy::Core).iter();
     cores
@@ -73,7 +73,7 @@ fn cores(topology: &Topology, among: &CpuSet) -> Vec<CpuSet> {
         .collect()
 }
 
-/// Words of the picture: one for each core; cores with a common inner cache are grouped.
+/// Returns the words of a box: one for each core, or one for several cores with a common L1 or L2 cache.
 fn clusters(
     topology: &Topology,
     numbers: &CpuNumbers,

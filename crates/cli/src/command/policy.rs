@@ -1,4 +1,4 @@
-//! `steer policy list|show|manual`.
+//! `steer policy`: lists and shows policies, and prints their manual.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{print, print_json};
 
-/// Policies.
+/// Subcommands of `steer policy`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// List the policies
@@ -35,11 +35,11 @@ struct Row {
     name: &'static str,
     summary: &'static str,
     source: &'static str,
-    /// Idea, decisions and weaknesses; `None` for policies of other packages.
+    /// Text on the policy's idea, decisions and weaknesses; `None` for policies of other packages.
     head: Option<String>,
-    /// True if it needs information that only a simulator has.
+    /// True if the policy needs information that only a simulator has.
     simulator_only: bool,
-    /// Assumptions about the machine.
+    /// Sentences on the policy's assumptions about the machine.
     assumes: Vec<&'static str>,
     params: Vec<Param>,
     needs: Option<NeedsRow>,
@@ -52,7 +52,7 @@ struct Param {
     prose: &'static str,
 }
 
-/// Needs of a policy with default parameters.
+/// Requirements of a policy with default parameters: metrics, events, phases, period and groups of cores.
 #[derive(Serialize)]
 struct NeedsRow {
     metrics: Vec<&'static str>,
@@ -94,10 +94,11 @@ impl From<&PolicyDef> for Row {
     }
 }
 
-/// A machine on which every policy can distinguish CPUs.
+/// Name of a machine for which every policy can be created.
 const MACHINE: &str = "opteron-8356-12-4";
 
-/// Needs of a policy with default parameters. `static` is the only policy without a default mapping.
+/// Returns the requirements of a policy with default parameters; `static` gets a mapping, since it has no default. Returns
+/// `None` if the policy rejects the machine.
 fn needs(name: &str) -> Option<NeedsRow> {
     let machine = countersteer_lab::experiment::machine(MACHINE).ok()?;
     let make = |spec: &str| countersteer_policies::parse(spec, &machine.topology);
@@ -131,7 +132,7 @@ impl NeedsRow {
     }
 }
 
-/// Runs the command.
+/// Runs `steer policy`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json: true } => print_json(
@@ -202,7 +203,7 @@ own: [writing-policies.md](writing-policies.md). How they compare: [benchmarks.m
 |---|---|---|
 ";
 
-/// All policies as Markdown.
+/// Returns the manual of all policies as Markdown.
 fn manual() -> String {
     let rows: Vec<Row> = countersteer_policies::POLICIES
         .iter()

@@ -1,4 +1,4 @@
-//! `steer profile -- PROGRAM` records a program, `--online` measures a running one, and `steer profile show` shows a profile.
+//! `steer profile`: records a program, measures a running one (`--online`), or shows a profile (`show`).
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -25,7 +25,7 @@ use crate::output::{self, make_folder};
 use crate::progress;
 use crate::values::{pid, time};
 
-/// Profile a program, or show a profile.
+/// Arguments of `steer profile`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -37,7 +37,7 @@ pub struct Args {
     /// Name of the profile; default: the program's file name
     #[arg(long)]
     name: Option<String>,
-    /// Discard an interrupted run
+    /// Discard the profile of an interrupted run
     #[arg(long, hide = true)]
     whole: bool,
     /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`)
@@ -60,13 +60,13 @@ pub struct Args {
         conflicts_with = "command"
     )]
     pid: Vec<u32>,
-    /// With --online and -p: print the origin of the curves as JSON
+    /// With --online and -p: print a summary of each miss curve as JSON
     #[arg(long, requires = "online")]
     json: bool,
     /// With --online: method of limiting the program's cache; default: ways if resctrl exists
     #[arg(long, value_name = "HOW", requires = "online")]
     by: Option<By>,
-    /// With --online: number of measurements per size
+    /// With --online: number of measurements per cache size
     #[arg(long, value_name = "N", default_value = "3", requires = "online", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// With --online: duration of a measurement, and of the wait before it
@@ -128,7 +128,7 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "it must be 1 to 18 quintillion".into())
 }
 
-/// Runs the command; passes on the program's own exit code.
+/// Runs `steer profile`; returns the exit code of the recorded program.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.show {
         Some(Action::Show { file, json, plot }) => {
@@ -164,7 +164,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let output = args
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
-    // Checked before the program runs for minutes.
+    // The output file is checked first, because the recording may take minutes.
     crate::output::check_writable(&output)?;
     let mut options = ProfileOptions::new(args.command);
     options.name = args.name;
@@ -204,17 +204,17 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Middle of the message about a script whose profile only covers the programs it starts.
+/// Part of the message for a script whose profile covers only the programs that the script starts.
 pub(super) const WRAPPER: &str = "is a script that becomes another program";
 
-/// Prints a line for each caveat.
+/// Prints one line for each caveat about a profile.
 pub(super) fn say_caveats(caveats: &[Caveat]) {
     for caveat in caveats {
         eprintln!("steer: {}", caveat.text());
     }
 }
 
-/// Exit code of a recording that a signal ended before there was anything to record.
+/// Returns the exit code if a signal ended the recording before an instruction was recorded; `None` for other errors.
 fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
     match error.downcast_ref()? {
         ProfileError::Interrupted { signal, .. } => {
@@ -225,7 +225,7 @@ fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
     }
 }
 
-/// Writes a tabulated profile of a program in a record.
+/// Writes a tabulated profile of a program, computed from the counters in a record.
 fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
         return Err(failure(
@@ -249,7 +249,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records with a spinner that shows the number of instructions.
+/// Records a program, and shows the number of recorded instructions next to a spinner.
 pub(super) fn watched(mut options: ProfileOptions) -> anyhow::Result<Profiled> {
     let spinner = progress::spinner(&format!("recording {}", options.command[0]));
     let shown = spinner.clone();
@@ -286,10 +286,10 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// Loads a workload and the profiles of its commands. Warns about profiles of partial runs.
+/// Loads a workload with the profiles of its programs; prints warnings, e.g. about profiles of incomplete runs.
 pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
     let mut loaded = plan::load(name, &record_cached)?;
-    // Traced simulation runs the commands itself.
+    // A traced simulation executes the commands itself, so it needs them.
     for (program, profile) in &loaded.programs {
         if let (Some(command), Profile::Recorded(recorded)) = (&program.command, &**profile) {
             let live = Live::new(command.clone(), recorded.shape.threads);
@@ -302,7 +302,7 @@ pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// Profile of a command, recorded at first use. The cache key includes command and program file.
+/// Returns the profile of a command from the cache; records the command if there is none.
 fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     let path = cache_path(name, command)?;
     if path.is_file() {
@@ -312,7 +312,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     if let Some(dir) = path.parent() {
         make_folder(dir)?;
     }
-    // A separate process, because the program's output must not mix with this one's.
+    // Records in a separate process, so that the program's output does not mix with this process's output.
     let mut recorder = this_program::command()?;
     recorder
         .args(["profile", "--whole", "--name"])
@@ -325,7 +325,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         .stdout(Stdio::null());
     let status = Helper::start(&mut recorder)?.wait()?;
     if !status.success() || !path.is_file() {
-        // A later lookup must not find the result of a failed run.
+        // Deletes the file, so that later runs do not use the profile of a failed recording.
         let _ = std::fs::remove_file(&path);
         let command = command.join(" ");
         let why = format!("recording `{command}` failed ({status}); see what it printed above");
@@ -340,7 +340,8 @@ pub(super) fn file_name(program: &str) -> String {
         .map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
 }
 
-/// Path of a command's cached profile. It depends on the command, the program's file and this program's version.
+/// Returns the path of a command's cached profile. The file name depends on the command, the current folder, the size and time
+/// of the program's file, and this program's version.
 fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf> {
     let cache = this_program::cache_folder().ok_or_else(|| {
         failure(

@@ -1,4 +1,5 @@
-//! `steer replay`: passes a record's observations to a policy; the recorded policy must decide the same again.
+//! `steer replay`: passes a record's observations to a policy, and compares the decisions. The recorded policy must decide as
+//! recorded.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,15 +7,15 @@ use std::process::ExitCode;
 use super::{print, print_json};
 use crate::library;
 
-/// Arguments.
+/// Arguments of `steer replay`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Record
+    /// Folder of the record
     record: PathBuf,
-    /// Policy; default: the recorded one
+    /// Policy that decides; default: the recorded policy
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
-    /// Seed; default: the recorded one
+    /// Random seed; default: the recorded seed
     #[arg(long)]
     seed: Option<u64>,
     /// Print JSON
@@ -22,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command. Exit code 1 means that the recorded policy decided differently this time.
+/// Runs `steer replay`. Returns exit code 1 if the recorded policy decides differently than recorded.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = library::record(&args.record)?;
     let manifest = &record.manifest;

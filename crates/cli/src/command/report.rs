@@ -1,4 +1,4 @@
-//! `steer report`: an HTML report or a Perfetto timeline from records.
+//! `steer report`: writes an HTML report or a Perfetto timeline of records.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use countersteer_report::{perfetto, write_atomically};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Arguments.
+/// Arguments of `steer report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Records
+    /// Folders of the records
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
     /// Output file: HTML, or with --perfetto a trace for ui.perfetto.dev
@@ -44,7 +44,7 @@ impl From<AxisArg> for Axis {
     }
 }
 
-/// Runs the command.
+/// Runs `steer report`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let records: Vec<Record> = args
         .records

@@ -1,4 +1,4 @@
-//! `steer reproduce list|NAME|all`.
+//! `steer reproduce`: repeats experiments of published papers, and compares the results.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use countersteer_report::write_atomically;
 use super::{print, print_json};
 use crate::progress;
 
-/// Arguments.
+/// Arguments of `steer reproduce`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Cases by name or prefix (`hass`, `pmctrack-fig8`); `all`; or `list`
+    /// Experiments by name or prefix (`hass`, `pmctrack-fig8`); `all`; or `list`
     #[arg(required = true, value_name = "NAME|all|list")]
     names: Vec<String>,
     /// Write the verdicts as a Markdown document
@@ -22,20 +22,20 @@ pub struct Args {
     /// Write the verdicts as a self-contained HTML page
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
-    /// Source of cache misses: `analytic`; or `traced` or `sampled`, from traces of the stand-ins in simulated caches, next to
-    /// the analytic values. Programs are 400 times shorter there, in one round with one seed
+    /// Source of cache misses: `analytic` (profiles); `traced` or `sampled` (traces of stand-in programs in simulated caches).
+    /// With traces, the analytic values are also shown, and programs are 400 times shorter and run one round with one seed
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = crate::sim_args::fidelity)]
     fidelity: Fidelity,
-    /// Folder of the stand-ins' traces, e.g. `chase.trace` for `chase` of demo/programs.tsv. Pairs omit programs without a
-    /// trace; mixes fail without one
+    /// Folder of the stand-in programs' traces, e.g. `chase.trace` for `chase` of demo/programs.tsv. Pairs of programs without
+    /// a trace are omitted; mixes fail without one
     #[arg(long, value_name = "FOLDER", required_if_eq_any([("fidelity", "traced"), ("fidelity", "sampled")]))]
     traces: Option<PathBuf>,
-    /// Print JSON: an array of cases
+    /// Print JSON: an array of experiments
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `steer reproduce`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let catalogue = Catalogue::shipped()?;
     if args.names == ["list"] {

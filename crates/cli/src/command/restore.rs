@@ -1,10 +1,10 @@
-//! `steer restore`: undoes changes of engines that were killed.
+//! `steer restore`: restores settings that killed runs have changed.
 
 use countersteer_live::undo::{Restored, journal_folder, restore};
 
 use super::{print, print_json};
 
-/// Arguments.
+/// Arguments of `steer restore`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print JSON
@@ -12,7 +12,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `steer restore`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let restored = restore(&journal_folder())?;
     if args.json {

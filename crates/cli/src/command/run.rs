@@ -1,4 +1,4 @@
-//! `steer run`: runs programs on this machine under a policy.
+//! `steer run`: runs programs on this machine under a policy, or steers running processes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::steering::supervisor::Control;
 use crate::steering::tally::Tell;
 use crate::waits::Wait;
 
-/// Run programs under a policy, or steer running processes.
+/// Arguments of `steer run`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -46,7 +46,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command; passes on the program's own exit code.
+/// Runs `steer run`; returns the exit code of the started program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     if let Some(path) = &args.summary {
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// Callback that prints planned changes to another stream than the summary.
+/// Returns a function that prints planned changes: to stderr if the summary goes to stdout (`json`), otherwise to stdout.
 fn teller(json: bool) -> Tell {
     if json {
         Box::new(|line| eprintln!("{line}"))
@@ -97,7 +97,7 @@ fn teller(json: bool) -> Tell {
     }
 }
 
-/// Run-queue latency of a program's threads: cells with the mean, and with percentiles if each wait was measured.
+/// Returns table cells with the run-queue latency of a program's threads: the mean, and percentiles if each wait was measured.
 fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
     let cell = |of: fn(&Wait) -> Option<f64>| {
         let value = program.wait.as_ref().and_then(of);
@@ -112,12 +112,12 @@ fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
     cells
 }
 
-/// Formats the summary as text.
+/// Formats the summary of the run as text.
 fn text(summary: &Summary, args: &Args) -> String {
     programs_table(summary, args) + &decisions(summary, args)
 }
 
-/// A row per program.
+/// Formats a table with one row per program.
 fn programs_table(summary: &Summary, args: &Args) -> String {
     let mut head = vec!["program", "threads", "time s"];
     let types: Vec<String> = summary
@@ -167,7 +167,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
     table::plain(&head, rows)
 }
 
-/// Describes the policy's decisions and their effects.
+/// Returns sentences about the policy's decisions and their effects.
 fn decisions(summary: &Summary, args: &Args) -> String {
     let changed = summary.changed;
     let decisions = summary.decisions;
@@ -196,7 +196,7 @@ fn decisions(summary: &Summary, args: &Args) -> String {
     text + &predicted(summary, args)
 }
 
-/// Predicted gain of the policy under `--observe`.
+/// Returns a sentence with the gain that the policy predicts; empty without `--observe` or without a prediction.
 fn predicted(summary: &Summary, args: &Args) -> String {
     let Some(gain) = summary.predicted_gain.filter(|_| args.observe) else {
         return String::new();

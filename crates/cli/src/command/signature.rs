@@ -1,4 +1,4 @@
-//! `steer signature`: makes, shows and compares signatures, embeds them in binaries or beside them, and reads them.
+//! `steer signature`: makes, shows and compares cache signatures, stores them in or next to binaries, and reads them.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -18,10 +18,11 @@ use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::make_folder;
 
-/// Maximum number of filter sets: more would omit accesses that the smallest caches of a signature miss.
+/// Maximum number of sets of a trace's filter. A filter with more sets omits accesses that the smallest caches of a signature
+/// miss.
 const MOST_FILTER_SETS: u32 = 8;
 
-/// Make, show and compare signatures; attach them to binaries and read them there
+/// Make, show and compare cache signatures of programs; attach them to binaries and read them from binaries
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// Make a signature from traces (exact) or profiles (estimated from stack distances); several inputs are merged
@@ -31,7 +32,7 @@ pub enum Args {
         /// Output file; default: NAME.signature.json
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Name of the program; default: the first input's
+        /// Name of the program; default: the first input's name
         #[arg(long)]
         name: Option<String>,
     },
@@ -42,9 +43,9 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
-    /// Compare two signatures: of two inputs, or of two versions of a program
+    /// Compare the signatures of two programs, or of two inputs or versions of one program
     Compare { a: PathBuf, b: PathBuf },
-    /// Store a signature for a binary: in a side file by its build-id, or inside the binary
+    /// Store a signature for a binary: in a separate file that is found by the build-id, or inside the binary
     Embed {
         binary: PathBuf,
         signature: PathBuf,
@@ -55,7 +56,7 @@ pub enum Args {
         #[arg(short, long, value_name = "FILE", requires = "inside")]
         output: Option<PathBuf>,
     },
-    /// Show the signature of a binary or of a process's binary, and its location
+    /// Show the signature of a binary or of a process's binary, and where the signature is stored
     Read {
         #[arg(value_name = "PID|BINARY")]
         what: String,
@@ -217,8 +218,8 @@ fn text(carried: &Carried) -> String {
     text
 }
 
-/// Speed gain from doubling the clock, according to a signature, as in HASS's figure 4. The clock is 1.15 or 2.3 GHz, the cache
-/// 512 KiB with 16 ways, the memory latency 100 ns.
+/// Returns the relative speed gain from doubling the clock frequency, estimated from a signature as in HASS's figure 4. Assumes
+/// clocks of 1.15 and 2.3 GHz, a cache of 512 KiB with 16 ways, and a memory latency of 100 ns.
 fn gain(signature: &Signature) -> f64 {
     let memory_ns = signature.misses(524_288.0, 16) * 100.0;
     let ns = |ghz: f64| 4096.0 * 1.5 / ghz + memory_ns;
@@ -250,7 +251,7 @@ fn compared(a: &Carried, b: &Carried) -> String {
     text
 }
 
-/// Rewrites the binary atomically, and keeps its permissions.
+/// Stores a signature inside a binary. Replaces the file atomically, and keeps its permissions.
 fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let shown = binary.display();

@@ -1,4 +1,4 @@
-//! `steer sim`: one experiment, with its record.
+//! `steer sim`: simulates one experiment, and writes its record if requested.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::output::RecordOut;
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::{interrupt, library};
 
-/// Arguments.
+/// Arguments of `steer sim`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machine: name or file
@@ -37,7 +37,7 @@ pub struct Args {
     options: SimArgs,
 }
 
-/// Runs the command.
+/// Runs `steer sim`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     args.options.one_kernel()?;

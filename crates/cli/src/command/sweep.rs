@@ -1,4 +1,4 @@
-//! `steer sweep`: a grid of experiments, chunk by chunk, on any number of machines.
+//! `steer sweep`: simulates a grid of experiments in chunks, on any number of machines.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::print_json;
 use crate::progress;
 
-/// Arguments.
+/// Arguments of `steer sweep`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Grid file (TOML): machines, workloads or mixes, policies, seeds
@@ -21,7 +21,7 @@ pub struct Args {
     /// Run only chunks I, I+N, I+2N, ..., I from 0 to N-1: for N jobs of a batch system
     #[arg(long, value_name = "I/N", default_value = "0/1", value_parser = shard)]
     shard: (usize, usize),
-    /// Worker threads; 0: one per CPU. The result does not depend on it
+    /// Number of worker threads, which does not affect the results; 0: one per CPU
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
     /// Print finished and remaining chunks as JSON
@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `steer sweep`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = library::read(&args.grid)?;
     let grid = Grid::parse(&text.path, &text.text)?;

@@ -1,4 +1,4 @@
-//! `steer top`: hardware metrics of threads, on a terminal or as a table per interval.
+//! `steer top`: shows hardware metrics of threads, on a terminal or as one table per interval.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ use crate::top::tails::Tails;
 use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 
-/// Show hardware metrics of threads, interval by interval: of a started program, of processes, or of all accessible processes.
+/// Arguments of `steer top`, which shows hardware metrics of a started program, of processes, or of all accessible processes.
 ///
 /// On a terminal: q quits, h shows the other keys, c shows all columns and the reason for each empty one. With stdout in a file
 /// or pipe, a table is printed per interval. A started program has no input, its output goes to /dev/null unless --stdout names
@@ -56,7 +56,7 @@ pub struct Args {
     /// Initial sort column
     #[arg(long, value_name = "COLUMN", default_value = "cpu%")]
     sort: String,
-    /// Print JSON lines: an object per line and interval
+    /// Print JSON lines: one object per thread (or process) and interval
     #[arg(long)]
     json: bool,
     /// File for the program's output
@@ -75,7 +75,7 @@ enum LinePer {
     Process,
 }
 
-/// Runs the command; passes on the exit code of a program that ended on its own.
+/// Runs `steer top`. Returns the exit code of the started program if it exited without a request.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dir = args.record.place()?;
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     end(outcome, dir)
 }
 
-/// Saves the record, and reports losses.
+/// Saves the record, and prints the number of lost records. Returns the exit code.
 fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     let summary = outcome.summary;
     if summary.lost > 0 {
@@ -150,7 +150,7 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
         );
     }
     session::save(outcome.recorder, dir, &summary)?;
-    // A program that was asked to end has not failed.
+    // The program was asked to end, so its exit code reports no failure.
     Ok(if outcome.stopped {
         ExitCode::SUCCESS
     } else {
@@ -158,7 +158,7 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The columns, those shown by request, and their measures.
+/// Returns all columns, with the requested ones shown, and the measures that supply their values.
 fn shown(
     args: &Args,
     counted: &Counted,
@@ -181,7 +181,7 @@ fn shown(
     Ok((columns, measures))
 }
 
-/// The target processes, if any were given.
+/// Returns the given processes, or the command to start; `None` if neither was given.
 fn target(args: &Args) -> Option<Target> {
     match args.pid.as_slice() {
         [] => (!args.command.is_empty()).then(|| Target::Launch(args.command.clone())),
@@ -189,8 +189,8 @@ fn target(args: &Args) -> Option<Target> {
     }
 }
 
-/// Session for all processes, with a message about omitted ones. BPF programs need no counters per thread; without them there may
-/// be too many threads.
+/// Opens a session for all accessible processes. Uses BPF programs if possible, since counters for each thread may exceed the
+/// limit of open files. Returns a message about omitted processes if there are any.
 fn everybody(
     bpf: Bpf,
     open: &dyn Fn(Target, Bpf) -> Result<Session, CounterError>,
@@ -247,7 +247,7 @@ fn request(
         sets: counted.sets.clone(),
         plan: counted.plan.clone(),
         interval: Some(args.interval),
-        // The display stops at the limit; a program that it started ends with it.
+        // The display counts the intervals and stops the session, which also ends a started program.
         samples: None,
         duration: None,
         every: None,
@@ -260,7 +260,7 @@ fn request(
     }
 }
 
-/// Prints a table per interval.
+/// Prints a table (or JSON lines) per interval.
 fn print(
     mut session: Session,
     mut state: State,
@@ -279,7 +279,7 @@ fn print(
         let snapshot = taker.take(tick);
         session::kept(taker.recorder.as_mut());
         if stopped {
-            // Second request: the program did not end at the first one, so it is killed.
+            // The program has not ended after the first request, so the second call kills it.
             stopper.stop();
             return ControlFlow::Continue(());
         }
@@ -293,7 +293,7 @@ fn print(
             failed = Some(error);
         }
         if failed.is_some() || args.samples.is_some_and(|n| tick.number + 1 >= n) {
-            // No request is needed after the program's own end.
+            // If the program has ended by itself, it must not be stopped again.
             stopped = !tick.last;
             stopper.stop();
         }

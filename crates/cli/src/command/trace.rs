@@ -18,7 +18,7 @@ use super::{print, print_json, profile};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Trace a program's instructions and memory accesses; import and show traces
+/// Subcommands of `steer trace`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// Run a program and record instructions, accessed lines and mispredictions, with its profile
@@ -94,7 +94,7 @@ fn create(path: &Path, header: &Header) -> anyhow::Result<TraceWriter<BufWriter<
     Ok(TraceWriter::new(&shown, file, header)?)
 }
 
-/// A trace being written, and its first error.
+/// Writer of a trace file, and the first error that occurred.
 struct Writing {
     writer: TraceWriter<BufWriter<File>>,
     failed: Option<TraceError>,
@@ -128,7 +128,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
     options.max_instructions = args.max_instructions;
     options.stream = Some((args.filter, sink(&writing)));
     let recording = profile::watched(options).inspect_err(|_| {
-        // Nothing was executed.
+        // No instruction was executed, so the empty file is deleted.
         let _ = std::fs::remove_file(&output);
     })?;
     let code = match recording.ending {
@@ -139,7 +139,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-/// Completes a trace file with its totals and the profile, and describes its contents.
+/// Completes a trace file with its totals and the profile, and prints a description of its contents.
 fn finish(
     writing: &Mutex<Option<Writing>>,
     profile: Recorded,
@@ -212,7 +212,7 @@ fn import(args: &Import) -> anyhow::Result<()> {
     let input = library::stream(&args.file)?;
     let mut writer = create(&output, &header)?;
     if let Err(error) = trace::import(&shown, args.format, input, args.filter, &mut writer) {
-        // A partial trace would look like a complete one.
+        // A partial trace looks like a complete one, so it is deleted.
         let _ = std::fs::remove_file(&output);
         return Err(error.into());
     }

@@ -1,4 +1,5 @@
-//! `steer trial`: compares a policy with a baseline on one live load, in alternating blocks, with confidence intervals.
+//! `steer trial`: compares a policy with a baseline on live programs, in alternating blocks or whole runs, with confidence
+//! intervals.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,9 +24,9 @@ use crate::steering::whole_runs::{self, By, Measured, RunsPlan, Side};
 use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
-/// Compare a policy with Linux's own scheduler, or another policy, on live programs.
+/// Arguments of `steer trial`, which compares a policy with Linux's own scheduler, or with another policy, on live programs.
 ///
-/// The policy and the baseline alternate in randomized blocks; the report gives each program's gain under the policy.
+/// The policy and the baseline alternate in randomized blocks of time. The report gives each program's gain under the policy.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -38,7 +39,8 @@ pub struct Args {
     /// Compare whole runs of the program by this measure, instead of blocks within one run
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT names the program's output
+    /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT is the file with the program's
+    /// output
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
     score: Option<String>,
     /// Maximum number of pairs of whole runs; default: 10, or for short runs as many as fit into 10 s
@@ -46,7 +48,7 @@ pub struct Args {
     pairs: Option<u64>,
     #[command(flatten)]
     whom: Whom,
-    /// Length of a block
+    /// Length of the time blocks in which policy and baseline alternate
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     block: Nanos,
     #[command(flatten)]
@@ -69,10 +71,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Fraction of a block to exclude at its beginning.
+/// Fraction of each block that is excluded from the measurement at the block's start.
 const SETTLE: f64 = 0.2;
 
-/// Parses a confidence level for which intervals exist; rejects NaN.
+/// Parses a confidence level from 50 to 99.99 percent; rejects other values and NaN.
 fn confidence(text: &str) -> Result<f64, String> {
     let percent = parsed(text)?;
     if (50.0..=99.99).contains(&percent) {
@@ -82,7 +84,7 @@ fn confidence(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs the command; passes on the program's own exit code.
+/// Runs `steer trial`; returns the exit code of the started program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sides = [Side::parse(&args.policy)?, Side::parse(&args.baseline)?];
     let commands = sides.iter().any(|s| !matches!(s, Side::Policy(_)));
@@ -104,7 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     let job = Job {
         spec: &spec,
-        // In the sched_ext scheduler the baseline would not be Linux's own.
+        // With the sched_ext scheduler, the baseline would not be Linux's own scheduler.
         engine: EngineName::Affinity,
         steal_above: None,
         period: args.decisions.interval,
@@ -134,14 +136,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
-/// True if an exit code shows that the program received the user's signal; measurements until then are valid.
+/// Returns true if an exit code means that the program was ended by a signal. The measurements before the signal are valid.
 fn was_interrupted(code: u8) -> bool {
     [SIGHUP, SIGINT, SIGTERM]
         .map(|signal| 128 + signal)
         .contains(&i32::from(code))
 }
 
-/// Plan of blocks, and its condition to end.
+/// Creates a trial from the arguments: the lengths of the blocks, and the condition for the end.
 fn planned(args: &Args) -> AbTrial {
     let ab_trial = AbTrial::new(TrialPlan {
         policy: args.block,
@@ -157,7 +159,7 @@ fn planned(args: &Args) -> AbTrial {
     }
 }
 
-/// Prints the result: JSON on stdout, or a table on stderr.
+/// Prints the result of a trial: JSON on stdout, or a table on stderr.
 fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
     let trial = ab_trial.trial();
     let gains = trial.gains();
@@ -187,7 +189,7 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares whole runs of a started program under both arms.
+/// Compares whole runs of the program under the two arms `sides`.
 fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
     let Some(command) = args.whom.command() else {
         return Err(failure(
@@ -232,7 +234,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
     tell_whole_runs(&plan, args.json)
 }
 
-/// Compares whole runs under a policy and under Linux by wall time, until decided.
+/// Compares whole runs under a policy and under Linux by wall time, until there is a verdict or ten pairs are complete.
 pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
     let sides = [Side::Policy(policy.into()), Side::Policy("linux".into())];
     let plan = RunsPlan {
@@ -251,10 +253,10 @@ pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<Exit
     tell_whole_runs(&plan, false)
 }
 
-/// File with the result, in the folder of the runs' records.
+/// Name of the file with the result, in the folder of the runs' records.
 const RESULT: &str = "trial.json";
 
-/// Output of the results of whole runs.
+/// Printer of the results of a trial of whole runs.
 struct WholeRuns {
     title: String,
     of: &'static str,
@@ -265,7 +267,7 @@ struct WholeRuns {
 }
 
 impl WholeRuns {
-    /// Prints the result so far, and writes it into the folder of the records. Returns false if there is none.
+    /// Prints the result so far, and writes it to the folder of the records. Returns false if there is no result yet.
     fn tell(&self) -> anyhow::Result<bool> {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let Limits { confidence, margin } = self.limits;
@@ -327,7 +329,7 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Run-queue latency under both arms; empty unless it is known for both.
+/// Formats the run-queue latencies of both arms; empty unless both are known.
 fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     let ms = |ms: f64| format!("{} ms", number(ms, 3));
     let of = |(name, wait): (&str, Wait)| match wait.tail {

@@ -1,4 +1,4 @@
-//! `steer try`: records the programs for a while, simulates this machine under every useful policy, and recommends one.
+//! `steer try`: records programs, simulates them on this machine under every applicable policy, and recommends a policy.
 
 mod recording;
 
@@ -25,11 +25,11 @@ use crate::{library, output, progress};
 
 const LINUX: &str = "linux";
 
-/// Recommend a policy for these programs on this machine, with the expected gain.
+/// Arguments of `steer try`, which recommends a policy for programs on this machine, with the expected gain.
 ///
-/// Each program runs for real and is recorded for its first seconds; its output is discarded. Then all programs together are
-/// simulated on this machine under every applicable policy. A program must run for at least one second, because a shorter one
-/// ends before a policy can act.
+/// Each program is run and recorded for its first seconds; its output is discarded. Then all programs together are simulated on
+/// this machine under every applicable policy. A program must run for at least one second, because a shorter one ends before a
+/// policy can act.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machine to simulate, instead of this one: name or file
@@ -47,13 +47,13 @@ pub struct Args {
     /// Maximum recording time of each program; recording slows a program about 15 times
     #[arg(long, alias = "record", value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
-    /// Seeds 1 to N
+    /// Simulate with seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Include programs that fail
+    /// Include programs that exit with an error
     #[arg(long)]
     ignore_failure: bool,
-    /// Confirm the answer with real runs, which alternate between Linux and the best policy
+    /// Confirm the recommendation with real runs, which alternate between Linux and the best policy
     #[arg(long, conflicts_with = "machine")]
     live: bool,
     /// Write a self-contained HTML report
@@ -67,7 +67,7 @@ pub struct Args {
     commands: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `steer try`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt::listen()?;
     let commands = split(&args.commands)?;
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the ranking of the shelf for one program on a machine; `None` if no policy has anything to do.
+/// Ranks the default policies for one program on a machine. Returns `None` if no policy can act there.
 ///
 /// # Errors
 /// The program cannot be recorded, or fails.
@@ -149,7 +149,7 @@ pub fn ranking(
     Ok(tried.rankings.into_iter().next())
 }
 
-/// Recorded programs with their simulations.
+/// Recorded programs, with their simulations and the ranking of the policies.
 struct Tried {
     machine: Arc<LoadedMachine>,
     recorded: Vec<Recorded>,
@@ -197,21 +197,21 @@ fn attempt(
     })
 }
 
-/// A machine by name or file, or this one, with its models.
+/// Loads a machine by name or file, or detects this machine if `name` is `None`. Adds the trained models.
 ///
 /// # Errors
-/// There is no such machine, or this one cannot be read.
+/// The machine does not exist, or this machine cannot be detected.
 pub fn machine(name: Option<&str>) -> anyhow::Result<Arc<LoadedMachine>> {
     name.map_or_else(here, library::loaded)
 }
 
-/// This machine, with its models.
+/// Detects this machine and adds its trained models.
 fn here() -> anyhow::Result<Arc<LoadedMachine>> {
     let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     library::with_models(machine, None)
 }
 
-/// Splits words into commands at `--`.
+/// Splits the command line into commands at `--`; returns an error if a command is empty or its program does not exist.
 fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let commands: Vec<Vec<String>> = words.split(|w| w == "--").map(<[String]>::to_vec).collect();
     if commands.iter().any(Vec::is_empty) {
@@ -226,7 +226,8 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(commands)
 }
 
-/// `linux`, then the policies that could help here: the requested ones, or the machine's shelf.
+/// Returns `linux` and the policies that can act on this machine: the requested ones, or by default those applicable to the
+/// machine.
 fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
     let useful = |p: &String| p != LINUX && reach::idle_on(p, &machine.topology).is_none();
     let mut found: Vec<String> = match args.policies.as_slice() {
@@ -235,7 +236,7 @@ fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
         asked => asked.to_vec(),
     };
     found.retain(useful);
-    // Policies for simulators alone show gains that no machine can reach.
+    // Policies that only a simulator can run show gains that no machine can reach, so they are not simulated without others.
     if found.iter().all(|p| reach::simulator_only(p)) {
         found.clear();
     }
@@ -292,7 +293,7 @@ fn tell(
     print(&text)
 }
 
-/// Policies that were not simulated, with the reason.
+/// Returns a sentence with the policies that were not simulated, and the reasons.
 fn left_out(machine: &LoadedMachine) -> String {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (policy, why) in reach::shelf(&machine.topology).left_out {
@@ -305,7 +306,7 @@ fn left_out(machine: &LoadedMachine) -> String {
     format!("Left out: {}.", reasons.join("; "))
 }
 
-/// Recommended commands, one per line; empty if this machine can run none.
+/// Returns the recommended commands, one per line; `None` if there is no recommendation.
 fn next_step(
     args: &Args,
     commands: &[Vec<String>],
@@ -321,7 +322,7 @@ fn next_step(
     is_here.then(|| to_type(&best.policy, file, commands))
 }
 
-/// Commands that run the programs under a policy, or confirm that it helps.
+/// Returns command lines that run the programs under a policy, or that confirm the policy's gain.
 fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> String {
     let programs = commands.iter().map(|command| quoted(command));
     let programs = programs.collect::<Vec<_>>().join(" -- ");
@@ -337,7 +338,7 @@ fn to_type(policy: &str, file: Option<&String>, commands: &[Vec<String>]) -> Str
     text
 }
 
-/// True if a machine has the CPUs of the local one.
+/// Returns true if a machine has the same CPUs as the local machine.
 fn is_this_one(machine: &LoadedMachine) -> bool {
     let online = countersteer_sysfs::files::online(Path::new("/"));
     online.is_some_and(|online| {
@@ -349,7 +350,7 @@ fn is_this_one(machine: &LoadedMachine) -> bool {
     })
 }
 
-/// Runs a trial of whole runs under Linux and the policy.
+/// Compares the policy with Linux in real runs, and returns the exit code.
 fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
     eprintln!("steer: running the programs for real, alternately under linux and {policy}");
     super::trial::whole_runs(policy, commands)

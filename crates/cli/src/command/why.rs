@@ -1,4 +1,4 @@
-//! `steer why`: the reason for a thread's place.
+//! `steer why`: prints the reason for a thread's placement.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use countersteer_report::why;
 use super::{print, print_json};
 use crate::library;
 
-/// Arguments.
+/// Arguments of `steer why`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Record
+    /// Folder of the record
     record: PathBuf,
-    /// Program, or `thread7` for thread 7
+    /// Program whose placement to explain, or `thread7` for thread 7
     #[arg(long)]
     program: String,
     /// Time in seconds since the start
@@ -23,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `steer why`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let record = library::record(&args.record)?;
     let answer = why::why(&record, &args.program, args.at)?;

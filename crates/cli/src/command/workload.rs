@@ -1,4 +1,4 @@
-//! `steer workload list|show|import`.
+//! `steer workload`: lists, shows and imports workloads.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::error::{Kind, failure};
 use crate::library;
 use crate::values::number;
 
-/// Workloads.
+/// Subcommands of `steer workload`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// List the shipped workloads
@@ -38,18 +38,18 @@ pub enum Args {
     Import(Import),
 }
 
-/// Input, and substitutes for the data that it lacks.
+/// Arguments of `steer workload import`.
 #[derive(Debug, clap::Args)]
 pub struct Import {
     /// perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
     file: PathBuf,
-    /// Format of the file; default: detected from its contents
+    /// Format of the input file; default: detected from its contents
     #[arg(long, value_parser = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>())]
     format: Option<String>,
-    /// Profile for the threads' instructions: name of a recorded program, or a file
+    /// Profile that the imported threads execute: name of a recorded program, or a file
     #[arg(long, default_value = "mix")]
     profile: String,
-    /// Profile for threads with this name
+    /// Profile that the threads with this name execute
     #[arg(long, value_name = "THREAD=PROFILE", value_parser = pair)]
     profile_of: Vec<(String, String)>,
     /// Million instructions that a thread executes per second of CPU time
@@ -97,11 +97,11 @@ struct Row {
     name: String,
     title: String,
     programs: u32,
-    /// Core types of its measured programs, if they run on no others.
+    /// Core types on which all measured programs of the workload can run; `None` if there are only recorded programs.
     only_on: Option<Vec<String>>,
 }
 
-/// Runs the command.
+/// Runs `steer workload`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => list(json),
@@ -159,7 +159,7 @@ fn import(args: Import) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Name of a recording for messages, and its bytes.
+/// Opens a recording. Returns its name for messages, and a reader of its contents.
 fn recording(file: &Path) -> anyhow::Result<(String, Box<dyn Read>)> {
     if file.as_os_str() == "-" {
         return Ok(("standard input".into(), Box::new(std::io::stdin().lock())));
@@ -199,7 +199,7 @@ fn row(name: String) -> anyhow::Result<Row> {
         Profile::Tabulated(table) => Some(table.core.iter().map(|c| c.core_type.clone()).collect()),
         Profile::Recorded(_) => None,
     });
-    // Recorded programs run on every core type. Measured ones run only on the core types common to all of them.
+    // Recorded programs run on every core type. Measured programs run only on the core types that all of them have in common.
     let only_on = tables
         .flatten()
         .reduce(|all: Vec<String>, own| all.into_iter().filter(|t| own.contains(t)).collect());

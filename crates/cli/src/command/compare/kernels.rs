@@ -1,7 +1,7 @@
-//! Policies under several kernels: each table, and the change of each policy's gain.
+//! Comparison of policies under several kernel releases: the tables for each kernel, and the change of each policy's gain.
 //!
-//! Input: the arguments of `steer compare` and kernel releases. Output: the tables of `compare` for each kernel, then each
-//! policy's gain over `linux` by kernel. A policy's gain shrinks by the improvements of a later kernel.
+//! Input: the arguments of `steer compare`, and the kernel releases. Output: the tables of `compare` for each kernel, then each
+//! policy's gain over `linux` by kernel. The better a later kernel places threads, the smaller is a policy's gain.
 
 use countersteer_report::judge::{Ranked, Ranking};
 use countersteer_report::table::{self, Judged};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Args, check, print, print_json, simulate, sweep, tables};
 use crate::error::{Kind, failure};
 
-/// A comparison under one kernel.
+/// Results of the comparison under one kernel release.
 #[derive(Serialize)]
 struct Under<'a> {
     kernel: &'a str,
@@ -23,7 +23,7 @@ struct Output<'a> {
     kernels: Vec<Under<'a>>,
 }
 
-/// Compares under each kernel.
+/// Compares the policies under each kernel release, and prints the results.
 pub fn compare(args: &Args, kernels: &[String]) -> anyhow::Result<()> {
     if args.csv || args.report.is_some() || args.output.is_some() {
         let why = "--csv, --report and --output are for one kernel: name one with --kernel, or use --json";
@@ -57,7 +57,7 @@ pub fn compare(args: &Args, kernels: &[String]) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// A row per machine, workload and policy; a column per kernel.
+/// Formats the gains as a table with a row per machine, workload and policy, and a column per kernel. Gains are in percent.
 fn gains(kernels: &[String], rankings: &[&[Ranking]]) -> String {
     let mut head = vec!["machine", "workload", "policy"];
     head.extend(kernels.iter().map(String::as_str));

@@ -1,4 +1,4 @@
-//! `steer model list|show|train|eval`.
+//! `steer model`: lists, shows, trains and evaluates models of speed-up and energy factors.
 
 mod passes;
 mod rules;
@@ -26,7 +26,7 @@ use crate::error::{Kind, failure};
 use crate::library;
 use crate::output::make_folder;
 
-/// Models of speed-up and energy factors.
+/// Subcommands of `steer model`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
     /// List your own models, then the shipped ones; your own take precedence for the same machine
@@ -45,7 +45,7 @@ pub enum Args {
     },
     /// Train models on recorded programs simulated on each core type, or on records of programs that ran alone
     Train {
-        /// Names or files; default: every shipped machine with several core types
+        /// Machines, by name or file; default: every shipped machine with several core types
         #[arg(conflicts_with = "from")]
         machines: Vec<String>,
         /// Train on these records (`steer stat -o`, `steer sim -o`) of programs that ran alone, once on each core type
@@ -58,7 +58,7 @@ pub enum Args {
     },
     /// Induce rules for thread swaps (policy `prim`) from recorded programs
     Rules {
-        /// Names or files; default: every shipped machine with several core types
+        /// Machines, by name or file; default: every shipped machine with several core types
         machines: Vec<String>,
         /// Output folder, with a file `MACHINE.swaps.toml` per machine
         #[arg(short, long, default_value = "models", value_name = "DIR")]
@@ -66,7 +66,7 @@ pub enum Args {
     },
     /// Evaluate models by leave-one-family-out cross-validation, next to reference models
     Eval {
-        /// Names or files; default: every shipped machine with several core types
+        /// Machines, by name or file; default: every shipped machine with several core types
         #[arg(conflicts_with = "from")]
         machines: Vec<String>,
         /// Evaluate models trained on these records, as for `steer model train --from`
@@ -79,7 +79,7 @@ pub enum Args {
     },
 }
 
-/// Runs the command.
+/// Runs `steer model`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => list(json),
@@ -154,7 +154,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     print(&plain(&heads, cells))
 }
 
-/// Own models, then shipped ones, sorted by path.
+/// Returns all models with their paths: the user's own models first, then the shipped ones, each sorted by path.
 fn known() -> anyhow::Result<Vec<(String, ModelFile)>> {
     let own = models::all()?.into_iter();
     let own = own.map(|found| (found.path.display().to_string(), found.file));
@@ -208,11 +208,11 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Crossed samples per behaviour.
+/// Number of crossed training samples per phase; each combines the computation of one program with memory accesses of another.
 const CROSSED: usize = 4;
 const SEED: u64 = 1;
 
-/// Training and test data for the models of a machine.
+/// Training and test data for the models of one machine.
 struct Material {
     topology: Arc<Topology>,
     samples: Vec<TrainingRow>,
@@ -246,7 +246,7 @@ impl Material {
     }
 }
 
-/// The shipped recorded programs with their families.
+/// Returns the shipped recorded programs, each with the name of its family.
 fn programs() -> anyhow::Result<Vec<(String, Arc<Profile>)>> {
     let families = library::families();
     let of = |text: library::Text| {
@@ -266,7 +266,7 @@ fn machines(named: &[String]) -> Vec<String> {
     }
 }
 
-/// Training data of the named machines, or of the records' machine.
+/// Returns the training data of each named machine, or of the machine of the records if there are any.
 fn materials(
     named: &[String],
     records: &[PathBuf],
@@ -278,7 +278,7 @@ fn materials(
     Ok(Box::new(machines(named).into_iter().filter_map(of)))
 }
 
-/// Minimum number of program families for training: the width of intervals requires held-out families.
+/// Minimum number of program families for training, because the prediction intervals are computed from held-out families.
 const LEAST_FAMILIES: usize = 4;
 
 fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
@@ -320,7 +320,7 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
 }
 
 impl Material {
-    /// Prints the events that the records lack.
+    /// Prints the events that too few samples contain, and reports if there can be no models of energy factors.
     fn say_missing(&self) {
         for (row, core_type) in self.topology.core_types.iter().enumerate() {
             let missing = missing(&self.samples, row, core_type);
@@ -340,7 +340,7 @@ impl Material {
         }
     }
 
-    /// Targets for which models are possible.
+    /// Returns the targets (speed-up and energy factor) for which the samples suffice.
     fn targets(&self) -> &'static [Target] {
         if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
             &Target::ALL
@@ -349,7 +349,7 @@ impl Material {
         }
     }
 
-    /// Writes a model for each core type and target.
+    /// Trains a model for each core type and target, and writes each to a file below `output`.
     fn train(&self, output: &Path, targets: &[Target]) -> anyhow::Result<()> {
         let topology = &self.topology;
         for (row, core_type) in topology.core_types.iter().enumerate() {
@@ -383,7 +383,7 @@ impl Material {
     }
 }
 
-/// An evaluated model with its references.
+/// Evaluation of the model of one core type and target, next to reference models.
 #[derive(Serialize)]
 struct Evaluated {
     machine: String,
@@ -391,7 +391,7 @@ struct Evaluated {
     target: Target,
     models: Vec<judge::Line>,
     judged: Judged,
-    /// If false, the constant is exported instead.
+    /// False if the model is no better than a constant prediction; `train` then exports the constant.
     beats_constant: bool,
 }
 

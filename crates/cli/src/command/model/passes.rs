@@ -1,6 +1,6 @@
-//! Passes of programs from records: each program alone on a core type, from its first to its last instruction.
+//! Passes from records: a pass is one run of a program alone on a core type, from its first to its last instruction.
 //!
-//! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and their machine.
+//! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and the machine of the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use countersteer_train::records::Pass;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Least share of instructions on one thread and core type for which all count as such.
+/// Threshold: the fraction of instructions on one thread or core type above which the rest is ignored.
 const NEARLY_ALL: f64 = 0.95;
 
-/// Training data from records.
+/// Training data read from records.
 pub struct Material {
     pub topology: Arc<Topology>,
     pub passes: Vec<Pass>,
-    /// Omitted programs, with the reason.
+    /// Messages that name each omitted program and the reason.
     pub left_out: Vec<String>,
 }
 
-/// Reads records, which must be from one machine.
+/// Reads records of one machine; returns an error if they are from different machines.
 pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
     let families = library::families();
     let mut machine: Option<(&Path, Arc<Topology>)> = None;
@@ -100,19 +100,20 @@ fn described(topology: &Topology) -> String {
     format!("{} ({})", topology.name, types.join(", "))
 }
 
-/// Program name without the number of its copy.
+/// Removes the suffix `#N` from the name of a program's copy.
 fn base_name(name: &str) -> &str {
     name.split_once('#').map_or(name, |(base, _)| base)
 }
 
-/// A program of a record.
+/// One program in a record.
 struct Run {
     name: Arc<str>,
-    /// Samples of the busiest thread, in order; that thread; instructions of the whole program.
+    /// Samples of the thread that executed most instructions, in order of time.
     samples: Samples,
     thread: ThreadId,
+    /// Instructions executed by all threads of the program.
     instructions: f64,
-    /// Programs that ran at the same time.
+    /// Names of the programs that ran at the same time.
     beside: BTreeSet<Arc<str>>,
 }
 
@@ -120,14 +121,14 @@ fn retired(sample: &Row<'_>) -> f64 {
     sample.counts.get(Event::Instructions).unwrap_or(0.0)
 }
 
-/// Total number of instructions.
+/// Returns the total number of instructions in samples.
 fn sum(samples: &Samples) -> f64 {
     samples.iter().map(|s| retired(&s)).sum()
 }
 
-/// Programs in a record that retired instructions.
+/// Returns the programs in a record that executed instructions.
 fn runs(record: &Record) -> Vec<Run> {
-    // A process may `exec` another program: the last name applies.
+    // A process may execute another program (`exec`), so the last recorded name applies.
     let mut owners: BTreeMap<u32, (u32, Arc<str>)> = BTreeMap::new();
     for row in &record.threads {
         owners.insert(row.thread, (row.program, Arc::clone(&row.name)));
@@ -175,7 +176,7 @@ fn runs(record: &Record) -> Vec<Run> {
 }
 
 impl Run {
-    /// Core type on which it ran alone, with one thread; otherwise the reason.
+    /// Returns the core type on which the program ran alone with one thread; otherwise the reason why it did not.
     fn alone(&self) -> Result<CoreTypeId, String> {
         if !self.beside.is_empty() {
             let others: Vec<&str> = self.beside.iter().map(|n| &**n).collect();
@@ -196,7 +197,7 @@ impl Run {
             .ok_or_else(|| "it ran on several core types: pin it to one".into())
     }
 
-    /// Samples of each of its runs. The flag is true if the run completed.
+    /// Returns the samples of each run of the program, with a flag that is true if the run was completed.
     fn passes(&self, record: &Record) -> Vec<(Samples, bool)> {
         let exits = |e: &&countersteer_report::record::EventRow| {
             e.thread == self.thread.0 && e.kind == ThreadEventKind::Exit
@@ -215,13 +216,13 @@ impl Run {
             ends.push(Nanos::from_secs_f64(at));
         }
         let mut parts = split(&self.samples, &ends);
-        // Omits samples after the last completed run.
+        // Omits the samples after the last completed run.
         parts.truncate(ends.len());
         parts.into_iter().map(|part| (part, true)).collect()
     }
 }
 
-/// Splits samples at times; a sample across a time is divided in proportion.
+/// Splits samples at the times `ends`; a sample that spans such a time is divided in proportion.
 fn split(samples: &Samples, ends: &[Nanos]) -> Vec<Samples> {
     let mut parts = vec![Samples::default(); ends.len() + 1];
     let mut begin = Nanos::ZERO;

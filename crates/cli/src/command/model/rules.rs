@@ -1,4 +1,4 @@
-//! `steer model rules`: rules for exchanges of threads (policy `prim`), induced from recorded programs.
+//! `steer model rules`: induces rules for swaps of threads (policy `prim`) from recorded programs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use countersteer_train::rows::rows;
 use crate::error::{Kind, failure};
 use crate::output::make_folder;
 
-/// Induces the rules of each machine with several core types and writes them.
+/// Induces the rules of each machine with several core types, and writes one file per machine.
 pub fn run(
     machines: &[String],
     programs: &[(String, Arc<Profile>)],

@@ -1,4 +1,4 @@
-//! `steer mrc -M MACHINE`: shares of co-running programs in a cache.
+//! `steer mrc -M MACHINE`: shares of co-running programs in a shared cache.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `--latency`: run-queue latency of the counted threads.
+//! `steer stat --latency`: run-queue latency of the counted threads.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use countersteer_sysfs::waits::Whose;
 use super::{Args, RowPer, style};
 use crate::waits::{By, Meter, Watch, for_record, json_lines, text};
 
-/// Starts to read the waits of the counted threads.
+/// Starts to read the wait times of the counted threads.
 pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
     let whose = Whose {
         children: !args.command.is_empty(),
@@ -24,7 +24,7 @@ pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
     Watch::start(Meter::open(&whose, args.counted.bpf)?)
 }
 
-/// Prints the measured waits. Returns the value for the record.
+/// Prints the wait times. Returns them as JSON text for the record.
 pub(super) fn tell(watch: Watch, args: &Args, out: &mut dyn Write) -> anyhow::Result<String> {
     let (meter, mut book) = watch.finish()?;
     if !args.tid.is_empty() {

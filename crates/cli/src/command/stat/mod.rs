@@ -26,7 +26,7 @@ use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 use screen::{Screen, output};
 
-/// Count events of a program and all its threads, or of running threads, processes and CPUs.
+/// Arguments of `steer stat`, which counts events of a program and all its threads, or of running threads, processes and CPUs.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
@@ -36,10 +36,10 @@ pub struct Args {
     /// Sampling interval, e.g. 100ms or 1s; without it, threads are sampled only at exit
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
-    /// Option of perf: sampling interval in milliseconds
+    /// Sampling interval in milliseconds, as in perf stat
     #[arg(short = 'I', hide = true, value_name = "MS", conflicts_with_all = ["interval", "every", "repeat"], value_parser = clap::value_parser!(u64).range(1..))]
     interval_ms: Option<u64>,
-    /// Option of perf: separator of values
+    /// Separator of values, as in perf stat; only a comma is supported
     #[arg(
         short = 'x',
         hide = true,
@@ -122,7 +122,7 @@ enum RowPer {
     Total,
 }
 
-/// Translates options of `perf stat` into the corresponding ones.
+/// Replaces options of `perf stat` by the corresponding options of `steer stat`; returns an error if there is none.
 fn as_here(mut args: Args) -> anyhow::Result<Args> {
     let milliseconds = args
         .interval_ms
@@ -141,7 +141,7 @@ fn as_here(mut args: Args) -> anyhow::Result<Args> {
     Ok(args)
 }
 
-/// Runs the command; passes on the program's own exit code.
+/// Runs `steer stat`; returns the exit code of the started program.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let args = as_here(args)?;
     if let Some(host) = &args.host {
@@ -168,7 +168,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(times) = args.repeat {
         return repeat::run(times, &request, &counted, &args);
     }
-    // The program is this process's child from its first moment on.
+    // The measurement of waits starts first, because the program is a child of this process from its first instruction on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
     let session = Session::open(request, loader(bpf(&args)?))?;
     let mut bank = Bank::open(&args.counted.root, &wanted, &counted)?;
@@ -180,7 +180,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         asked: &asked,
         period,
     };
-    // Only now is it certain that something will be counted: this replaces a former record and a former file of rows.
+    // At this point the counters are open, so an earlier record and an earlier file of rows may be replaced.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut out = output(&args)?;
@@ -208,7 +208,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(session::exit_code(&summary))
 }
 
-/// Refuses virtual counters that are read per thread, if no threads are counted.
+/// Returns an error if virtual counters are requested that are read per thread, and no threads are counted.
 fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
     match wanted.by_thread(counted) {
         Some(name) if !reads_threads(args) => {
@@ -242,7 +242,7 @@ fn per(args: &Args) -> Per {
     }
 }
 
-/// Effective counting method: BPF programs do not distinguish CPUs.
+/// Returns the counting method: without BPF programs if rows are per CPU, because BPF programs do not distinguish CPUs.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.counted.bpf) {
         (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
@@ -254,7 +254,7 @@ fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     }
 }
 
-/// True if threads are counted individually.
+/// Returns true if threads are counted individually, not by CPU or as one total.
 fn reads_threads(args: &Args) -> bool {
     let together = args.per == Some(RowPer::Total) && args.cpus.is_none();
     !args.all && args.cgroup.is_none() && !together

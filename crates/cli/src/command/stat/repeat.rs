@@ -1,4 +1,4 @@
-//! `steer stat -r N`: runs a program several times; shows means of its counts, and their spread.
+//! `steer stat -r N`: runs a program N times; prints the means and standard deviations of its counts.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -14,15 +14,15 @@ use crate::bpf::loader;
 use crate::counted::Counted;
 use crate::session;
 
-/// Values of a quantity in all runs.
+/// Quantity (an event, metric or time) with its value in each run.
 struct Quantity {
     name: String,
     unit: String,
-    /// One value per run; `None` if it was not counted.
+    /// One value per run; `None` if the quantity was not counted in that run.
     values: Vec<Option<f64>>,
 }
 
-/// Statistics of a quantity over runs.
+/// Statistics of a quantity over all runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Spread {
     runs: usize,
@@ -45,7 +45,7 @@ pub(super) fn run(
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
         let session = Session::open(request.clone(), loader(super::bpf(args)?))?;
-        // Only now is it certain that something will be counted: this replaces a former file of rows.
+        // At this point the counters are open, so an earlier file of rows may be replaced.
         if out.is_none() {
             out = Some(screen::output(args)?);
         }
@@ -57,7 +57,7 @@ pub(super) fn run(
         for (name, unit, value) in values.into_iter().chain(times_of(&last)) {
             put(&mut quantities, run, (name, unit, value));
         }
-        // A signal applies to all runs.
+        // After a signal, no further runs are started.
         if matches!(last.ending, Some(Ending::Signaled(_))) {
             eprintln!("steer: ended by a signal in run {} of {times}", run + 1);
             break;
@@ -86,7 +86,7 @@ fn put(quantities: &mut Vec<Quantity>, run: usize, (name, unit, value): (String,
     values.push(Some(value));
 }
 
-/// Events, then metrics, of one run; separate for each core type if there are several.
+/// Returns the values of events, then of metrics, in one run. Each core type has separate values if there are several.
 fn values_of(
     sums: &Samples,
     counted: &Counted,

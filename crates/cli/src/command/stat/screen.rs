@@ -1,4 +1,4 @@
-//! Output of count rows on a terminal or to a file, and the messages at the end.
+//! Output of `steer stat` on a terminal or to a file, and the messages at the end.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -15,15 +15,15 @@ use crate::live_table::LiveTable;
 use crate::output::create;
 use crate::virtuals::{Bank, Sums};
 
-/// Writer of rows.
+/// Writer of counted rows to a terminal or file.
 pub(super) struct Screen<'a> {
     writer: Writer<'a>,
     fold: Fold,
-    /// The redrawn table, and the sums of the whole run.
+    /// Table that is redrawn in place, with the sums over the run; `None` if rows are printed one after another.
     live: Option<Live>,
-    /// Samples are independent and are not added up.
+    /// True if each sample is printed separately, not added to other samples.
     single: bool,
-    /// True once something was counted.
+    /// True after the first row with counts.
     seen: bool,
     text: Vec<u8>,
     failed: Option<std::io::Error>,
@@ -37,7 +37,7 @@ impl<'a> Screen<'a> {
         names: &'a [&'a str],
     ) -> Self {
         let per = per(args);
-        // With -e, or with derived virtual counters of -v, counts are also shown.
+        // Counts are printed next to the metrics if -e or a derived virtual counter of -v requested them.
         let own_events =
             !args.counted.events.is_empty() || counted.sets.len() > args.counted.metrics.len();
         let writer = Writer::new(Form {
@@ -62,7 +62,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Prints the final messages.
+    /// Prints the final messages, and returns an earlier write error.
     pub(super) fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
@@ -124,12 +124,12 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// Contents of the terminal: the last interval, at the end the whole run.
+/// Live table on the terminal: it shows the last interval, and at the end the whole run.
 struct Live {
     table: LiveTable,
     whole: Fold,
     virtuals: Sums,
-    /// Names of sampled threads, by TID.
+    /// Names of sampled threads, with TIDs as keys.
     names: HashMap<u32, String>,
 }
 
@@ -172,7 +172,7 @@ impl Live {
     }
 }
 
-/// True if a user watches the intervals.
+/// Returns true if intervals are shown in a live table: rows go to a terminal, and `--no-live` is not given.
 fn is_live(args: &Args) -> bool {
     let watched = match stream(args) {
         Stream::Out => std::io::stdout().is_terminal(),
@@ -183,7 +183,7 @@ fn is_live(args: &Args) -> bool {
     wanted && watched && LiveTable::possible()
 }
 
-/// Maximum number of columns of a row: `COLUMNS`, or those of the terminal; `None` for a file.
+/// Returns the maximum number of characters in a row: `COLUMNS`, or the width of the terminal; `None` for a file.
 fn room(args: &Args) -> Option<usize> {
     let seen = match stream(args) {
         Stream::Out => std::io::stdout().is_terminal(),
@@ -191,17 +191,17 @@ fn room(args: &Args) -> Option<usize> {
         Stream::File => return None,
     };
     let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    // Without a terminal, the query for its size starts a program.
+    // Asked only on a terminal, because otherwise the query starts an external program.
     let size = || seen.then(|| ratatui::crossterm::terminal::size().ok())?;
     let columns = asked.or_else(|| Some(usize::from(size()?.0)));
     columns.filter(|columns| *columns > 0)
 }
 
-/// Destination of rows.
+/// Destination of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Out,
-    /// Tables of a started program go to stderr: stdout belongs to the program.
+    /// Standard error, for tables if a program is started, since stdout is used by that program.
     Error,
     File,
 }
@@ -214,7 +214,7 @@ const fn stream(args: &Args) -> Stream {
     }
 }
 
-/// Opens the destination of rows.
+/// Opens the destination of the rows.
 pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = &args.to else {
         return Ok(match stream(args) {
@@ -225,7 +225,7 @@ pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(std::io::BufWriter::new(create(path)?)))
 }
 
-/// Times of the started program, as `time` reports them.
+/// Formats the elapsed, user and system time of the started program, as `time` does; `None` if no program was started.
 fn times(summary: &Summary) -> Option<String> {
     summary.ending?;
     let seconds = Nanos::as_secs_f64;
@@ -253,7 +253,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
     })
 }
 
-/// Prints warnings about limited counts.
+/// Prints warnings if the counts are incomplete, for example if only user mode was counted.
 pub(super) fn warn(summary: &Summary) {
     if summary.user_only {
         eprintln!(

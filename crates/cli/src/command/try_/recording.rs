@@ -1,4 +1,4 @@
-//! Recording of the programs that `steer try` judges.
+//! Recording of the programs for which `steer try` recommends a policy.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -17,18 +17,18 @@ use crate::command::profile;
 use crate::interrupt::Helper;
 use crate::progress;
 
-/// Lines of a failed program's own output that an error repeats.
+/// Maximum number of lines of a failed program's output in the error message.
 const LINES: usize = 3;
 
-/// Instructions of a run of a program whose recording was cut: about ten seconds. A program that has run for long is expected to run
-/// on for as long; recording is fifteen times slower than running, so the recorded part alone is too short for any policy.
+/// Instructions to simulate of a program whose recording was cut off, about ten seconds. The program is expected to continue
+/// for a similar time. Since recording slows a program 15 times, the recorded part alone is too short for any policy to act.
 const CUT_INSTRUCTIONS: f64 = 3e10;
 
-/// A program and its profile.
+/// Recorded program with the file of its profile.
 pub(super) struct Recorded {
     pub name: String,
     file: PathBuf,
-    /// True if the recording ended before the program did.
+    /// True if the recording ended before the program exited.
     pub partial: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn record(
     Ok(recorded)
 }
 
-/// File name of a program, with a suffix if several programs have the same name.
+/// Returns the file name of a program, with a suffix if an earlier command has the same program name.
 pub(super) fn name_of(commands: &[Vec<String>], nth: usize) -> String {
     let stem = |command: &Vec<String>| {
         let name = Path::new(&command[0])
@@ -87,7 +87,7 @@ pub(super) fn name_of(commands: &[Vec<String>], nth: usize) -> String {
     }
 }
 
-/// Starts a separate recorder process, because the program's output must not mix with this one's.
+/// Starts a recorder as a separate process, so that the program's output does not mix with this process's output.
 fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
     let log = std::fs::File::create(file.with_extension("log"))?;
     let mut recorder = this_program::command()?;
@@ -103,7 +103,7 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helpe
     Helper::start(&mut recorder).context("cannot start the recorder")
 }
 
-/// Repeats the recorder's message about a script that only starts the program.
+/// Prints the recorder's message for a script that only starts another program, if there is one.
 fn say_wrapper(file: &Path) {
     let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
     for line in log.lines().filter(|line| line.contains(profile::WRAPPER)) {
@@ -111,7 +111,8 @@ fn say_wrapper(file: &Path) {
     }
 }
 
-/// Returns the reason not to judge a program: nothing of it was recorded, or it failed.
+/// Returns an error if there can be no recommendation: the program could not be recorded, or it failed. Otherwise returns
+/// `None`.
 fn refused(
     args: &Args,
     name: &str,
@@ -148,8 +149,7 @@ fn refused(
     Some(failure(Kind::BadInput, why))
 }
 
-/// Waits for a recorder, and interrupts it at the deadline as Ctrl-C would. Returns its exit status, `None` if it was
-/// interrupted.
+/// Waits until a recorder exits, and sends SIGINT at the deadline. Returns the exit status, or `None` if SIGINT was sent.
 fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(15);
     let mut asked = None;
@@ -172,7 +172,8 @@ fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<Option<ExitSt
     }
 }
 
-/// Workload of all programs, each once. The recorded part of a program that had not ended is repeated up to [`CUT_INSTRUCTIONS`].
+/// Creates a workload that contains each program once. If a recording was cut off, the recorded part is repeated up to
+/// [`CUT_INSTRUCTIONS`].
 pub(super) fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
     let path = dir.join("these-programs.toml");
     let of = |scales: &[f64]| {
