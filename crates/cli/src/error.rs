@@ -10,7 +10,7 @@ pub use countersteer_lab::error::{Kind, failure};
 
 use crate::steering::error::SteeringError;
 
-/// Prints nothing, and ends this process with the error's exit code.
+/// Ends this process with the error's exit code, without a message.
 pub fn exit(error: SteeringError) -> ! {
     std::process::exit(i32::from(kind_of(&error.into()) as u8))
 }

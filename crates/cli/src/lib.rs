@@ -48,7 +48,7 @@ pub use countersteer_profiler::this_program;
 
 use error::{kind_of, paragraph};
 
-/// Works like [`steer`], with additional metrics, which policies, `stat -v`, `top` and records read by name.
+/// Runs the command line of this process, with `policies` in addition to the built-in policies. Returns the exit code.
 ///
 /// `main` must call this function first. `steer` starts helper processes from the same program, e.g. to clean up after a killed
 /// run, and they also begin here.

@@ -41,7 +41,7 @@ impl LiveTable {
         )
     }
 
-    /// Returns text that removes the table and prints all of `text` below, with its lines complete.
+    /// Returns text that removes the live table and then shows all of `text`, without omitted rows or shortened lines.
     pub fn last(&mut self, text: &str) -> String {
         self.back() + text
     }

@@ -24,7 +24,7 @@ pub struct SimArgs {
     /// End the experiment once the slowest program has completed N runs
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// End the experiment after S simulated seconds in any case
+    /// End the experiment after S simulated seconds, even if the programs have not completed their runs
     #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
     max_seconds: f64,
     /// Wall-clock limit after which a simulation fails
@@ -46,13 +46,13 @@ pub struct SimArgs {
     /// trace, or the program is a `command`), `sampled` (as traced, samples only)
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
     fidelity: Fidelity,
-    /// Frequency governor: `performance` or `schedutil` (applies uclamp); default: the machine file's
+    /// Frequency governor: `performance` or `schedutil` (applies uclamp); default: the governor in the machine file
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<Governor>,
     /// Stop the policy after TIME; the simulated Linux scheduler continues from the current placement
     #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
     steer_for: Option<Nanos>,
-    /// Ignore `launch_on` of the workload: Linux places programs at their start
+    /// Ignore `launch_on` in the workload, so that Linux chooses the CPU on which a program starts
     #[arg(long)]
     ignore_launch: bool,
     /// Additional events to count, if the model has them (names from `steer events`)

@@ -14,7 +14,7 @@ pub fn number(text: &str) -> Result<f64, String> {
         .map_err(|_| format!("`{text}` is not a number"))
 }
 
-/// Parses a percentage above 0 and below 100, with or without its sign; returns a fraction.
+/// Parses a percentage above 0 and below 100, with or without `%`; returns a fraction.
 pub fn percent(text: &str) -> Result<f64, String> {
     let percent = number(text.trim_end_matches('%').trim_end())?;
     if percent > 0.0 && percent < 100.0 {

@@ -32,7 +32,7 @@ pub struct Remembered {
     pub machine: String,
     /// SHA-256 of the machine's description.
     pub machine_sha256: String,
-    /// Best policy with its parameters; `linux` if no policy is faster by enough.
+    /// Best policy with its parameters; `linux` if no policy is faster than Linux by more than the margin.
     pub policy: String,
     /// Reason for the verdict, in one sentence.
     pub why: String,

@@ -135,7 +135,7 @@ fn text(found: &Blame) -> String {
     )
 }
 
-/// Note that the columns are no additive shares of the slowdown, printed with the table.
+/// Note, printed below the table, that the differences between the columns do not add up to the slowdown.
 const APART: &str = "Each column is a separate simulation without that one program. The differences do not add up to the slowdown: cache \
     that two programs take is free only without both, and other programs may take what one leaves.";
 

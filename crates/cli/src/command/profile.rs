@@ -105,7 +105,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make profiles of the papers' programs from public tables of counters
+    /// Make profiles of programs in published papers, from public tables of counters
     ImportCounters(counters::Args),
 }
 

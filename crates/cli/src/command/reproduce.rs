@@ -26,8 +26,8 @@ pub struct Args {
     /// With traces, the analytic values are also shown, and programs are 400 times shorter and run one round with one seed
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = crate::sim_args::fidelity)]
     fidelity: Fidelity,
-    /// Folder of the stand-in programs' traces, e.g. `chase.trace` for `chase` of demo/programs.tsv. Pairs of programs without
-    /// a trace are omitted; mixes fail without one
+    /// Folder of the stand-in programs' traces, e.g. `chase.trace` for `chase` of demo/programs.tsv. Pairs with a program that has
+    /// no trace are omitted; mixes fail without one
     #[arg(long, value_name = "FOLDER", required_if_eq_any([("fidelity", "traced"), ("fidelity", "sampled")]))]
     traces: Option<PathBuf>,
     /// Print JSON: an array of experiments

@@ -39,8 +39,8 @@ pub struct Args {
     /// Compare whole runs of the program by this measure, instead of blocks within one run
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT is the file with the program's
-    /// output
+    /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT names the file with the
+    /// program's output
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
     score: Option<String>,
     /// Maximum number of pairs of whole runs; default: 10, or for short runs as many as fit into 10 s

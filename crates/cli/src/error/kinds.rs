@@ -215,7 +215,7 @@ impl HasKind for CounterError {
             | Self::Proc(_)
             | Self::Ring { .. }
             | Self::System { .. } => Some(Kind::Io),
-            // This program has no marked regions; only programs linked with the library have.
+            // `steer` does not count in regions of its own code, so this error is a defect.
             Self::Region(_) => Some(Kind::Internal),
         }
     }

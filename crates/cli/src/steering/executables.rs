@@ -43,7 +43,8 @@ impl Recorder for Executables {
         for thread in observation.threads.iter().filter(|_| self.wanted) {
             let seen = self.seen.entry(thread.id.0).or_default();
             *seen = seen.saturating_add(1);
-            // After the first observations, the name is read only at powers of two. This finds a late `exec` at a low cost.
+            // After the first observations, the name is read only if the number of observations is a power of two. This finds a
+            // late `exec` at a low cost.
             if *seen > ASKED && !seen.is_power_of_two() {
                 continue;
             }

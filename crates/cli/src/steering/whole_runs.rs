@@ -195,7 +195,8 @@ fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
     dir.join(format!("{pair:02}-{}.rec", ["policy", "baseline"][side]))
 }
 
-/// Runs the workload once under an arm. Returns a value for each program; greater is better.
+/// Runs the workload once under an arm. Returns a score for each program, or only that of the user's command; greater is
+/// better.
 fn one_run(
     plan: &RunsPlan<'_>,
     side: &Side,
@@ -263,7 +264,8 @@ fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
     }
 }
 
-/// Reads the summary of a run. Returns a value for each program; greater is better.
+/// Reads the summary of a run. Returns the inverse of each program's elapsed time or run-queue latency, so that greater is
+/// better.
 fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = std::fs::read_to_string(summary).context("a run left no summary")?;
     let summary: serde_json::Value = serde_json::from_str(&text)?;

@@ -91,7 +91,7 @@ pub struct Sampler {
     before: Option<Nanos>,
 }
 
-/// Indices of the rows that belong to one thread or process.
+/// Key of a thread or process, and the indices of its rows in the samples.
 struct Part {
     key: Key,
     rows: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Shared parts of the `steer top` tests: a plan of software events, lines, a state.
+//! Helpers for the tests of `steer top`: a plan of software events, a machine without virtual counters, and a state.
 
 use countersteer_model::counters::{BoundMetric, Metric, Operand, Plan, PlannedEvent, PlannedSet};
 use countersteer_model::units::Nanos;
@@ -10,7 +10,7 @@ use super::state::State;
 use super::tails;
 use crate::counted::Counted;
 
-/// Plan with one event set: `context_switches`, a metric of the table, and `clock_share`, one of the user.
+/// Returns a plan with one event set, and two metrics: `context_switches`, which the table has, and the user's `clock_share`.
 pub fn counted() -> Counted {
     let event = |name: &str, unit: &str| PlannedEvent {
         name: name.into(),
@@ -46,7 +46,7 @@ pub fn counted() -> Counted {
     }
 }
 
-/// A machine without virtual counters.
+/// Returns the reasons why no provider of virtual counters is available, as on a machine without any.
 pub fn silent() -> Silent {
     PROVIDERS
         .iter()

@@ -2,8 +2,8 @@
 //!
 //! Input: the values and samples of an interval. Output: one number by counter name and row. A thread's row has the thread's
 //! value, and a process's row the sum over its threads. Values derived from counts are averaged over time instead of summed. A
-//! row with a CPU has that CPU's clock and its package's energy; a thread's row has the CPU on which it last ran. Every row has
-//! the values of the whole machine.
+//! row with a CPU has that CPU's clock frequency and the energy of the CPU's package. A thread's row has the CPU on which the
+//! thread last ran. Every row has the values of the whole machine.
 
 use std::collections::HashMap;
 

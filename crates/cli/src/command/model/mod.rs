@@ -35,7 +35,7 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
-    /// Show a model: its inputs, and the contribution of each ratio
+    /// Show a model: its inputs, and the contribution of each event ratio
     Show {
         /// Path as `steer model list` prints it, or a file
         model: String,

@@ -16,7 +16,8 @@ use countersteer_train::records::Pass;
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Threshold: the fraction of instructions on one thread or core type above which the rest is ignored.
+/// Threshold: a program counts as single-threaded, or as bound to one core type, if at least this fraction of its instructions
+/// ran there.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Training data read from records.

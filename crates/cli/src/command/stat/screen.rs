@@ -201,7 +201,7 @@ fn room(args: &Args) -> Option<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Out,
-    /// Standard error, for tables if a program is started, since stdout is used by that program.
+    /// Standard error: destination of tables if a program is started, because that program uses standard output.
     Error,
     File,
 }

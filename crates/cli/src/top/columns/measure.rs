@@ -5,7 +5,7 @@ use countersteer_sysfs::sensors;
 
 use crate::top::tails::Tail;
 
-/// A column's value: computed from counts, or read together with the counts.
+/// Source of a column's values: they are computed from counts, or read together with the counts.
 #[derive(Clone, Debug)]
 pub struct Measure {
     pub(super) what: What,
