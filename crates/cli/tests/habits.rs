@@ -398,7 +398,7 @@ fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
     let report = steer(&["report", "run.rec", "-o", "page.html"], dir.path());
     assert!(report.status.success(), "{}", text(&report.stderr));
     let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
-    assert!(page.contains("Waits for a CPU") && page.contains("99 % within"));
+    assert!(page.contains("Run-queue latency") && page.contains("99 % within"));
     let Some((_, errors, _)) = stat(
         &["--latency", "--per", "process", "sh", "-c", &script],
         dir.path(),

@@ -83,6 +83,8 @@ pub struct Applied {
     pub gone: u32,
     /// Number of threads whose program allows none of the requested CPUs.
     pub refused: u32,
+    /// Number of threads whose mask another program has changed since the last decision.
+    pub overruled: u32,
     /// Number of frequency hints and cache partitions that are unsupported or were rejected.
     pub unsupported: u32,
     /// Time from the observation until all changes took effect, including the decision; zero if not measured, as in replays.

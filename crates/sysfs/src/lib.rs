@@ -11,6 +11,7 @@ pub mod pidfd;
 pub mod poll;
 pub mod procfs;
 pub mod resctrl;
+pub mod rivals;
 pub mod sched_ext;
 pub mod sensors;
 pub mod signals;

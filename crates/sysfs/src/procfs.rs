@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
 use crate::files;
@@ -203,6 +204,13 @@ impl Procfs {
     /// Fails if it exists and its file cannot be read or parsed.
     pub fn status_of(&self, pid: u32) -> Result<Option<Status>, ProcError> {
         there(self.read(&format!("{pid}/status"), parse::status))
+    }
+
+    /// Returns the affinity mask of a thread, with its CPUs that are offline.
+    #[must_use]
+    pub fn stored_mask(&self, tid: u32) -> Option<CpuSet> {
+        let mask = |text: &str| Ok(field(text, "Cpus_allowed").and_then(files::mask));
+        self.read(&format!("{tid}/status"), mask).ok()?
     }
 
     /// Returns the status of this process.

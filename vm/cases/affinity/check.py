@@ -24,6 +24,8 @@ assert lines["masks before"].split() == ["4", "3"], lines
 # Two periods after the swap.
 assert lines["masks after"].split() == ["4", "c"], lines
 assert lines["why"] == "small", lines
+# A rival is shown while it is there. Only one mask was set by another program: that of a CPU which went offline counts as before.
+assert lines["rivals"] == '["gamemoded(PID)","CPUs3offline"] 1', lines
 # One thread has the mask that somebody else gave it; the others are as free as they were.
 assert lines["masks paused"].split() == ["1", "1", "3", "f"], lines
 # A program that another thread than its process's first one has started is the same process, steered on.

@@ -27,11 +27,6 @@ use crate::values::time;
 use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
 
 /// Arguments of `steer auto`, which runs a program under the best policy for this machine, determined once and stored.
-///
-/// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
-/// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs in blocks that
-/// alternate between the policy and Linux. A policy that loses is replaced by Linux, and this verdict is stored. Otherwise the
-/// program runs without steering.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[group(skip)]
@@ -260,9 +255,11 @@ fn learned(before: &Remembered, gain: &Gain) -> Option<Remembered> {
         interval: gain.interval,
         pairs: gain.pairs,
     };
+    // A short run does not replace the evidence of a long one.
+    let earlier = before.measured.as_ref().filter(|m| m.pairs > gain.pairs);
     let percent = 100.0 * gain.gain;
     let mut after = Remembered {
-        measured: Some(measured),
+        measured: Some(earlier.cloned().unwrap_or(measured)),
         ..before.clone()
     };
     if matches!(
@@ -357,5 +354,32 @@ mod tests {
             "{}",
             lost.why
         );
+    }
+
+    #[test]
+    fn a_short_run_does_not_replace_the_evidence_of_a_long_one() {
+        let before = Remembered {
+            program: "/bin/a".into(),
+            identity: "build-id:01".into(),
+            machine: "m".into(),
+            machine_sha256: "02".into(),
+            policy: "hsf".into(),
+            why: "Use hsf".into(),
+            measured: Some(Measured {
+                gain: 0.1,
+                interval: Some((0.08, 0.12)),
+                pairs: 40,
+            }),
+        };
+        let gain = |pairs| Gain {
+            program: "all".into(),
+            pairs,
+            gain: 0.3,
+            interval: None,
+            verdict: None,
+        };
+        assert_eq!(learned(&before, &gain(1)).unwrap(), before);
+        let longer = learned(&before, &gain(41)).unwrap();
+        assert_eq!(longer.measured.unwrap().gain, 0.3);
     }
 }

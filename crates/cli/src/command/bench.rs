@@ -27,11 +27,7 @@ use crate::output::check_writable;
 use crate::steering::here::Here;
 use crate::values::{percent, time};
 
-/// Time commands on chosen cores, with medians, intervals, and what disturbed the runs
-///
-/// Every arm, a command on some CPUs, runs once in each round, in random order. Time is elapsed time from the program's start to its
-/// exit; output is thrown away. Where this machine counts instructions, each arm has one run more that is counted and not timed. Options
-/// are those of hyperfine where it has them; a command of a single word with blanks in it is run by `sh -c`.
+/// Arguments of `steer bench`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {

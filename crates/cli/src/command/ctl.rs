@@ -32,7 +32,7 @@ enum What {
     List,
     /// Show the state and the sums so far
     Status,
-    /// Show the settings: policy, period, paused, work-stealing threshold
+    /// Show the settings: policy, period, paused, stand_back, work-stealing threshold
     Get,
     /// Change a setting: policy=hsf:margin=0.1, hsf.margin=0.1, period=50ms, paused=true, steal_above=2 (or never)
     Set {

@@ -69,6 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::restore()?;
     let here = args.here.look()?;
     let control = Control::default();
+    // A daemon steers programs whose users may have loaded another scheduler since it started.
+    control.lock().stand_back = true;
     let (policy, ab_trial) = judged(&rules, &here, &control)?;
     let engine = engine(args.placing.engine, &rules)?;
     let metrics = args.metrics.map(|address| metrics(address, &control));

@@ -103,7 +103,7 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "blame",
         [
-            "blame -M core2-quad -w unequal-cores",
+            "blame -M ryzen-7950x3d -w shared-caches",
             "blame run.rec --instead mpi,joint --json",
         ],
     ),
@@ -141,10 +141,10 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         "why",
         [
             "why run.rec --program xz --at 12",
-            "why run.rec --program thread7 --at 0.5 --json",
+            "why run.rec --program mcf-2006 --at 0.5 --json",
         ],
     ),
-    ("model", ["model list", "model eval quickia"]),
+    ("model", ["model list", "model eval quickia-2b-2s"]),
     ("model list", ["model list", "model list --json"]),
     (
         "model show",
@@ -153,15 +153,15 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "model train",
         [
-            "model train quickia -o models",
+            "model train quickia-2b-2s -o models",
             "model train --from fast.rec slow.rec -o models",
         ],
     ),
     (
         "model rules",
-        ["model rules", "model rules quickia -o models"],
+        ["model rules", "model rules quickia-2b-2s -o models"],
     ),
-    ("model eval", ["model eval", "model eval quickia"]),
+    ("model eval", ["model eval", "model eval quickia-2b-2s"]),
     (
         "signature",
         [
@@ -193,8 +193,8 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "signature embed",
         [
-            "signature embed xz.signature.json ./xz",
-            "signature embed xz.signature.json ./xz --inside -o xz-signed",
+            "signature embed ./xz xz.signature.json",
+            "signature embed ./xz xz.signature.json --inside -o xz-signed",
         ],
     ),
     (

@@ -63,8 +63,17 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Recommend a policy for programs on this machine
+    ///
+    /// Each program is run and recorded for its first seconds; its output is discarded. Then all programs together are simulated on
+    /// this machine under every applicable policy. A program must run for at least one second, because a shorter one ends before a
+    /// policy can act.
     Try(try_::Args),
     /// Run a program under the best policy for this machine, determined once and stored
+    ///
+    /// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
+    /// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs in blocks that
+    /// alternate between the policy and Linux. A policy that loses is replaced by Linux, and this verdict is stored. Otherwise the
+    /// program runs without steering.
     Auto(auto::Args),
     /// Profile a program, or show a profile
     Profile(profile::Args),
@@ -79,12 +88,22 @@ enum Command {
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(Box<stat::Args>),
     /// Show hardware metrics of threads, interval by interval
+    ///
+    /// On a terminal: q quits, h shows the other keys, c shows all columns and the reason for each empty one. With stdout in a file
+    /// or pipe, a table is printed per interval. A started program has no input, its output goes to /dev/null unless --stdout names
+    /// a file, and quitting ends it.
     Top(top::Args),
     /// Run programs under a policy, or steer running processes
     Run(Box<run::Args>),
     /// Compare a policy with Linux's own scheduler, or another policy, on live programs
+    ///
+    /// The policy and the baseline alternate in randomized blocks of time. The report gives each program's gain under the policy.
     Trial(Box<trial::Args>),
     /// Time commands on chosen cores, with medians, intervals, and what disturbed the runs
+    ///
+    /// Every arm, a command on some CPUs, runs once in each round, in random order. Time is elapsed time from the program's start to its
+    /// exit; output is thrown away. Where this machine counts instructions, each arm has one run more that is counted and not timed. Options
+    /// are those of hyperfine where it has them; a command of a single word with blanks in it is run by `sh -c`.
     Bench(Box<bench::Args>),
     /// Steer the processes of this host that match a rules file, until stopped
     Daemon(daemon::Args),

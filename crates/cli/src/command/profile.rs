@@ -349,6 +349,21 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
             "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
         )
     })?;
+    cache_path_below(&cache, name, command)
+}
+
+/// Returns size and modification time of a command's program, as text; `None` if there is no such program.
+fn stamp_of(command: &[String]) -> Option<String> {
+    let program = countersteer_sysfs::launch::find_program(command).ok()?;
+    let file = program.metadata().ok()?;
+    Some(format!("{:?} {}", file.modified().ok(), file.len()))
+}
+
+fn cache_path_below(
+    cache: &Path,
+    name: Option<&str>,
+    command: &[String],
+) -> anyhow::Result<PathBuf> {
     let mut hash = Sha256::new();
     let workdir = std::env::current_dir()?;
     for part in command
@@ -360,8 +375,8 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
         hash.update(part);
     }
     hash.update(workdir.as_os_str().as_encoded_bytes());
-    if let Ok(file) = std::fs::metadata(&command[0]) {
-        hash.update(format!("{:?} {}", file.modified().ok(), file.len()));
+    if let Some(stamp) = stamp_of(command) {
+        hash.update(stamp);
     }
     let digest: String = hash
         .finalize()
@@ -394,5 +409,24 @@ mod tests {
         ] {
             assert!(count(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_rebuilt_program_has_another_cached_profile_and_an_unknown_one_has_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let command = [path.display().to_string()];
+        let of = |command: &[String]| cache_path_below(Path::new("/cache"), None, command).unwrap();
+        let missing = of(&command);
+        std::fs::write(&path, "one").unwrap();
+        let first = of(&command);
+        std::fs::write(&path, "another").unwrap();
+        assert!(first != missing && of(&command) != first);
+        // A program is found in PATH as the shell finds it.
+        let listed = of(&["true".to_owned()]);
+        let file = countersteer_sysfs::launch::find_program(&["true".to_owned()]).unwrap();
+        let metadata = file.metadata().unwrap();
+        let stamp = format!("{:?} {}", metadata.modified().ok(), metadata.len());
+        assert!(stamp_of(&["true".to_owned()]) == Some(stamp) && listed.starts_with("/cache"));
     }
 }

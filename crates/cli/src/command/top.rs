@@ -28,10 +28,6 @@ use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 
 /// Arguments of `steer top`, which shows hardware metrics of a started program, of processes, or of all accessible processes.
-///
-/// On a terminal: q quits, h shows the other keys, c shows all columns and the reason for each empty one. With stdout in a file
-/// or pipe, a table is printed per interval. A started program has no input, its output goes to /dev/null unless --stdout names
-/// a file, and quitting ends it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]

@@ -25,8 +25,6 @@ use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
 /// Arguments of `steer trial`, which compares a policy with Linux's own scheduler, or with another policy, on live programs.
-///
-/// The policy and the baseline alternate in randomized blocks of time. The report gives each program's gain under the policy.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {

@@ -26,10 +26,6 @@ use crate::{library, output, progress};
 const LINUX: &str = "linux";
 
 /// Arguments of `steer try`, which recommends a policy for programs on this machine, with the expected gain.
-///
-/// Each program is run and recorded for its first seconds; its output is discarded. Then all programs together are simulated on
-/// this machine under every applicable policy. A program must run for at least one second, because a shorter one ends before a
-/// policy can act.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machine to simulate, instead of this one: name or file

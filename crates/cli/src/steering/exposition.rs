@@ -147,7 +147,7 @@ fn sums(run: &Summary) -> [Figure; 5] {
 }
 
 /// Current values.
-fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
+fn levels(run: &Summary, paused: bool, dropped: bool, stands_back: bool) -> [Figure; 5] {
     [
         (
             "effect_p99_seconds",
@@ -165,6 +165,11 @@ fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
             f64::from(u8::from(paused)),
         ),
         (
+            "stands_back",
+            "Threads are released because another scheduler has them",
+            f64::from(u8::from(stands_back)),
+        ),
+        (
             "policy_dropped",
             "The policy was dropped",
             f64::from(u8::from(dropped)),
@@ -174,11 +179,18 @@ fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
 
 fn exposition(control: &Control) -> String {
     // The steering thread only waits for this copy.
-    let (run, paused, dropped, policy) = {
+    let (run, paused, dropped, stands_back, policy) = {
         let shared = control.lock();
         let dropped = shared.dropped.is_some();
         let policy = shared.policy.clone();
-        (shared.summary.clone(), shared.paused, dropped, policy)
+        let stands_back = shared.stands_back.is_some();
+        (
+            shared.summary.clone(),
+            shared.paused,
+            dropped,
+            stands_back,
+            policy,
+        )
     };
     let mut registry = Registry::with_prefix("countersteer");
     for (name, help, value) in sums(&run) {
@@ -186,7 +198,7 @@ fn exposition(control: &Control) -> String {
         sum.inc_by(value);
         registry.register(name, help, sum);
     }
-    for (name, help, value) in levels(&run, paused, dropped) {
+    for (name, help, value) in levels(&run, paused, dropped, stands_back) {
         let level = Level::default();
         level.set(value);
         registry.register(name, help, level);

@@ -10,6 +10,7 @@ pub mod here;
 pub mod host;
 pub mod job;
 pub mod programs;
+pub mod rivals;
 pub mod serving;
 pub mod socket;
 pub mod summary;

@@ -70,10 +70,16 @@ static KEYS: &[Key] = &[
         name: "paused",
         get: |shared| json!(shared.paused),
         set: |shared, _, value| {
-            shared.paused = value
-                .parse()
-                .map_err(|_| format!("`{value}` is neither true nor false"))?;
+            shared.paused = truth(value)?;
             Ok(json!(shared.paused))
+        },
+    },
+    Key {
+        name: "stand_back",
+        get: |shared| json!(shared.stand_back),
+        set: |shared, _, value| {
+            shared.stand_back = truth(value)?;
+            Ok(json!(shared.stand_back))
         },
     },
     Key {
@@ -171,6 +177,8 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
                 "policy": shared.policy,
                 "period": period,
                 "paused": shared.paused,
+                "stands_back": shared.stands_back,
+                "rivals": shared.rivals,
                 "dropped": shared.dropped,
                 "run": summary,
             }))
@@ -274,6 +282,12 @@ fn period(text: &str) -> Result<Duration, String> {
         PERIODS.start(),
         PERIODS.end()
     ))
+}
+
+fn truth(value: &str) -> Result<bool, String> {
+    value
+        .parse()
+        .map_err(|_| format!("`{value}` is neither true nor false"))
 }
 
 fn stealing(shared: &Shared) -> Value {

@@ -53,6 +53,8 @@ pub struct Summary {
     pub changed: u64,
     /// Number of threads that could not be confined.
     pub refused: u64,
+    /// Number of affinity masks that other programs changed, and that are kept.
+    pub overruled: u64,
     /// Frequency hints and cache partitions that are unsupported or were rejected.
     #[serde(rename = "unheeded")]
     pub unsupported: u64,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use countersteer_model::units::{GroupId, Nanos, ThreadId};
 use countersteer_sysfs::procfs::PROC;
 use nix::unistd::gettid;
 
+use super::rivals::{Look, RivalWatch};
 use super::summary::Summary;
 
 /// Number of consecutive late decisions after which a policy is dropped.
@@ -40,6 +42,14 @@ pub struct Shared {
     pub period: Duration,
     /// Threads are released, and the policy makes no decisions.
     pub paused: bool,
+    /// True if threads are also released while another scheduler has all of them.
+    pub stand_back: bool,
+    /// Reason for which threads should be released: another scheduler has all of them.
+    pub blocked: Option<String>,
+    /// Reason why threads are released although the run is not paused.
+    pub stands_back: Option<String>,
+    /// Current rivals, a sentence each.
+    pub rivals: Vec<String>,
     pub stealing: Stealing,
     /// Reason why the policy was dropped, if it was.
     pub dropped: Option<String>,
@@ -65,6 +75,24 @@ impl Shared {
         let spec = spec.to_owned();
         self.pending = Some(Exchange { spec, why });
         self.tuned = None;
+    }
+
+    /// Reports the rivals that a look found, and decides whether threads are released because of them.
+    fn see(&mut self, look: Option<Look>) {
+        if let Some(look) = look {
+            for change in &look.changes {
+                eprintln!("steer: {change}");
+            }
+            self.rivals = look.current;
+            self.blocked = look.stand_back;
+        }
+        let stands_back = self.blocked.clone().filter(|_| self.stand_back);
+        match (&self.stands_back, &stands_back) {
+            (None, Some(why)) => eprintln!("steer: {why}: threads are released until it ends"),
+            (Some(_), None) => eprintln!("steer: threads are steered again"),
+            _ => {}
+        }
+        self.stands_back = stands_back;
     }
 }
 
@@ -123,6 +151,7 @@ pub struct Supervisor {
     period: Duration,
     late: u32,
     paused: bool,
+    rivals: RivalWatch,
     /// Placement state of the policy, to restore after a pause.
     said: PlacementState,
     /// Start of the current decision, in milliseconds since `created`; 0 between decisions.
@@ -172,6 +201,7 @@ impl Supervisor {
             period,
             late: 0,
             paused: false,
+            rivals: RivalWatch::new(Path::new("/")),
             said: PlacementState::default(),
             busy,
             created,
@@ -182,7 +212,9 @@ impl Supervisor {
     fn obey(&mut self) -> bool {
         let mut shared = self.control.lock();
         let period_changed = std::mem::replace(&mut self.period, shared.period) != shared.period;
-        let paused = std::mem::replace(&mut self.paused, shared.paused);
+        shared.see(self.rivals.look(Instant::now()));
+        let released = shared.paused || shared.stands_back.is_some();
+        let paused = std::mem::replace(&mut self.paused, released);
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
         if let Some(Exchange { spec, why }) = shared.pending.take() {

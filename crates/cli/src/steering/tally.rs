@@ -440,6 +440,7 @@ impl Recorder for Tally {
         self.summary.decisions += 1;
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
+        self.summary.overruled += u64::from(applied.overruled);
         self.summary.unsupported += u64::from(applied.unsupported);
         if let Some(effects) = self.effects.as_mut().filter(|_| applied.changed > 0) {
             effects.saturating_record(applied.took.0 / 1000);

@@ -5,7 +5,8 @@
 //!
 //! - A thread's own mask, and the part of it that a cpuset leaves, is never exceeded: a target without any of its CPUs is
 //!   refused.
-//! - A mask that is neither the thread's own nor the one set here was set by another program: it becomes the thread's own.
+//! - A mask that is neither the thread's own nor the one set here was set by another program, or by a cpuset: it becomes the
+//!   thread's own. A few masks are compared each period, since a policy may not move the thread for a long time.
 //! - Kernel threads are never touched.
 //! - New threads inherit the affinity mask of their parent. An admission table places them within [`ADMISSION`] (the first one
 //!   after a quiet time within a longer time), and the policy at its next decision. Other events reach the policy with at most
@@ -91,6 +92,8 @@ pub struct AffinityEngine {
     forked: Nanos,
     /// Number of records that the session has lost.
     lost: u64,
+    /// Number of threads whose mask another program has changed since the last decision.
+    overruled: u32,
 }
 
 impl AffinityEngine {
@@ -145,6 +148,7 @@ impl AffinityEngine {
             read_before,
             forked,
             lost: 0,
+            overruled: 0,
         })
     }
 
@@ -321,6 +325,7 @@ impl Placer for AffinityEngine {
         let is_uncounted = !self.scan.is_empty();
         self.tasks
             .look(at, at.since(self.last), is_uncounted, &mut self.events);
+        self.overruled += self.tasks.look_at_masks();
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&Observation {
@@ -361,6 +366,7 @@ impl Placer for AffinityEngine {
             // Without rows it places no thread, and the engine need not wait for new threads.
             self.admission = (!table.rows.is_empty()).then(|| (table.clone(), bank));
         }
+        applied.overruled = std::mem::take(&mut self.overruled);
         Ok(applied)
     }
 

@@ -70,14 +70,14 @@ impl AffinityEngine {
         let Some(member) = self.tasks.members.get(&tid) else {
             return Ok(());
         };
-        let Ok(found) = affinity::mask(tid) else {
+        let Ok(found) = affinity::stored_mask(tid) else {
             applied.gone += 1;
             return Ok(());
         };
-        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
-        if found != *current {
+        if !member.has_own_or_ours(&found) {
             // The policy sees the allowed CPUs at its next decision.
             self.tasks.overruled(tid, found);
+            self.overruled += 1;
             applied.refused += 1;
             return Ok(());
         }
@@ -88,11 +88,11 @@ impl AffinityEngine {
         match affinity::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave fewer CPUs than requested.
-                let got = affinity::mask(tid).unwrap_or_else(|_| wanted.clone());
+                let got = affinity::stored_mask(tid).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
                     journal.write(Entry::AffinitySet(got.clone()))?;
                 }
-                self.tasks.placed(tid, &got);
+                self.tasks.placed(tid, wanted, &got);
                 applied.changed += 1;
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => applied.gone += 1,

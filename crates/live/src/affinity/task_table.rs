@@ -22,6 +22,8 @@ pub(super) struct Task {
     pub(super) name: Arc<str>,
     /// Mask that was set here.
     pub(super) placed: Option<CpuSet>,
+    /// Mask that was requested here; a cpuset may have left less of it in `placed`, and gives the rest back when it grows.
+    wanted: Option<CpuSet>,
     /// Mask by the topology's numbers.
     allowed: Arc<CpuSet>,
     /// Nice value that was set here.
@@ -33,6 +35,12 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// True if a mask is the thread's own, or was set here.
+    pub(super) fn has_own_or_ours(&self, mask: &CpuSet) -> bool {
+        mask == self.placed.as_ref().unwrap_or(&self.before.cpus)
+            || self.wanted.as_ref() == Some(mask)
+    }
+
     /// Stores the CPU of the thread, and reports a migration if it changed.
     fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
         let from = std::mem::replace(&mut self.cpu, cpu);
@@ -52,6 +60,8 @@ pub(super) struct TaskTable {
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
     /// TID after which the next look begins.
     next: u32,
+    /// TID from which the next masks are compared.
+    next_mask: u32,
     /// Programs of threads that had ended before they could be read from /proc; they may have created others.
     ghosts: BTreeMap<u32, Family>,
 }
@@ -107,6 +117,7 @@ impl TaskTable {
             numbers,
             sets: BTreeMap::new(),
             next: 0,
+            next_mask: 0,
             ghosts: BTreeMap::new(),
         }
     }
@@ -123,7 +134,7 @@ impl TaskTable {
         let found = PROC
             .stat(pid, tid)
             .filter(|s| !s.kernel)
-            .zip(affinity::mask(tid).ok());
+            .zip(affinity::stored_mask(tid).ok());
         let Some((stat, mask)) = found else {
             self.ghosts.insert(tid, (program, name));
             return None;
@@ -150,6 +161,7 @@ impl TaskTable {
             program,
             name,
             placed,
+            wanted: None,
             allowed,
             nice: set_nice,
             cpu,
@@ -206,10 +218,11 @@ impl TaskTable {
     }
 
     /// Stores that a thread was confined to this mask, or that it has its own again.
-    pub(super) fn placed(&mut self, tid: u32, mask: &CpuSet) {
+    pub(super) fn placed(&mut self, tid: u32, wanted: &CpuSet, mask: &CpuSet) {
         let allowed = self.set(mask);
         if let Some(member) = self.members.get_mut(&tid) {
             member.placed = Some(mask.clone()).filter(|m| *m != member.before.cpus);
+            member.wanted = Some(wanted.clone());
             member.allowed = allowed;
         }
     }
@@ -218,9 +231,34 @@ impl TaskTable {
     pub(super) fn overruled(&mut self, tid: u32, mask: CpuSet) {
         let allowed = self.set(&mask);
         if let Some(member) = self.members.get_mut(&tid) {
-            (member.placed, member.allowed) = (None, allowed);
+            (member.placed, member.wanted, member.allowed) = (None, None, allowed);
             member.before.cpus = mask;
         }
+    }
+
+    /// Compares the masks of some confined threads with those that were set here; returns the number of changed ones.
+    pub(super) fn look_at_masks(&mut self) -> u32 {
+        let members = self.members.range(self.next_mask..);
+        let placed = members.filter(|(_, m)| m.placed.is_some());
+        let chosen: Vec<u32> = placed.take(LOOKED_AT).map(|(tid, _)| *tid).collect();
+        self.next_mask = match chosen.last() {
+            Some(last) if chosen.len() == LOOKED_AT => last + 1,
+            _ => 0,
+        };
+        // A thread that has just ended has no mask.
+        let found = chosen
+            .into_iter()
+            .filter_map(|tid| Some((tid, affinity::stored_mask(tid).ok()?)));
+        let is_changed = |(tid, mask): &(u32, CpuSet)| {
+            let member = self.members.get(tid);
+            member.is_some_and(|m| !m.has_own_or_ours(mask))
+        };
+        let changed: Vec<(u32, CpuSet)> = found.filter(is_changed).collect();
+        let number = changed.len() as u32;
+        for (tid, mask) in changed {
+            self.overruled(tid, mask);
+        }
+        number
     }
 
     pub(super) fn ran(

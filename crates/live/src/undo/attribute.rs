@@ -34,7 +34,7 @@ impl Attribute for Affinity {
     type Value = CpuSet;
 
     fn get(&self, _: u32, tid: u32) -> Option<CpuSet> {
-        affinity::mask(tid).ok()
+        affinity::stored_mask(tid).ok()
     }
 
     fn set(&self, tid: u32, cpus: &CpuSet) -> io::Result<()> {

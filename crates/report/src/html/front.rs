@@ -150,10 +150,10 @@ pub(super) fn waits(record: &Record) -> Option<Markup> {
     };
     Some(html! {
         section.answer {
-            h2.small { "Waits for a CPU" }
-            p.note { "Time in which a thread could have run and had no CPU: " (text(&found["remark"])) "."
+            h2.small { "Run-queue latency" }
+            p.note { "Time in which a thread was runnable and had no CPU: " (text(&found["remark"])) "."
                 @if measured { " A wakeup latency is such a wait after a wake-up." } }
-            div.scroll tabindex="0" role="region" aria-label="Waits for a CPU" { table.ranks {
+            div.scroll tabindex="0" role="region" aria-label="Run-queue latency" { table.ranks {
                 thead { tr {
                     th.text scope="col" { "program" } @if sides { th.text scope="col" { "under" } } th scope="col" { "mean" }
                     @if measured { th scope="col" { "half within" } th scope="col" { "99 % within" } th.rest scope="col" { "longest" }

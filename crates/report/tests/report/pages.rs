@@ -115,7 +115,7 @@ fn waits_for_a_cpu_are_on_the_first_screen_with_percentiles_only_if_measured() {
     let found = |more: &str| format!(r#"{{"remark":"as found","rows":[{{{row}{more}}}]}}"#);
     record.manifest.options.insert("waits".into(), found(""));
     let html = page(&[record.clone()], "Test");
-    assert!(html.contains("Waits for a CPU") && html.contains("250 µs"));
+    assert!(html.contains("Run-queue latency") && html.contains("250 µs"));
     assert!(html.contains("as found") && !html.contains("99 % within"));
     assert!(!html.contains("waits={"), "no raw data among the options");
     let tail = r#","p50_ms":0.1,"p99_ms":2.5,"longest_ms":3.0,"wakeups":{"p99_ms":1.5}"#;
