@@ -1,7 +1,7 @@
-//! The simulator: a fast model of a machine, its programs and the Linux scheduler.
+//! Simulator: a fast model of a machine, its programs and the Linux scheduler.
 //!
 //! [`linux`] decides which thread runs on which CPU. [`progress`] computes the speed of each running thread. [`engine`] combines
-//! them behind the two calls that real hosts offer as well.
+//! both behind the interface (observe and apply) that real machines offer as well.
 
 pub mod engine;
 pub mod linux;

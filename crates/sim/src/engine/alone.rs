@@ -1,9 +1,9 @@
-//! Time that one run of a program takes alone on the machine, with all its threads.
+//! Run time of a program that runs alone on the machine, with all its threads.
 //!
-//! The protocol follows PMCTrack (section 4.1.3) and PMCSched: a program alone uses all CPUs it is given, fastest cores first. If
-//! there is a CPU for each unfinished thread, the threads with the most work left are on the fastest CPUs. They are placed again
-//! whenever one finishes. If there are more threads than CPUs, they share all CPUs and advance at equal speed. Threads of the
-//! program contend for caches and memory as in any static mapping.
+//! The protocol follows PMCTrack (section 4.1.3) and PMCSched: a program alone uses all given CPUs, fastest cores first. If there
+//! is a CPU for each unfinished thread, the threads with the most work left are on the fastest CPUs. Whenever a thread finishes,
+//! the others are placed again. If there are more threads than CPUs, they share all CPUs and advance at equal speed. Threads of
+//! the program contend for caches and memory as in any static mapping.
 
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId};
@@ -11,12 +11,12 @@ use countersteer_model::units::{CoreTypeId, CpuId};
 use super::program::Program;
 use crate::progress::{ModelId, ProgressModel};
 
-/// Share of a thread's work below which it counts as done, because sums of parts are rounded.
+/// Threshold: fraction of a thread's work below which the rest counts as done, because sums of parts are rounded.
 const DONE_SHARE: f64 = 1e-9;
 
-/// CPUs of one core type or of all types, in the order in which threads of a program alone use them.
+/// Returns the CPUs of core type `only`, or of all types, in the order in which threads of a program alone use them.
 ///
-/// Each core comes before its SMT siblings, fast types come before slow ones, and caches alternate.
+/// Each core comes before its SMT siblings, fast core types come before slow ones, and last-level caches alternate.
 #[must_use]
 pub fn cpus_alone(topology: &Topology, only: Option<CoreTypeId>) -> Vec<CpuId> {
     let mut seen = vec![0u32; topology.caches.len()];
@@ -34,7 +34,7 @@ pub fn cpus_alone(topology: &Topology, only: Option<CoreTypeId>) -> Vec<CpuId> {
     cpus.into_iter().map(|(.., cpu)| cpu).collect()
 }
 
-/// Computes the time alone of programs on one machine.
+/// Computes the run times of programs that run alone on one machine.
 pub(super) struct Alone<'a> {
     topology: &'a Topology,
     progress: &'a dyn ProgressModel,
@@ -45,18 +45,18 @@ impl<'a> Alone<'a> {
         Self { topology, progress }
     }
 
-    /// Seconds of one run on the whole machine, fast cores first.
+    /// Returns the seconds of one run on the whole machine, fast cores first.
     pub fn fast_s(&self, program: &Program) -> f64 {
         self.seconds(program, &cpus_alone(self.topology, None))
     }
 
-    /// Seconds of one run on the cores of the slowest type only.
+    /// Returns the seconds of one run on the cores of the slowest type only.
     pub fn slow_s(&self, program: &Program) -> f64 {
         let (_, slow) = self.topology.extremes();
         self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
 
-    /// Type of the core on which a single thread runs.
+    /// Returns the core type on which a single thread alone runs.
     pub fn fastest(&self) -> CoreTypeId {
         let first = cpus_alone(self.topology, None)[0];
         self.topology.core_type_of(first)
@@ -82,7 +82,7 @@ impl<'a> Alone<'a> {
             sum += part_s(border, timeline, fastest);
         } else if parts.serial_share < 1.0 {
             let whole = parts.instructions - parts.instructions * parts.serial_share;
-            // Speed in the parallel part relative to the mean of the whole run.
+            // Speed in the parallel part relative to the mean speed of the whole run.
             let faster = |core_type| {
                 let alone = self.progress.alone_ips(program.model, core_type);
                 whole / part_s(border, timeline, core_type) / alone
@@ -92,7 +92,7 @@ impl<'a> Alone<'a> {
         sum
     }
 
-    /// Seconds that `threads` threads take for equal shares of `instructions`.
+    /// Returns the seconds that `threads` threads take to execute equal shares of `instructions`.
     fn parallel_s(
         &self,
         model: ModelId,

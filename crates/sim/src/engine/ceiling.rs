@@ -1,61 +1,61 @@
-//! Data of a plan's upper bounds: the work of each program, and the amount of it that was done.
+//! Data for the upper bounds of a plan: the work of each program, and the number of runs that it completed.
 //!
-//! A run of a program counts as its time alone. An unfinished run counts as a part of it. A single thread and a serial part pass
-//! the timeline from its start, so this part is the time alone of the instructions they passed. In a parallel part, the position
-//! of each thread on the timeline is unknown, so the part is proportional to instructions.
+//! A run of a program counts as its run time alone. An unfinished run counts as a fraction of this time. A single thread and a
+//! serial part pass the timeline from its start. Their fraction is therefore the time alone of the instructions that they passed.
+//! In a parallel part, the position of each thread on the timeline is unknown, so the fraction is proportional to instructions.
 
 use super::alone::Alone;
 use super::program::Program;
 use super::{Simulation, Timer};
 use crate::progress::Ceilings;
 
-/// Capabilities of a machine, and work of its programs.
+/// Speed limits of a machine, and work of its programs.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub ceilings: Ceilings,
     /// Programs in the order of the workload.
     pub programs: Vec<ProgramLimits>,
-    /// Number of finished runs of each program that end the experiment.
+    /// Number of runs that each program must finish before the simulation ends.
     pub rounds: f64,
 }
 
-/// Work of a program.
+/// Work of one program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramLimits {
-    /// Row of [`Ceilings::models`].
+    /// Index of the program's model in [`Ceilings::models`].
     pub model: usize,
     pub start_s: f64,
-    /// Seconds of one run alone on the whole machine, fast cores first.
+    /// Seconds that one run takes alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// Seconds of each run in which no thread works.
+    /// Seconds of each run during which no thread works.
     pub asleep_s: f64,
     pub rows: Vec<WorkRow>,
 }
 
-/// Work of one behaviour in one part of a program.
+/// Work of one behaviour in the serial or the parallel part of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkRow {
     pub behaviour: usize,
-    /// Instructions of a run, summed over all threads.
+    /// Number of instructions with this behaviour in a run, summed over all threads.
     pub instructions: f64,
-    /// Part of the run's time alone.
+    /// Fraction of the run time alone that this work takes.
     pub worth: f64,
-    /// Number of threads that work at the same time.
+    /// Number of threads that execute this work at the same time.
     pub threads: f64,
 }
 
-/// Seconds alone of the parts of a run.
+/// Instructions and seconds alone of the serial and the parallel part of a run.
 struct Worths {
-    /// Instructions of the part that one thread executes.
+    /// Number of instructions that one thread executes.
     serial: f64,
     serial_s: f64,
-    /// Instructions of the part that all threads execute; zero for a single thread.
+    /// Number of instructions that all threads execute together; zero for a program with one thread.
     parallel: f64,
     parallel_s: f64,
 }
 
 impl Simulation {
-    /// Limits of this simulation's machine and programs; `None` if its progress model has no ceilings.
+    /// Returns speed limits and work for upper bounds of this simulation; `None` if its progress model knows no speed limits.
     #[must_use]
     pub fn limits(&self) -> Option<Limits> {
         let ceilings = self.progress.ceilings()?;
@@ -90,7 +90,7 @@ impl Simulation {
         }
     }
 
-    /// Seconds alone of the first instructions of a run, by one thread.
+    /// Returns the seconds that one thread alone takes for the first `instructions` instructions of a run.
     fn serial_s(&self, program: &Program, instructions: f64) -> f64 {
         let parts = program.parts();
         let per_timeline = parts.instructions / parts.timeline;
@@ -101,7 +101,7 @@ impl Simulation {
             * per_timeline
     }
 
-    /// Number of runs that a program has done after `instructions` instructions; an unfinished run counts as a fraction.
+    /// Number of runs that a program completed in `instructions` instructions; an unfinished run counts as a fraction.
     pub(super) fn runs_done(&self, program: &Program, alone_fast_s: f64, instructions: f64) -> f64 {
         let finished = program.completions_s.len() as f64;
         let worths = self.worths(program, alone_fast_s);

@@ -12,7 +12,7 @@ pub(super) struct SteadyState<'a> {
 }
 
 impl SteadyState<'_> {
-    /// Predicts each thread's speed if all stay on the CPUs of `assignment`; threads on one CPU share it equally.
+    /// Predicts each thread's speed if all threads stay on the CPUs of `assignment`; threads on one CPU share the CPU equally.
     pub fn forecast(&self, models: &[ModelId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
         let mut load = vec![0u32; self.topology.cpus.len()];
         for cpu in assignment {

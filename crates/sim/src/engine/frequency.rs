@@ -1,29 +1,29 @@
-//! Frequencies as state: from the load of each CPU, the clamps of the policy, and the power limit of the package.
+//! Frequencies of CPUs, computed from the load of each CPU, the clamps of the policy, and the power limit of the package.
 //!
 //! Input: a topology with operating points, and at each update the running threads, utilisations and clamps. Output: an operating
-//! point for each clock. Without operating points nothing is computed.
+//! point for each clock. Without operating points, no frequencies are computed.
 //!
-//! - Turbo: the cores of a type are limited by its table, by the number of cores that run a thread.
-//! - `performance` takes this limit. `schedutil` takes the slowest point that is fast enough for 5/4 of the utilisation. It stays
-//!   within the clamps of the runnable threads (the maximum of each, as in the kernel). The scale is the capacity of the type at
-//!   `freq_ghz`. A CPU that uses all of its capacity gets the limit of turbo (kernel/sched/cpufreq_schedutil.c of 6.8 and later).
-//!   CPUs of one clock get the point of the busiest of them.
-//! - The power limit is a budget: a moving average of the package's power is compared with the limit every 10 ms. While it is
-//!   above, all types go down one point more. While it is below by 2 %, they go up again.
+//! - Turbo: the table of a core type limits the frequency of its cores, by the number of cores that run a thread.
+//! - Governor: `performance` selects this limit. `schedutil` selects the slowest point that is fast enough for 5/4 of the
+//!   utilisation. It stays within the clamps of the runnable threads (the maximum of each bound, as in the kernel).
+//!   Utilisation is relative to the capacity of the type at `freq_ghz`. A CPU that uses all of its capacity gets the turbo
+//!   limit (kernel/sched/cpufreq_schedutil.c of 6.8 and later). CPUs of one clock get the point of the busiest CPU.
+//! - Power limit: a moving average of the package's power is compared with the limit every 10 ms. While it is above the limit,
+//!   all types go down one more point. While it is more than 2 % below, they go up again.
 
 use countersteer_model::machine::{Governor, Point, PowerLimit};
 use countersteer_model::placement::Clamp;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
-/// Time between two checks of the power.
+/// Time between two checks of the package's power.
 const POWER_LOOK: Nanos = Nanos(10_000_000);
-/// Fraction of the limit below which cores go up again.
+/// Threshold: fraction of the power limit below which the average power must fall before cores become faster again.
 const RELIEVED: f64 = 0.98;
-/// Headroom that schedutil adds to utilisation.
+/// Factor by which schedutil increases utilisation as headroom.
 const HEADROOM: f64 = 1.25;
 
-/// CPUs with one clock.
+/// Clock domain: CPUs that share one frequency.
 #[derive(Clone, Debug)]
 struct Clock {
     cpus: Vec<CpuId>,
@@ -31,17 +31,17 @@ struct Clock {
     point: usize,
 }
 
-/// Request of a CPU to its clock.
+/// Request of a CPU for a frequency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub cpu: CpuId,
-    /// Utilisation in units of the largest CPU.
+    /// Utilisation of the CPU; 1,024 is full use of the largest CPU.
     pub utilisation: f64,
-    /// Aggregate of the clamps of its runnable threads.
+    /// Clamps of the CPU's runnable threads, aggregated to the maximum of each bound.
     pub clamp: Clamp,
 }
 
-/// Moving average of power with its limit.
+/// Power limit of the package, and moving average of its power.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     limit: PowerLimit,
@@ -51,7 +51,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Adds the energy used so far to the average. Returns 1 to go down a point, -1 to go up, and 0 to stay.
+    /// Updates the average power with the energy used since the last check. Returns 1 if cores must go down one operating point,
+    /// -1 if they may go up one point, and otherwise 0.
     fn look(&mut self, energy_j: f64, now: Nanos) -> i32 {
         let seconds = now.since(self.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -69,23 +70,24 @@ impl Budget {
     }
 }
 
-/// Clocks of a machine.
+/// Clock domains of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
     governor: Governor,
-    /// Operating points of each core type, and the row of `freq_ghz` among them.
+    /// Operating points of each core type, and the index of the point with `freq_ghz`.
     points: Vec<(Vec<Point>, usize)>,
     clocks: Vec<Clock>,
     budget: Option<Budget>,
-    /// Number of points by which the power limit lowers every type.
+    /// Number of operating points by which the power limit lowers every core type.
     throttled: usize,
-    /// Time of the next update of utilisation, and time between updates.
+    /// Time of the next update if no thread is switched before.
     next: Nanos,
+    /// Time between two updates by schedutil: one scheduler tick.
     tick: Nanos,
 }
 
 impl Clocks {
-    /// Creates the clocks of a machine; `None` if none of its types has operating points.
+    /// Creates the clocks of a machine; `None` if none of its core types has operating points.
     pub fn new(topology: &Topology, governor: Governor) -> Option<Self> {
         if topology.core_types.iter().all(|t| t.frequency.is_none()) {
             return None;
@@ -124,22 +126,23 @@ impl Clocks {
         })
     }
 
-    /// True if the governor applies clamps.
+    /// True if the governor applies utilisation clamps.
     pub fn applies_clamps(&self) -> bool {
         self.governor == Governor::Schedutil
     }
 
-    /// Time of the next update if nothing changes before.
+    /// Time of the next update if no thread is switched before; `NEVER` if none is due.
     pub fn next(&self) -> Nanos {
         self.next
     }
 
-    /// True if the energy of the package is needed now.
+    /// True if the power limit must be checked now, which needs the package's energy.
     pub fn wants_energy(&self, now: Nanos) -> bool {
         self.budget.is_some_and(|b| now >= b.at + POWER_LOOK)
     }
 
-    /// Compares the package's energy so far with the power limit, and adapts all types.
+    /// Compares the average power with the power limit, and changes the operating points of all core types. `energy_j` is the
+    /// package's energy since time zero.
     pub fn account(&mut self, energy_j: f64, now: Nanos) {
         let Some(budget) = &mut self.budget else {
             return;
@@ -152,8 +155,8 @@ impl Clocks {
         }
     }
 
-    /// Chooses frequencies for the CPUs that run a thread. Appends each CPU whose frequency changes, with the row of its point
-    /// and its frequency as a fraction of `freq_ghz`.
+    /// Chooses operating points for the clocks whose CPUs run a thread. Appends to `changes` each CPU whose frequency changes,
+    /// with the index of its point and its frequency as a fraction of `freq_ghz`.
     pub fn choose(
         &mut self,
         topology: &Topology,
@@ -182,7 +185,7 @@ impl Clocks {
                 .filter(|a| topology.cpus[a.cpu.index()].clock as usize == row);
             let wanted = asked.map(|asked| self.wanted(topology, asked)).max();
             let clock = &mut self.clocks[row];
-            // A clock without work keeps its frequency: it costs nothing while gated.
+            // A clock without running threads keeps its frequency, which costs nothing while its cores are gated.
             let point = wanted.map_or(clock.point, |p| p.min(caps[clock.core_type]));
             if point != clock.point {
                 clock.point = point;
@@ -196,7 +199,7 @@ impl Clocks {
         self.next = look.min(if tick { now + self.tick } else { Nanos::NEVER });
     }
 
-    /// Row of the slowest point that meets a CPU's request, before turbo and power limit.
+    /// Index of the slowest operating point that meets a CPU's request, before turbo limit and power limit.
     fn wanted(&self, topology: &Topology, asked: &Asked) -> usize {
         let core_type = topology.core_type_of(asked.cpu).index();
         let (points, nominal) = &self.points[core_type];

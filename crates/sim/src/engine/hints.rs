@@ -8,11 +8,11 @@ use countersteer_model::units::{CacheId, CpuId, ThreadId};
 use super::Simulation;
 use super::frequency::{Asked, Clocks};
 
-/// Classes of a cache: a way mask and the threads of each class.
+/// Classes of threads in one cache: way mask and members of each class.
 type Parts = Vec<(u64, Vec<ThreadId>)>;
 
 impl Simulation {
-    /// Chooses frequencies after a change, or when it is due.
+    /// Chooses the frequencies of all CPUs if threads were switched (`changed`) or an update is due.
     pub(super) fn govern(&mut self, changed: bool) {
         let Some(mut clocks) = self.clocks.take() else {
             return;
@@ -32,7 +32,7 @@ impl Simulation {
         self.clocks = Some(clocks);
     }
 
-    /// Utilisation and clamps of each CPU that runs a thread.
+    /// Returns utilisation and clamps of each CPU that runs a thread.
     fn asked(&self) -> Vec<Asked> {
         let cpus = (0..self.topology.cpus.len()).map(|row| CpuId(row as u32));
         let running = cpus.filter(|cpu| self.linux.running(*cpu).is_some());
@@ -46,7 +46,7 @@ impl Simulation {
         if self.clamps.is_empty() {
             return asked;
         }
-        // The kernel aggregates clamps over the runnable threads of a CPU: the maximum of each.
+        // The kernel aggregates clamps over the runnable threads of a CPU: the maximum of each bound applies.
         let mut clamps: Vec<Option<Clamp>> = vec![None; self.topology.cpus.len()];
         for (row, clamp) in self.clamps.iter().enumerate() {
             let id = ThreadId::from_index(row);
@@ -62,7 +62,7 @@ impl Simulation {
         asked
     }
 
-    /// Sets the clamp of a thread; false if the governor ignores clamps and this one would have an effect.
+    /// Sets the clamp of a thread. Returns false if the governor ignores clamps, unless this clamp has no effect anyway.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
         if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
             return clamp == Clamp::FREE;
@@ -74,7 +74,7 @@ impl Simulation {
         true
     }
 
-    /// Divides caches among classes, and returns the number of unsupported classes.
+    /// Partitions caches among classes of threads, and returns the number of unsupported classes.
     ///
     /// Classes with overlapping ways share the union of their ways. Bandwidth partitions are unsupported.
     pub(super) fn divide(&mut self, classes: &[CacheClass]) -> u32 {
@@ -134,7 +134,7 @@ impl Simulation {
     }
 }
 
-/// Adds a class to the classes of a cache; overlapping classes are merged.
+/// Adds a class to the classes of a cache; classes with overlapping ways are merged.
 fn join(parts: &mut Parts, mask: u64, members: &[ThreadId]) {
     let mut whole = (mask, members.to_vec());
     parts.retain(|(other, who)| {

@@ -1,4 +1,4 @@
-//! Life cycle of programs: start, work, sleeps, the parallel part, restart.
+//! Life cycle of programs: start, work, sleeps, parallel part, restart.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::program::Step;
 use super::{Simulation, Timer};
 
 impl Simulation {
-    /// Handles the threads whose work ended now.
+    /// Starts the next action of each thread whose piece of work has just ended.
     pub(super) fn finish_work(&mut self) {
         let mut finished = std::mem::take(&mut self.finished_buffer);
         self.progress.take_finished(&mut finished);
@@ -56,7 +56,7 @@ impl Simulation {
         }
     }
 
-    /// Launches a program: forks all its threads that have work.
+    /// Launches a program: forks those of its threads that have work.
     fn start(&mut self, row: usize) {
         self.programs[row].begin_run(self.now);
         let mut parent = None;
@@ -92,7 +92,7 @@ impl Simulation {
         self.event(id, ThreadEventKind::New);
     }
 
-    /// Restarts a program that ran to its end with the same threads, as a shell's loop with exec would.
+    /// Restarts a finished program with its existing threads, as a shell's loop with exec would.
     fn restart(&mut self, row: usize, last: ThreadId) {
         let now = self.now;
         self.programs[row].begin_run(now);

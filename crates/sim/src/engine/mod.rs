@@ -50,40 +50,40 @@ pub struct SimConfig {
     pub seed: u64,
     pub linux: LinuxConfig,
     pub progress: ProgressConfig,
-    /// Relative standard deviation of a counter's value.
+    /// Relative standard deviation of the noise on counter values.
     pub counter_noise: f64,
-    /// CPU time for reading one thread's counters.
+    /// CPU time that reading the counters of one thread costs.
     pub sample_cost: Nanos,
-    /// Number of finished runs of the slowest program that end the experiment.
+    /// Number of runs that each program must finish before the simulation ends.
     pub rounds: u32,
-    /// Keeps every run interval.
+    /// True if every run interval of every thread is kept.
     pub trace: bool,
-    /// Frequency governor; `None` for the one in the machine file.
+    /// Frequency governor; `None` selects the governor of the machine file.
     pub governor: Option<Governor>,
 }
 
-/// Reasons for which a simulation cannot go on.
+/// Reasons why a simulation cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A profile cannot be simulated on this machine.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// No event would ever happen again, though the workload is not finished.
+    /// No event is due, although the workload is not finished.
     #[error(
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
     Stuck { at: Nanos },
-    /// The simulation exceeds its budget of wall-clock time.
+    /// The simulation exceeds its limit on wall-clock time.
     #[error(
         "the simulation was stopped after {budget:?} (`--max-wall`), at {at} of its own time; give it more time, a smaller workload or `--max-seconds`"
     )]
     OutOfTime { at: Nanos, budget: Duration },
 }
 
-/// Number of steps between two checks of the wall clock.
+/// Number of simulation steps between two checks of the wall clock.
 const STEPS_PER_LOOK: u32 = 16;
 
-/// Wall-clock time that a simulation may take.
+/// Limit on the wall-clock time of a simulation.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     given: Duration,
@@ -109,36 +109,37 @@ pub struct Simulation {
     linux: Linux,
     progress: Box<dyn ProgressModel>,
     pmu: Pmu,
-    /// Programs end after one run and do not restart.
+    /// True if programs end after one run instead of restarting.
     runs_once: bool,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
-    /// Signatures requested so far, of whole programs and of parts.
+    /// Signatures requested so far, for whole programs and for parts of their runs.
     signatures: Vec<signatures::Known>,
-    /// Indexed by program.
+    /// Names and profiles of the programs, indexed by program.
     infos: Vec<ProgramInfo>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
     events: Vec<ThreadEvent>,
     spans: Vec<Span>,
-    /// Buffers that every step empties and fills again, to save allocations.
+    /// Buffer for context switches, which every step reuses to save allocations.
     switch_buffer: Vec<Switch>,
+    /// Buffer for threads whose work ended, which every step reuses to save allocations.
     finished_buffer: Vec<ThreadId>,
     admission: Option<AdmissionTable>,
-    /// Group that the admission table selects for each thread, by the metrics of the last observation.
+    /// For each thread: group that the admission table selects by the metrics of the last observation.
     admission_groups: Vec<Option<GroupId>>,
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
     clocks: Option<Clocks>,
-    /// Indexed by thread; empty until a policy clamps a thread.
+    /// Utilisation clamps, indexed by thread; empty until a policy clamps a thread.
     clamps: Vec<Clamp>,
-    /// Caches that are divided among classes of threads.
+    /// Caches that are currently partitioned among classes of threads.
     divided: Vec<CacheId>,
 }
 
-/// Kinds of timers of this module; the order breaks ties.
+/// Kinds of the engine's timers; at equal times, the order of the variants decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Start { program: usize },
@@ -150,19 +151,19 @@ struct Thread {
     program: usize,
     /// CPUs that the program may use.
     allowed: Arc<CpuSet>,
-    /// CPUs to which the thread is confined at present.
+    /// CPUs in the thread's present affinity mask.
     confined: Arc<CpuSet>,
     alive: bool,
-    /// CPU on which it runs or last ran.
+    /// CPU on which the thread runs or last ran.
     cpu: CpuId,
     running_since: Option<Nanos>,
     runnable: bool,
-    /// Time on a CPU by core type, up to the last switch.
+    /// Running time of the thread on each core type, up to the last context switch.
     ran_by_type: Vec<Nanos>,
 }
 
 impl Thread {
-    /// Creates a thread of a program before its start; it may run on all CPUs.
+    /// Creates a thread of a program that has not started; the thread may run on all CPUs.
     fn of(program: usize, topology: &Topology) -> Self {
         let everywhere = &topology.groups[0].cpus;
         Self {
@@ -223,7 +224,7 @@ impl Simulation {
         traced: Traced,
     ) -> Result<Self, SimError> {
         let mut sim = Self::with_model(topology, plan, config, Box::new(traced))?;
-        // The traced model supports no frequency but `freq_ghz`.
+        // The traced model supports only the frequency `freq_ghz`.
         sim.clocks = None;
         Ok(sim)
     }
@@ -285,14 +286,14 @@ impl Simulation {
         self
     }
 
-    /// Counts these events in addition to the observed metrics.
+    /// Counts `events` in addition to the events that the observed metrics need.
     #[must_use]
     pub fn counting_events(mut self, events: &[Event]) -> Self {
         self.pmu.count_also(events, &self.topology);
         self
     }
 
-    /// Lets programs end after one run; they do not restart.
+    /// Makes programs end after one run instead of restarting.
     #[must_use]
     pub const fn once(mut self) -> Self {
         self.runs_once = true;
@@ -321,7 +322,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the progress model of a profile; copies of a program share it.
+    /// Returns the identifier of a profile's progress model, which copies of a program share.
     fn model_of(&mut self, profile: &Arc<Profile>) -> Result<ModelId, ModelError> {
         match self
             .models
@@ -337,7 +338,7 @@ impl Simulation {
         }
     }
 
-    /// Runs until `until` or the end of the workload; with `early`, it returns after any thread event.
+    /// Runs until time `until` or the end of the workload; with `early`, returns after any thread event.
     fn run(&mut self, until: Nanos, early: bool) -> Result<(), SimError> {
         loop {
             let due = self

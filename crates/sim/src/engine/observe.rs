@@ -107,13 +107,13 @@ impl Simulation {
         infos.map(|(info, _)| info.clone()).collect()
     }
 
-    /// CPUs to which the admission table sends a thread; `None` without a table or an entry.
+    /// Returns the CPUs to which the admission table assigns a thread; `None` without a table or an entry.
     pub(super) fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
         let group = (*self.admission_groups.get(id.index())?)?;
         Some(Arc::clone(&self.topology.group(group).cpus))
     }
 
-    /// Selects the group of each thread that forks or wakes before the next observation.
+    /// Selects for each thread the group in which it starts if it forks or wakes before the next observation.
     pub(super) fn admit_by(&mut self, values: Option<&MetricBank>) {
         let Some(table) = &self.admission else {
             return;

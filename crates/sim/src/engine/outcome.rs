@@ -1,14 +1,14 @@
-//! Results at the end of a simulation: completions, times alone, use of cores and caches.
+//! Results at the end of a simulation: completed runs, run times alone, use of cores and caches.
 
 use countersteer_model::score::{Outcome, ProgramOutcome};
 
 use super::Simulation;
 use super::alone::Alone;
 
-/// Exact resource use of a program in the whole run.
+/// Exact resource use of a program over the whole simulation.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramUsage {
-    /// Seconds that its threads were on a CPU, by core type.
+    /// Seconds for which the program's threads ran, indexed by core type.
     pub cpu_s: Vec<f64>,
     pub instructions: f64,
     pub llc_misses: f64,
@@ -30,7 +30,7 @@ impl Simulation {
         }
     }
 
-    /// Resource use of each program so far, in the order of the workload.
+    /// Returns the resource use of each program so far, in the order of the workload.
     pub fn usage(&mut self) -> Vec<ProgramUsage> {
         self.progress.advance(self.now);
         (0..self.programs.len())

@@ -1,10 +1,10 @@
-//! The simulated PMU: derives the values of counters from the exact state of the progress model.
+//! Simulated PMU: derives the values of counters from the exact state of the progress model.
 //!
 //! Input: cumulative counters at the ends of intervals. Output: [`Samples`] with noise like that of real counters. Besides
-//! instructions and cycles it counts only the events that a policy reads. They are multiplexed on a core type with too few
-//! counters: each core type has its own event sets. Energy, occupancy and values that programs report need no counter and are
-//! always present. The class of Thread Director needs none either. It exists on the fastest core type if it is read, and is drawn
-//! for each phase of each program.
+//! instructions and cycles, the PMU counts only the events that a policy reads. Events are multiplexed on a core type with too
+//! few counters: each core type has its own event sets. Energy, occupancy and values that programs report need no counter and are
+//! always present. The class of Thread Director needs no counter either. If a policy reads it, it exists on the fastest core
+//! type, and is drawn for each phase of each program.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use rand::{RngExt, SeedableRng};
 
 use crate::progress::{Counters, Detail, Evictions};
 
-/// Events that each set counts; the first one at least.
+/// Events that each event set counts; with too few counters, at least the first of them.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
-/// Events that may have fixed counters, in the order in which they get them.
+/// Events that may use fixed counters, in the order in which the counters are assigned.
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
-/// Virtual counters that are read with every set.
+/// Virtual counters that are read together with every event set.
 const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
-/// Values known without a counter and without noise.
+/// Events whose values are known without a counter and without noise.
 const KNOWN: [Event; 4] = [Event::SfTrue, Event::EfTrue, Event::TdClass, Event::Work];
 
-/// Events of real machines that these metrics need and that the model never provides.
+/// Returns the events of real machines that `metrics` need and that the model never provides.
 #[must_use]
 pub fn not_offered(metrics: &[&str]) -> Vec<Event> {
     let metrics = metrics.iter().filter_map(|name| metric::resolve(name));
@@ -56,7 +56,7 @@ fn is_offered(event: Event) -> bool {
     counters.event(event).is_some()
 }
 
-/// Event sets of a core type: as few as its counters allow.
+/// Returns the event sets of a core type, as few as its number of counters allows.
 fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
     let fits = |set: &[Event]| {
@@ -69,53 +69,58 @@ fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     divide(&BASE, &groups, fits).0
 }
 
-/// Counting state of all threads.
+/// State of counting for all threads.
 pub(super) struct Pmu {
     noise: f64,
-    /// Indexed by event: the noise of one event does not depend on the other counted events.
+    /// Random number generators of the noise, indexed by event: the noise of one event does not depend on the other counted
+    /// events.
     rngs: Vec<rand_pcg::Pcg64>,
     threads: Vec<State>,
     samples: Samples,
-    /// Event sets of each core type.
+    /// Event sets, indexed by core type.
     sets: Vec<Vec<CountedSet>>,
-    /// Events that are always counted.
+    /// Events that are counted whatever metrics a policy reads.
     always: Vec<Event>,
-    /// True if true efficiency factors are read.
+    /// True if a policy reads true efficiency factors.
     wants_ef: bool,
-    /// Values of the sample in progress.
+    /// Buffer for the values of the sample in progress.
     values: Vec<Option<f64>>,
     period: usize,
-    /// Core type on which threads have classes; `None` if no metric reads them. Below, the seed of the classes.
+    /// Core type whose threads have Thread Director classes; `None` if no metric reads them.
     classes_on: Option<CoreTypeId>,
+    /// Seed from which the classes of phases are drawn.
     seed: u64,
 }
 
-/// An event set: its counted events, and all columns of its samples.
+/// Event set: the events that it counts, and all columns of its samples.
 struct CountedSet {
     counted: Vec<Event>,
     all: Arc<EventSet>,
 }
 
-/// Exact values of a thread's current phase, which only a simulator knows.
+/// True values of a thread's current phase, which only a simulator knows.
 pub(super) struct Truth {
     pub sf: f64,
-    /// `None` if it is not read.
+    /// Efficiency factor; `None` if no policy reads it.
     pub ef: Option<f64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
     last: Counters,
-    /// Time of the last sample.
+    /// Time of the thread's last sample.
     read_at: Nanos,
-    /// Occupancy at switch-outs of this interval: sum and count (CMPSched$im samples capacity then, section 4.2).
+    /// Sum of the thread's occupancies, in lines, at its switch-outs in this interval (CMPSched$im, section 4.2, samples them
+    /// then).
     occupancy_sum: f64,
+    /// Number of the thread's switch-outs in this interval.
     occupancy_count: u32,
 }
 
 impl Pmu {
     pub fn new(seed: u64, noise: f64, topology: &Topology) -> Self {
-        // Separate random streams: counter noise must not change the draws of the kernel model.
+        // Each event has a random number generator of its own, so that counter noise does not change the draws of the kernel
+        // model.
         let rng = |row: usize| {
             rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed ^ (row as u64) << 40)
         };
@@ -136,7 +141,8 @@ impl Pmu {
         pmu
     }
 
-    /// Counts these groups of events on each core type, as far as the model provides them and the core type can count them.
+    /// Counts the groups of events that `read` returns for each core type, as far as the model provides them and the core type
+    /// counts them.
     pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Vec<Event>>) {
         self.wants_ef = read(CoreTypeId(0))
             .iter()
@@ -172,18 +178,18 @@ impl Pmu {
         self.period = 0;
     }
 
-    /// Counts these events as well from now on.
+    /// Counts `events` from now on, whatever metrics a policy reads.
     pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
         self.count(topology, |_| Vec::new());
     }
 
-    /// True if true efficiency factors are read; they are not computed otherwise.
+    /// True if a policy reads true efficiency factors, which are computed only then.
     pub const fn wants_ef(&self) -> bool {
         self.wants_ef
     }
 
-    /// Switches to the next event set at the end of a period.
+    /// Switches to the next event set at the end of a sampling interval.
     pub fn turn(&mut self) {
         self.period += 1;
     }
@@ -198,7 +204,7 @@ impl Pmu {
         state.occupancy_count += 1;
     }
 
-    /// Closes a thread's interval; a thread that did not run gets no sample.
+    /// Ends a thread's sampling interval and appends its sample; a thread that did not run gets no sample.
     #[allow(
         clippy::too_many_arguments,
         reason = "one reading of everything at one instant"
@@ -270,7 +276,7 @@ impl Pmu {
     }
 }
 
-/// Thread Director's class of a phase, derived from the exact bits of its speed-up factor and the seed.
+/// Returns Thread Director's class of a phase, derived from the exact bits of the phase's speed-up factor and the seed.
 ///
 /// All classes are equally likely for any factor, and each phase of a program keeps its class for a whole run.
 fn class_of(seed: u64, sf_true: f64) -> u32 {
@@ -286,7 +292,7 @@ fn class_of(seed: u64, sf_true: f64) -> u32 {
     ((hash ^ hash >> 32) % 4) as u32
 }
 
-/// Draws a deviate of mean 0 and standard deviation 1 that is close enough to a normal one for noise.
+/// Draws a random number of mean 0 and standard deviation 1 whose distribution is close to normal.
 fn deviate(rng: &mut rand_pcg::Pcg64) -> f64 {
     // The sum of three uniforms (Irwin-Hall) has variance 1/4.
     let sum: f64 = (0..3).map(|_| rng.random::<f64>()).sum();

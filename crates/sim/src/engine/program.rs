@@ -1,7 +1,7 @@
-//! Programs: the sequence of work of their threads.
+//! Programs: the sequence of pieces of work that their threads execute.
 //!
-//! A run has a serial part (thread 0 alone) and a parallel part (all threads, equal shares). Either may be cut into bursts with
-//! sleeps between them. A run is over when all threads are done.
+//! A run has a serial part (thread 0 alone) and a parallel part (all threads, equal shares). Either part may be divided into
+//! bursts with sleeps between them. A run is over when all threads have finished their work.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use countersteer_model::units::{Nanos, ThreadId};
 
 use crate::progress::ModelId;
 
-/// The programs of a simulation.
+/// Programs of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub programs: Vec<PlannedProgram>,
 }
 
-/// One copy of a program.
+/// One copy of a program in a simulation.
 #[derive(Clone, Debug)]
 pub struct PlannedProgram {
     pub name: Arc<str>,
     pub profile: Arc<Profile>,
     pub threads: u32,
-    /// Share of the instructions that one thread executes before the others begin; ignored for a program of one thread.
+    /// Fraction of the instructions that one thread executes before the others begin; ignored for a program with one thread.
     pub serial_share: f64,
     pub nice: i8,
     pub start: Nanos,
-    /// Instructions between sleeps, and length of a sleep.
+    /// Number of instructions between two sleeps, and length of a sleep; `None` if threads do not sleep.
     pub bursts: Option<(f64, Nanos)>,
-    /// CPUs on which it is launched.
+    /// CPUs on which the program is launched; `None` if it may be launched on any allowed CPU.
     pub launch_on: Option<Arc<CpuSet>>,
-    /// Instructions of a run, relative to the profile's.
+    /// Ratio of a run's instructions to the profile's instructions.
     pub scale: f64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Program {
     first: ThreadId,
     work: Vec<Work>,
     instructions: f64,
-    /// Instructions of the profile's timeline per instruction of the run.
+    /// Number of instructions on the profile's timeline per instruction of the run.
     timeline_rate: f64,
     serial_share: f64,
     bursts: Option<(f64, Nanos)>,
@@ -53,31 +53,31 @@ pub(super) struct Program {
     busy: u32,
 }
 
-/// Work of a thread that is left in this part of the run.
+/// Remaining work of a thread in the serial or the parallel part of the run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
-    /// Position on the profile's timeline, in instructions.
+    /// Position of the thread on the profile's timeline, in instructions.
     offset: f64,
     left: f64,
     chunk: f64,
 }
 
-/// A piece of work for the progress model.
+/// Piece of a thread's work that the progress model executes without interruption.
 pub(super) struct Piece {
     pub offset: f64,
     pub instructions: f64,
     pub stride: f64,
 }
 
-/// Next step of a thread after a piece of work.
+/// Next action of a thread after a piece of work.
 pub(super) enum Step {
     Work,
-    /// Sleep, then the next piece.
+    /// The thread sleeps for this long, then continues with its next piece of work.
     Sleep(Nanos),
     Wait,
-    /// The serial part is over: all threads start.
+    /// The serial part is over, and all threads start.
     Parallel,
-    /// The run is over and the next one begins.
+    /// The run is over, and the next run begins.
     Restart,
 }
 
@@ -102,7 +102,7 @@ impl Program {
         }
     }
 
-    /// Instructions of a whole run, summed over all threads.
+    /// Number of instructions of a whole run, summed over all threads.
     pub fn instructions(&self) -> f64 {
         self.instructions
     }
@@ -141,7 +141,7 @@ impl Program {
         work.left + work.chunk > 0.0
     }
 
-    /// Takes the next piece of a thread; `None` if it has none.
+    /// Returns the next piece of a thread's work; `None` if no work is left.
     pub fn next_work(&mut self, id: ThreadId) -> Option<Piece> {
         let threads = self.work.len() as f64;
         let work = &mut self.work[(id.0 - self.first.0) as usize];
@@ -159,7 +159,7 @@ impl Program {
         })
     }
 
-    /// Records that a thread finished its piece, and returns its next step.
+    /// Records that a thread finished its piece of work, and returns the thread's next action.
     pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> Step {
         let threads = self.work.len() as f64;
         let stride = self.timeline_rate * if self.in_serial { 1.0 } else { threads };
@@ -186,7 +186,7 @@ impl Program {
         Step::Restart
     }
 
-    /// Returns the parts of the program's time alone.
+    /// Returns the values from which the program's run time alone is computed.
     pub fn parts(&self) -> Parts {
         let threads = self.work.len();
         let parallel = self.instructions * (1.0 - self.serial_share) / threads as f64;
@@ -205,15 +205,15 @@ impl Program {
     }
 }
 
-/// Parts of one run of a program.
+/// Values of a program's run from which its run time alone is computed.
 pub(super) struct Parts {
     pub threads: usize,
-    /// Instructions of all threads.
+    /// Number of instructions of all threads.
     pub instructions: f64,
-    /// Instructions of the profile's timeline.
+    /// Number of instructions on the profile's timeline.
     pub timeline: f64,
-    /// Share of the instructions that thread 0 executes before the others begin.
+    /// Fraction of the instructions that thread 0 executes before the others begin.
     pub serial_share: f64,
-    /// Seconds that each thread sleeps between bursts.
+    /// Seconds of a run that each thread sleeps between its bursts.
     pub asleep_s: f64,
 }

@@ -8,10 +8,10 @@ use super::Simulation;
 use super::forecast::SteadyState;
 use crate::progress::ModelId;
 
-/// Number of parts of a run that have a signature each.
+/// Number of equal parts of a run that have a signature each.
 const PHASES: usize = 8;
 
-/// A program, one part of its run or the whole run (`None`), and its signature if it has one.
+/// Model of a program, part of its run (`None` for the whole run), and signature (`None` if the profile has none).
 pub(super) type Known = (ModelId, Option<usize>, Option<Signature>);
 
 impl Forecast for Simulation {
@@ -41,7 +41,8 @@ impl Forecast for Simulation {
 }
 
 impl Simulation {
-    /// Returns the signature of a thread's program, or of one of [`PHASES`] equal parts of its run.
+    /// Returns the signature of a thread's program, or of one of [`PHASES`] equal parts of its run; `None` if the profile has
+    /// none.
     fn signature_of(&mut self, thread: ThreadId, part: Option<usize>) -> Option<Signature> {
         let model = self.programs[self.threads[thread.index()].program].model;
         let known = |k: &&Known| (k.0, k.1) == (model, part);

@@ -6,16 +6,16 @@ use countersteer_model::units::{CpuId, ThreadId};
 use super::{Simulation, pmu};
 
 impl Simulation {
-    /// Passes each CPU's running thread to the progress model, and records migrations and run intervals; true if there was a
-    /// switch.
+    /// Passes each CPU's running thread to the progress model, and records migrations and run intervals. Returns true if there
+    /// was a context switch.
     pub(super) fn forward_switches(&mut self) -> bool {
         let mut switches = std::mem::take(&mut self.switch_buffer);
         switches.extend(self.linux.take_switches());
         let any = !switches.is_empty();
         for switch in switches.drain(..) {
             self.switches += 1;
-            // A thread that was pulled while it ran is on another CPU already. The CPU that pulls it reports it before the other
-            // CPU reports the loss.
+            // A running thread that another CPU pulled is already on that CPU, which reports the gain before the old CPU reports
+            // the loss.
             let here = |prev: &ThreadId| self.threads[prev.index()].cpu == switch.cpu;
             if let Some(prev) = switch.prev.filter(here) {
                 self.switched_out(prev);
@@ -65,7 +65,7 @@ impl Simulation {
         thread.running_since = Some(self.now);
     }
 
-    /// Closes a thread's sampling interval.
+    /// Ends a thread's sampling interval and samples its counters.
     pub(super) fn sample(&mut self, id: ThreadId) {
         let cpu = self.threads[id.index()].cpu;
         let counters = self.progress.counters(id, self.now);

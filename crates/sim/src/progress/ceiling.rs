@@ -1,44 +1,46 @@
-//! Ceilings: speeds that no thread exceeds, for upper bounds of placements.
+//! Speeds that no thread exceeds, for upper bounds of placements.
 //!
-//! Input: a [`super::ProgressModel`] with its programs. Output: the kinds of CPUs and the possible states of their cores. For
-//! each behaviour of each program it gives the highest speed in each state, and the least use of resources that cores share.
+//! Input: a [`super::ProgressModel`] with its programs. Output: the kinds of CPUs and the possible states of their cores. The
+//! output also contains, for each behaviour of each program, the highest speed in each state and the least use of resources that
+//! cores share.
 
 use countersteer_model::units::CoreTypeId;
 
-/// Number of parts of a core that SMT siblings share.
+/// Number of resources of a core that SMT siblings share.
 pub use super::analytic::SHARED_PARTS;
 
-/// Resources of a machine, and highest speeds of programs on it.
+/// Resources of a machine, and the highest speeds of programs on it.
 #[derive(Clone, Debug, Default)]
 pub struct Ceilings {
     pub places: Vec<Place>,
     pub clocks: Vec<Clock>,
     pub states: Vec<CoreState>,
-    /// Lines of each group of last-level caches that places share.
+    /// Number of lines of each group of last-level caches that places share.
     pub caches: Vec<f64>,
-    /// Maximum lines per second of all memory.
+    /// Maximum number of lines per second that all memory transfers.
     pub bandwidth: f64,
-    /// Indexed by [`super::ModelId`].
+    /// Highest speeds of each program, indexed by [`super::ModelId`].
     pub models: Vec<ModelCeiling>,
 }
 
-/// Cores that are equivalent for every program.
+/// Group of cores that are equivalent for every program.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub cores: f64,
-    /// Row of [`Ceilings::caches`]; `None` if no cache is shared, or if contention is disabled.
+    /// Index of the place's last-level caches in [`Ceilings::caches`]; `None` if no cache is shared, or if contention is
+    /// disabled.
     pub cache: Option<usize>,
 }
 
-/// A maximum frequency of the cores of a type while some of them run.
+/// Maximum frequency of the cores of one type when at most a given number of them run (turbo bin).
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub core_type: CoreTypeId,
-    /// Number of cores of the type that may run at it.
+    /// Number of cores of the type that may run at this frequency.
     pub cores: f64,
 }
 
-/// State of a core of a place: its clock, and the number of running SMT siblings.
+/// State of a core: its place, its frequency limit, and the number of threads that run on it.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreState {
     pub place: usize,
@@ -47,27 +49,27 @@ pub struct CoreState {
     pub threads: f64,
 }
 
-/// Behaviours of a program.
+/// Highest speeds of one program, by behaviour.
 #[derive(Clone, Debug, Default)]
 pub struct ModelCeiling {
-    /// End of each segment of the timeline in instructions, and its behaviour.
+    /// Segments of the timeline: end in instructions, and index of the behaviour.
     pub timeline: Vec<(f64, usize)>,
-    /// Indexed by behaviour.
+    /// Ways to run each behaviour, indexed by behaviour.
     pub ways: Vec<Vec<Way>>,
 }
 
-/// A way to run a thread: a state of a core, with some lines of the last-level cache.
+/// Way to run a thread: a state of its core and a number of lines of the last-level cache, with the highest speed then.
 ///
-/// A thread that holds any number of lines is at most as fast as a mix of two ways with that many lines on average.
+/// A thread with any number of lines is at most as fast as a mix of two ways with this number on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub state: usize,
-    /// Instructions per second.
+    /// Maximum instructions per second of the thread.
     pub ips: f64,
-    /// Lines that it holds in the last-level caches of its place.
+    /// Number of lines that the thread holds in the last-level caches of its place.
     pub lines: f64,
-    /// Minimum lines per second from or to memory.
+    /// Minimum number of lines per second that the thread transfers from and to memory.
     pub bus: f64,
-    /// Minimum part of the cycles of each shared part of the core, next to siblings.
+    /// Minimum fraction of cycles for which the thread uses each shared resource of the core, next to SMT siblings.
     pub uses: [f64; SHARED_PARTS],
 }

@@ -1,62 +1,63 @@
 //! Counters of a simulated thread.
 //!
-//! Output of the progress model, cumulative since the thread was added; the simulated PMU samples differences.
+//! The progress model accumulates the counts since a thread was added, and the simulated PMU samples their differences.
 
 use countersteer_model::events::Event;
 
-/// Cumulative raw events of one thread, exact (no sampling, no noise).
+/// Cumulative event counts of one thread, exact (without sampling and noise).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     pub instructions: f64,
-    /// Unhalted core cycles at the frequency of the cores it ran on.
+    /// Unhalted core cycles at the frequencies of the cores on which the thread ran.
     pub cycles: f64,
-    /// Accesses that missed every private cache.
+    /// Number of accesses that missed every private cache.
     pub l2_misses: f64,
-    /// Accesses to the last-level cache.
+    /// Number of accesses to the last-level cache.
     pub llc_references: f64,
-    /// Accesses that missed the last-level cache.
+    /// Number of accesses that missed the last-level cache.
     pub llc_misses: f64,
     pub branch_instructions: f64,
     pub branch_misses: f64,
-    /// Energy of the core while it ran this thread, and of its cache and memory accesses.
+    /// Energy in nanojoules of the core while it ran this thread, and of the thread's cache and memory accesses.
     pub energy_nj: f64,
     pub run_ns: f64,
     pub detail: Detail,
     pub unmeasured: Unmeasured,
-    /// `None` if the model does not simulate lines.
+    /// Lines evicted by and from co-runners; `None` if the model does not simulate lines.
     pub evictions: Option<Evictions>,
 }
 
-/// A thread's part of the lines that its program and its co-runners evicted from each other in the last-level caches.
+/// Lines that a thread's program and its co-runners evicted from each other in the last-level caches; each thread has a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evictions {
     pub suffered: f64,
     pub caused: f64,
 }
 
-/// Instructions of tabulated profiles that lack these events. Their counts stay zero, but were not measured.
+/// Number of instructions from tabulated profiles that lack certain events. The counts of these events stay zero, but were not
+/// measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unmeasured {
-    /// Instructions without counts of cache misses.
+    /// Number of instructions without counts of cache misses.
     pub misses: f64,
-    /// Instructions without counts of mispredicted branches.
+    /// Number of instructions without counts of mispredicted branches.
     pub branch_misses: f64,
 }
 
-/// Events that only recorded profiles provide: measurements at a few cache sizes do not include the instruction mix.
+/// Events that only recorded profiles provide, because measurements at a few cache sizes do not include the instruction mix.
 ///
 /// Every cycle is one of dispatch at full width or lost to one of three causes:
 /// `cycles = instructions / width + stall_memory + stall_branches + stall_other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Detail {
-    /// Instructions to which these counts belong.
+    /// Number of instructions for which these events were counted.
     pub instructions: f64,
     pub loads: f64,
     pub stores: f64,
     pub fp_operations: f64,
     pub simd_operations: f64,
     pub l1d_misses: f64,
-    /// Cycles waiting for caches and memory, including the refill of caches after a switch.
+    /// Cycles of waiting for caches and memory, including the refill of private caches after a context switch.
     pub stall_memory: f64,
     /// Cycles lost to mispredicted branches.
     pub stall_branches: f64,
@@ -79,7 +80,7 @@ impl Detail {
 }
 
 impl Counters {
-    /// Adds the fraction `part` of another thread's counts; evictions stay unchanged.
+    /// Returns the sum of these counts and the fraction `part` of another thread's counts; evictions stay unchanged.
     #[must_use]
     pub fn plus(&self, other: &Self, part: f64) -> Self {
         let add = |of: fn(&Self) -> f64| of(self) + of(other) * part;
@@ -112,7 +113,7 @@ impl Counters {
         }
     }
 
-    /// Count of an event; `None` if the model does not provide it, or if the thread's profile lacks the data.
+    /// Returns the count of an event; `None` if the model does not provide it, or if the thread's profile lacks the data.
     #[must_use]
     pub fn event(&self, event: Event) -> Option<f64> {
         let detail = |value: f64| {

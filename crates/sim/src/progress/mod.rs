@@ -21,27 +21,27 @@ pub use ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, SHARED_PARTS,
 pub use counters::{Counters, Detail, Evictions, Unmeasured};
 pub use traced::{Traced, Traces};
 
-/// Identifies a program within a model.
+/// Identifier of a program within a progress model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelId(pub u32);
 
-/// Reasons for which this machine cannot run a program.
+/// Reasons why a machine cannot run a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// A tabulated profile has no table for a core type.
+    /// A tabulated profile has no data for one of the machine's core types.
     #[error(
         "profile `{profile}` has no figures for core type `{core_type}` of machine `{machine}`, only for {known}; add a \
          `[[core]]` table or use a recorded profile, which runs on any machine"
     )]
     CoreType {
         profile: String,
-        /// Missing core type.
+        /// Name of the missing core type.
         core_type: String,
         machine: String,
-        /// Core types in the profile.
+        /// Names of the core types in the profile.
         known: String,
     },
-    /// A program in traced simulation was not traced.
+    /// A program of a traced simulation has neither a trace nor a command.
     #[error(
         "`{profile}` has neither a trace nor a command, of which traced simulation needs one: record a trace with `steer trace record` \
          and name its file as `profile`, or give the program as `command`"
@@ -49,22 +49,22 @@ pub enum ModelError {
     NoTrace { profile: String },
 }
 
-/// Forecast for one program of a static mapping.
+/// Long-run rates of one program in a static mapping of programs to CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Instructions per second of wall-clock time, scaled by its share of the CPU.
+    /// Instructions per second of wall-clock time, that is, scaled by the program's share of the CPU.
     pub ips: f64,
-    /// Instructions per cycle while it runs.
+    /// Instructions per cycle while the program runs.
     pub ipc: f64,
     /// Misses of the last-level cache per kilo-instruction.
     pub llc_mpki: f64,
-    /// Lines that it holds in a last-level cache behind the cores.
+    /// Number of lines that the program holds in the shared last-level cache.
     pub llc_lines: f64,
-    /// Mean power attributed to it, scaled by its share of the CPU, in watts.
+    /// Mean power attributed to the program in watts, scaled by its share of the CPU.
     pub power_w: f64,
 }
 
-/// A model of the progress of running threads.
+/// Model of the progress of running threads.
 ///
 /// Time never goes back: every `now` is at least that of the previous call. A call with a later `now` first handles all events
 /// that are due, like [`Self::advance`]. Two models return equal results for equal sequences of calls.
@@ -75,10 +75,10 @@ pub trait ProgressModel {
     /// Fails if this machine cannot run the profile.
     fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError>;
 
-    /// Starts another program, or another copy of one, to which the threads added next belong.
+    /// Starts a new program, or a new copy of a program; threads that are added afterwards belong to it.
     fn begin_program(&mut self) {}
 
-    /// Adds a thread without work. Thread ids are dense from 0.
+    /// Adds a thread without work. Thread IDs are dense from 0.
     fn add_thread(&mut self, thread: ThreadId, model: ModelId);
 
     /// Gives a thread `instructions` of work, starting at position `offset` of the profile's timeline, which repeats.
@@ -97,11 +97,11 @@ pub trait ProgressModel {
     /// Switches a CPU to a thread or to idle. A thread that still runs on another CPU stops there.
     fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos);
 
-    /// Sets the frequency of a CPU's core to a row of its type's operating points. A model without frequencies runs at
+    /// Sets the frequency of a CPU's core to operating point `point` of its core type. A model without frequencies runs at
     /// `freq_ghz`.
     fn set_point(&mut self, _cpu: CpuId, _point: usize, _now: Nanos) {}
 
-    /// Divides a cache behind the cores into parts for threads, as shares of its lines that do not overlap.
+    /// Partitions a shared cache. Each part is a fraction of the cache's lines and the threads that use it; parts do not overlap.
     ///
     /// Without parts, all threads share the cache again. Returns false if the model does not support partitions.
     fn divide(&mut self, _cache: CacheId, _parts: &[(f64, Vec<ThreadId>)], _now: Nanos) -> bool {
@@ -111,22 +111,22 @@ pub trait ProgressModel {
     /// Takes `cost` of CPU time from a running thread, starting at `now`.
     fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos);
 
-    /// Earliest time at which a thread finishes or the model needs a step.
+    /// Returns the earliest time at which a thread finishes its work or the model needs a step.
     fn next_event(&mut self) -> Nanos;
 
-    /// Handles all events that are due up to `now`.
+    /// Handles all events that are due at or before `now`.
     fn advance(&mut self, now: Nanos);
 
-    /// Appends the threads whose work ended since the last call, in the order of their ends.
+    /// Appends the threads whose work ended since the last call, in the order in which it ended.
     fn take_finished(&mut self, finished: &mut Vec<ThreadId>);
 
-    /// Counters of a thread since it was added.
+    /// Returns the counters of a thread, accumulated since it was added.
     fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters;
 
-    /// Lines that a thread holds in a cache behind the cores.
+    /// Number of lines that a thread holds in a cache of the topology.
     fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64;
 
-    /// Evicted lines of the last-level caches, by the program that lost them, then by the program that replaced them.
+    /// Number of lines evicted from the last-level caches, by the program that lost them, then by the program that evicted them.
     ///
     /// Programs are in the order of [`Self::begin_program`]. Empty if the model does not simulate lines.
     fn evicted(&self) -> Vec<Vec<u64>> {
@@ -138,13 +138,14 @@ pub trait ProgressModel {
         None
     }
 
-    /// Energy of the whole machine since time zero, in joules.
+    /// Energy that the whole machine used since time zero, in joules.
     fn energy_j(&mut self, now: Nanos) -> f64;
 
-    /// Speed alone on the fastest core type divided by speed alone on the slowest, in the thread's current phase.
+    /// Speed-up factor in the thread's current phase: speed alone on the fastest core type divided by speed alone on the slowest.
     fn true_sf(&self, thread: ThreadId) -> f64;
 
-    /// Energy-delay product alone on the slowest core type divided by that on the fastest, in the thread's current phase.
+    /// Efficiency factor in the thread's current phase: energy-delay product alone on the slowest core type divided by that on
+    /// the fastest.
     ///
     /// The energy is that of the core while it runs the thread, and of its cache and memory accesses.
     fn true_ef(&self, thread: ThreadId) -> f64;
@@ -152,21 +153,21 @@ pub trait ProgressModel {
     /// Position of a thread on its profile's timeline, in instructions.
     fn position(&self, thread: ThreadId) -> f64;
 
-    /// Instructions per second of a whole run alone on an otherwise idle machine.
+    /// Mean instructions per second of a whole run alone on an otherwise idle machine.
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64;
 
-    /// Seconds alone of the part of the profile's timeline between two positions.
+    /// Seconds that one thread alone takes for the part of the profile's timeline between two positions.
     ///
-    /// A model without phases uses the mean speed of the whole run.
+    /// By default, the speed is the mean speed of the whole run.
     fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
         (to - from) / self.alone_ips(model, core_type)
     }
 
-    /// Speeds that no thread exceeds; `None` if the model does not know them.
+    /// Returns speeds that no thread exceeds; `None` if the model does not know them.
     fn ceilings(&self) -> Option<Ceilings> {
         None
     }
 
-    /// Long-run rates of a static mapping; each row is a program, its CPU and its share of the CPU.
+    /// Returns the long-run rates of a static mapping. Each row is a program, its CPU, and its fraction of the CPU's time.
     fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates>;
 }
