@@ -1,10 +1,10 @@
-//! The earliest of many times, each of which changes often: a tournament tree.
+//! Tournament tree for the earliest of many times, each of which changes often.
 //!
 //! Input: a time per row. Output: the earliest time and its row; ties go to the lower row. A change costs log2(rows).
 
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Leaves start at `base`; every inner node holds the earlier of its two children.
+    /// Tournament tree: leaves start at `base`, and every inner node holds the earlier of its two children.
     times: Vec<u64>,
     base: usize,
 }
@@ -41,7 +41,7 @@ impl Agenda {
         self.times[1]
     }
 
-    /// First row with the earliest time.
+    /// Returns the lowest row that has the earliest time.
     pub fn first(&self) -> usize {
         let mut node = 1;
         while node < self.base {

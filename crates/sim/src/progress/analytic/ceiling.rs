@@ -1,10 +1,10 @@
-//! Ceilings of the analytic model, from its own rate tables in the best case.
+//! Speeds that no thread exceeds in the analytic model, from its rate tables in the best case.
 //!
-//! Input: the tables of all programs. Output: [`Ceilings`]. A thread's cycles per instruction come from the table of its
-//! behaviour, core type, frequency and number of running siblings. They depend on its lines in each shared cache, on the use of
-//! its siblings, and on a memory latency factor of 1 or more. A lower bound assumes siblings that use nothing, factor 1, and the
-//! best occupancies of the inner caches. The result is a curve over the lines in the outermost cache. Time averages of its points
-//! lie in its convex hull, whose upper corners are the [`Way`]s.
+//! Input: the rate tables of all programs. Output: [`Ceilings`]. A thread's cycles per instruction come from the table of its
+//! behaviour, core type, frequency and number of running siblings. They depend on the thread's lines in each shared cache, its
+//! siblings' use of the core, and the memory latency factor. A lower bound assumes siblings that use nothing, the minimum factor
+//! of 1, and the best occupancies of the inner caches. The result is a curve over the lines in the outermost cache. Time averages
+//! of points of the curve lie in its convex hull, whose upper corners are the [`Way`]s.
 
 use super::Analytic;
 use super::class::Class;
@@ -12,16 +12,16 @@ use super::siblings::Beside;
 use super::table::{MAX_LEVELS, Table};
 use crate::progress::ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, Way};
 
-/// Factor by which a speed within a cell may exceed the speeds at the corners of the lattice.
+/// Factor by which the speed within a lattice cell may exceed the speeds at the cell's corners.
 const WITHIN_CELL: f64 = 1.001;
 
-/// A state, and the class whose tables apply to it.
+/// State of a core, and index of the class whose rate tables apply to it.
 struct Kind {
     state: CoreState,
     class: usize,
 }
 
-/// Ceilings of all programs known so far.
+/// Returns the highest speeds of all programs added so far.
 pub fn of(progress: &Analytic) -> Ceilings {
     let mut firsts: Vec<u32> = progress.cpus.iter().map(|c| c.first_class).collect();
     firsts.sort_unstable();
@@ -66,7 +66,7 @@ pub fn of(progress: &Analytic) -> Ceilings {
     }
 }
 
-/// Number of cores with CPUs of a kind.
+/// Number of cores that have at least one CPU for which `of` returns true.
 fn cores(progress: &Analytic, of: impl Fn(&super::Cpu) -> bool) -> f64 {
     let mut cores: Vec<u32> = progress
         .cpus
@@ -79,7 +79,8 @@ fn cores(progress: &Analytic, of: impl Fn(&super::Cpu) -> bool) -> f64 {
     cores.len() as f64
 }
 
-/// Group of outermost shared caches of each place, and lines of each group. Places that share a cache are in one group.
+/// Returns the group of outermost shared caches of each place, and the number of lines of each group. Places that share a cache
+/// are in one group.
 fn cache_groups(progress: &Analytic, firsts: &[u32]) -> (Vec<Option<usize>>, Vec<f64>) {
     let outer = |first: &u32| -> Vec<usize> {
         let cpus = progress.cpus.iter().filter(|c| c.first_class == *first);
@@ -111,7 +112,7 @@ fn cache_groups(progress: &Analytic, firsts: &[u32]) -> (Vec<Option<usize>>, Vec
     (places.collect(), lines)
 }
 
-/// Possible states of the cores of each place; adds their clocks to `clocks`.
+/// Returns the possible states of the cores of each place; appends the frequency limits of these states to `clocks`.
 fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for (core_type, of) in progress.topology.core_types.iter().enumerate() {
@@ -134,7 +135,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
             let belongs = progress.classes[*first as usize].core_type.index() == core_type;
             for (nth, point) in points.iter().enumerate().filter(|_| belongs) {
                 let smt = of.smt.max(1);
-                // Without contention each thread has a core for itself, however many CPUs the core has.
+                // Without contention, every thread has a whole core for itself, even if all CPUs of the core run a thread.
                 let running = if progress.config.contention {
                     1..=smt
                 } else {
@@ -161,7 +162,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
     kinds
 }
 
-/// Upper corners of the hull of speeds over lines held.
+/// Returns the upper corners of the convex hull of speeds over lines held, for one state and one rate table.
 fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Way> {
     let class = &progress.classes[kind.class];
     let hz = class.ghz * 1e9 * WITHIN_CELL;
@@ -195,19 +196,19 @@ fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Wa
     for lines in table.levels[outer].lattice_lines() {
         let mut held = full;
         held[outer] = lines;
-        // Below the first corner the speed is constant.
+        // Below the first lattice point the speed is constant, so that this speed needs no lines.
         let charged = if curve.is_empty() { 0.0 } else { lines };
         curve.push((charged, fewest_cycles(table, &mut held, outer, &beside)));
     }
     hull(&curve).into_iter().map(way).collect()
 }
 
-/// Lines of each shared cache of a class.
+/// Returns the number of lines of each shared cache of a class.
 fn whole(class: &Class) -> [f64; MAX_LEVELS] {
     std::array::from_fn(|k| class.levels.get(k).map_or(0.0, |l| l.lines))
 }
 
-/// Fewest cycles per instruction at any occupancies of the caches inside level `below`.
+/// Returns the minimum of cycles per instruction over all occupancies of the caches inside level `below`.
 fn fewest_cycles(
     table: &Table,
     held: &mut [f64; MAX_LEVELS],
@@ -226,7 +227,7 @@ fn fewest_cycles(
     fewest
 }
 
-/// Corners of the least concave curve above the speeds (inverse cycles) at ascending lines, up to the fastest.
+/// Returns the corners of the lowest concave curve above the speeds (inverse cycles) at ascending lines, up to the highest speed.
 fn hull(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let speed = |p: &(f64, f64)| 1.0 / p.1;
     let mut corners: Vec<(f64, f64)> = Vec::new();

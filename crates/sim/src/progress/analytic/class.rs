@@ -1,7 +1,7 @@
-//! Kinds of CPUs that differ in the speed of programs.
+//! Classes of CPUs that differ in the speed of programs.
 //!
-//! Input: a topology. Output: [`Class`]es, for which rate tables are made, and the rows of each CPU in all other tables. Even
-//! large machines have few classes.
+//! Input: a topology. Output: [`Class`]es, for which rate tables are made, and the indices of each CPU in all other tables. Even
+//! large machines have only a small number of classes.
 
 use countersteer_model::machine::{CoreType, Point};
 use countersteer_model::topology::Topology;
@@ -11,7 +11,7 @@ use super::table::MAX_LEVELS;
 
 pub const NONE: u32 = u32::MAX;
 
-/// A shared cache as seen from a core.
+/// Shared cache as seen from a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     pub lines: f64,
@@ -21,14 +21,15 @@ pub struct Level {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// Row of the topology's core types.
+    /// Index of the core type in the topology.
     pub core_type: CoreTypeId,
-    /// Number of SMT siblings that run at once, itself included.
+    /// Number of threads that run on the core at the same time.
     pub threads: u32,
     /// Frequency in GHz.
     pub ghz: f64,
-    /// Power of a busy core and energy per instruction, relative to those at the core type's `freq_ghz`.
+    /// Power of a busy core, relative to the power at the core type's `freq_ghz`.
     pub power: f64,
+    /// Energy per instruction, relative to the energy at the core type's `freq_ghz`.
     pub energy: f64,
     /// Shared caches, inner first; empty if the last level is private.
     pub levels: Vec<Level>,
@@ -38,35 +39,36 @@ pub struct Class {
 
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// Class at the present frequency while it runs alone on its core; the classes with 2, 3, ... running siblings follow.
+    /// Index of the CPU's class at the present frequency while no SMT sibling runs. The classes for 2, 3, ... running threads
+    /// follow.
     pub class: u32,
-    /// Class at its slowest operating point; the classes of faster points follow.
+    /// Index of the CPU's class at its slowest operating point; the classes of faster points follow.
     pub first_class: u32,
-    /// Number of threads of its core.
+    /// Number of CPUs of the CPU's core (SMT threads).
     pub smt: u32,
     pub core: u32,
     pub core_type: u32,
-    /// Last-level cache with all its CPUs.
+    /// Index of the CPU's pool: the CPUs that share one last-level cache.
     pub pool: u32,
-    /// Position among the pool's CPUs.
+    /// Position of the CPU among the CPUs of its pool.
     pub slot: u32,
     pub memory: u32,
-    /// Rows of its shared caches, inner first.
+    /// Indices of the CPU's shared caches, inner first.
     pub chain: [u32; MAX_LEVELS],
     pub levels: usize,
-    /// Cycles per nanosecond.
+    /// Present frequency in cycles per nanosecond.
     pub freq: f64,
     /// Nanoseconds per cycle.
     pub cycle_ns: f64,
-    /// CPUs of the same core, without this one.
+    /// Other CPUs of the same core.
     pub siblings: Vec<u32>,
-    /// Energy of an access to each level, inner first.
+    /// Energy of an access to each shared cache in nanojoules, inner first.
     pub access_nj: [f64; MAX_LEVELS],
-    /// Energy of a line from or to memory.
+    /// Energy of the transfer of one line from or to memory, in nanojoules.
     pub memory_nj: f64,
 }
 
-/// Classes and CPUs of a topology.
+/// Returns the classes and CPUs of a topology.
 pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
     let mut classes: Vec<Class> = Vec::new();
     let mut slots = vec![0u32; topology.caches.len()];
@@ -117,7 +119,7 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
 }
 
 impl Cpu {
-    /// Sets the frequency to a row of the core type's operating points.
+    /// Sets the CPU's frequency to operating point `point` of its core type, which is `ghz`.
     pub fn run_at(&mut self, point: usize, ghz: f64) {
         self.class = self.first_class + point as u32 * self.smt;
         self.freq = ghz;
@@ -125,7 +127,7 @@ impl Cpu {
     }
 }
 
-/// Row of the class of a CPU at its slowest point; the classes of all its points are added if missing.
+/// Returns the index of a CPU's class at its slowest operating point; adds the classes of all its points if missing.
 fn first_class(
     topology: &Topology,
     cpu: &countersteer_model::topology::Cpu,
@@ -181,8 +183,8 @@ fn class_of(
     }
 }
 
-/// Class of each core type on which a program is fastest alone: at the frequency of one active core, with the largest last-level
-/// cache.
+/// Returns, for each core type, the index of the class on which a program is fastest alone. This class has the frequency of one
+/// active core and the largest last-level cache.
 pub fn best_classes(topology: &Topology, classes: &[Class]) -> Vec<u32> {
     let llc = |c: &Class| c.levels.last().map_or(0.0, |l| l.lines);
     (0..topology.core_types.len())

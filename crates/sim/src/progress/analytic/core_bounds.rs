@@ -1,7 +1,7 @@
-//! Bounds of a core between miss events: width, execution ports, dependences.
+//! Bounds on the speed of a core between miss events: width, execution ports, dependences.
 //!
-//! Input: a behaviour and a core type. Output: cycles per instruction that its operations need in the busiest part of the core,
-//! and that its dependences need.
+//! Input: a behaviour and a core type. Output: cycles per instruction that the behaviour's operations need in the busiest part of
+//! the core, and that its dependences need.
 
 use countersteer_model::machine::{CorePipeline, CoreType, Queue, Unit};
 use countersteer_model::profile::{
@@ -13,17 +13,17 @@ use super::curves;
 use super::siblings::{DISPATCH, SHARED_PARTS, Uses};
 
 const UNITS: usize = Unit::ALL.len();
-/// Shares of branches that are taken, and that fuse with the compare before them, if not recorded (medians of the shipped
-/// profiles).
+/// Fraction of branches that are taken, if not recorded (median of the shipped profiles).
 const TAKEN: f64 = 0.55;
+/// Fraction of branches that fuse with the compare before them, if not recorded (median of the shipped profiles).
 const FUSED: f64 = 0.65;
-/// Resolution of a misprediction if not recorded: cycles at unit latency, and cycles added by slow loads and operations.
+/// Resolution of a misprediction, if not recorded: cycles at unit latency, and cycles added by slow loads and by slow operations.
 const RESOLUTION: Resolution = Resolution {
     unit: 6.0,
     loads: 6.0,
     operations: 0.5,
 };
-/// Latency of loads in cycles if the core's is unknown.
+/// Load latency in cycles that is assumed for a core without a known pipeline.
 const GENERIC_LOAD: f64 = 4.0;
 
 /// Work that a behaviour requires of any core.
@@ -33,7 +33,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Creates the demand of a behaviour; it is estimated from the mix if the recording lacks it.
+    /// Creates the demand of a behaviour. Pipeline data are estimated from the instruction mix if the recording lacks them.
     pub fn new(behaviour: &Behaviour) -> Self {
         Self {
             mix: behaviour.mix,
@@ -44,7 +44,7 @@ impl Demand {
         }
     }
 
-    /// Work per instruction of each of [`Unit::ALL`].
+    /// Returns the operations per instruction of each of [`Unit::ALL`]; `fused` is true if the core fuses compares with branches.
     fn work(&self, fused: bool) -> [f64; UNITS] {
         Unit::ALL.map(|unit| match unit {
             // The compare of a fused pair executes with its branch.
@@ -58,10 +58,11 @@ impl Demand {
         })
     }
 
-    /// Misses per instruction of a first-level cache of `lines` lines and `ways` ways.
+    /// Returns the misses per instruction of a first-level cache of `lines` lines and `ways` ways.
     ///
-    /// Recorded for 64 sets. With more sets of as many ways, the shape is assumed to add misses in the same proportion. Accesses
-    /// that hit with 64 sets hit with more sets too. Each of these sets holds a part of the lines of one of the 64.
+    /// Misses were recorded for 64 sets. With more sets of the same associativity, conflicts are assumed to add misses in the
+    /// same proportion. Accesses that hit with 64 sets hit with more sets too. Each of these sets holds some of the lines of one
+    /// of the 64.
     pub fn first_misses(&self, curve: &MissCurve, lines: f64, ways: u32) -> f64 {
         let expected = curves::private_misses(curve, lines, ways);
         let sets = f64::from(CONFLICT_SETS);
@@ -82,7 +83,7 @@ impl Demand {
         (expected * recorded / of_64_sets).min(recorded)
     }
 
-    /// Share of the misses of a cache of `lines` lines that a stream prefetcher predicts.
+    /// Returns the fraction of the misses of a cache of `lines` lines that a stream prefetcher predicts.
     pub fn streamed(&self, lines: f64) -> f64 {
         let points = self.pipeline.streams.iter();
         let shares: Vec<_> = points.map(|p| (p.cache_lines as f64, p.share)).collect();
@@ -90,12 +91,12 @@ impl Demand {
     }
 }
 
-/// Pipeline data of a behaviour that was recorded without them.
+/// Estimates the pipeline data of a behaviour that was recorded without them.
 fn estimated(behaviour: &Behaviour) -> Pipeline {
     let m = behaviour.mix;
     let rest = 1.0 - m.branches - m.fp - m.simd - 0.5 * (m.loads + m.stores);
     let chain = |point: &countersteer_model::profile::IlpPoint| {
-        // All latencies lengthen all chains in proportion.
+        // All latencies are assumed to lengthen all chains in proportion.
         let unit = 1.0 / point.ipc;
         let loads = m.loads * f64::from(REFERENCE_LOAD_CYCLES - 1);
         ChainPoint {
@@ -123,25 +124,25 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
 
 /// Bounds of a core type for one behaviour.
 pub struct Bounds {
-    /// Cycles per instruction that width and ports need.
+    /// Cycles per instruction that dispatch width and ports need.
     pub throughput: f64,
-    /// Cycles per instruction of each part of the core: dispatch, taken branches, sets of ports.
+    /// Cycles per instruction for which each resource of the core is used: dispatch, taken branches, sets of ports.
     pub uses: Uses,
     pub chains: Chains,
-    /// Chains while SMT siblings fill their share of the schedulers.
+    /// Dependence chains while SMT siblings fill their share of the schedulers.
     pub crowded: Chains,
-    /// Cycles of a misprediction after the dispatch of its branch.
+    /// Cycles between the dispatch of a mispredicted branch and its resolution.
     pub resolution: f64,
-    /// Number of instructions that the reorder buffer or the registers admit.
+    /// Number of instructions that fit the reorder buffer and the registers.
     pub retained: f64,
     pub miss_buffers: f64,
     pub prefetch_lines: f64,
 }
 
-/// Costs of dependences.
+/// Cycles that dependence chains cost.
 #[derive(Clone, Copy)]
 pub struct Chains {
-    /// Cycles per instruction that they need if all loads hit the first level.
+    /// Cycles per instruction that dependences need if all loads hit the first-level cache.
     pub cycles: f64,
     /// Additional cycles per instruction for each additional cycle of load latency.
     pub per_load_cycle: f64,
@@ -159,11 +160,11 @@ impl Chains {
     }
 }
 
-/// Part of a queue's entries in use when one of its parts is full and stops dispatch. Chosen like the order of
-/// [`super::limit::limit`], among 1 and 1/2.
+/// Fraction of a queue's entries in use when one of its parts is full and stops dispatch. Like the order of
+/// [`super::limit::limit`], it was chosen by smallest error, from 1 and 1/2.
 const UNEVEN: f64 = 0.5;
 
-/// Number of instructions that the schedulers see: a queue is full when as many operations of its kind wait as it has entries.
+/// Number of instructions that the schedulers can hold: a queue is full when the waiting operations of its kind fill its entries.
 fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
     let view = |queue: &Queue| {
         let filled = if queue.parts > 1 { UNEVEN } else { 1.0 };
@@ -176,10 +177,10 @@ fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Integer registers that an instruction allocates on average (52 to 65 % of instructions write one).
+/// Average number of integer registers that an instruction allocates (52 to 65 % of instructions write one).
 const REGISTERS: f64 = 0.58;
 
-/// Bounds of a behaviour on a core type whose buffers `siblings` threads share.
+/// Returns the bounds of a behaviour on a core type whose buffers `siblings` threads share.
 pub fn bounds(
     behaviour: &Behaviour,
     demand: &Demand,
@@ -234,7 +235,7 @@ pub fn bounds(
     )
 }
 
-/// Bounds of a core with only width and window known.
+/// Returns the bounds on a core of which only width and window are known.
 fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, siblings: f64) -> Bounds {
     let window = (f64::from(core_type.window) / siblings).max(1.0);
     let mut uses = Uses::default();
@@ -267,7 +268,7 @@ const fn empty() -> Bounds {
     }
 }
 
-/// Ratio of the core's operation latencies for this mix to the latencies that the recorder assumed.
+/// Returns the ratio of the core's operation latencies, for this mix of operations, to the latencies that the recorder assumed.
 fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     let beyond = |cycles: &dyn Fn(Operation) -> f64| -> f64 {
         let all = Operation::ALL.iter();
@@ -280,9 +281,9 @@ fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     beyond(&|o| pipeline.latency.of(o)) / reference
 }
 
-/// Computes the costs of dependences among the instructions that the schedulers see, which `siblings` threads fill.
+/// Adds the costs of dependences among the instructions that the schedulers hold, which `siblings` threads share.
 ///
-/// `operations` scales the recorder's latencies of operations.
+/// `operations` scales the operation latencies that the recorder assumed.
 fn latencies(
     behaviour: &Behaviour,
     demand: &Demand,

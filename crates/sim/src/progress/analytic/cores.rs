@@ -1,28 +1,29 @@
-//! Cores: contents of private caches after threads leave, and idle time.
+//! Cores: contents of private caches after threads leave, and energy of idle time.
 //!
-//! Input: threads that enter and leave. Output: lines that an entering thread finds, and the energy of idle time.
+//! Input: threads that are switched in and out. Output: lines that a thread finds when it is switched in, and the energy of idle
+//! time.
 
 use super::class::NONE;
 
-/// Number of departed threads that a core remembers.
+/// Maximum number of departed threads whose lines a core tracks.
 const REMEMBERED: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Left {
     thread: u32,
     lines: f64,
-    /// Lines inserted into the cache up to the thread's departure.
+    /// Number of lines inserted into the cache up to the thread's departure.
     at: f64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Core {
-    /// Lines of the outermost private cache.
+    /// Size of the outermost private cache in lines.
     lines: f64,
     inserted: f64,
     left: [Left; REMEMBERED],
     next: usize,
-    /// Number of its CPUs that run a thread.
+    /// Number of the core's CPUs that run a thread.
     pub busy: u32,
     pub idle_since: u64,
     pub idle_nj: f64,
@@ -46,14 +47,14 @@ impl Core {
         }
     }
 
-    /// Lines of `thread` that later threads have not evicted: each insertion evicts any line with equal probability.
+    /// Number of lines of `thread` that later threads have not evicted: each insertion evicts any line with equal probability.
     pub fn remains(&self, thread: u32) -> f64 {
         let of = self.left.iter().filter(|l| l.thread == thread);
         of.map(|l| l.lines * (-(self.inserted - l.at) / self.lines).exp())
             .fold(0.0, f64::max)
     }
 
-    /// Records a thread that stops after inserting `inserted` lines and holds `lines` lines.
+    /// Records that a thread stops after it inserted `inserted` lines, and that it holds `lines` lines.
     pub fn leave(&mut self, thread: u32, inserted: f64, lines: f64) {
         self.inserted += inserted;
         let row = self
@@ -71,7 +72,7 @@ impl Core {
         };
     }
 
-    /// Forgets a thread that was removed.
+    /// Removes the record of a thread that was removed from the model.
     pub fn forget(&mut self, thread: u32) {
         for left in self.left.iter_mut().filter(|l| l.thread == thread) {
             left.thread = NONE;

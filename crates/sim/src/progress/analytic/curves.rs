@@ -1,18 +1,18 @@
-//! Curves of a behaviour: parallelism by window and cache, misses by the geometry of a real cache.
+//! Curves of a behaviour: parallelism over window and cache size, misses over the geometry of a real cache.
 //!
 //! Input: a [`Behaviour`]'s points. Output: values for the windows and caches of an actual core.
 
 use countersteer_model::profile::{IlpPoint, MissCurve, MlpPoint};
 
-/// Number of ways from which a cache counts as fully associative.
+/// Minimum number of ways at which a cache counts as fully associative.
 ///
 /// The binomial correction (Smith 1978; Hill and Smith 1989) assumes that lines map to sets at random. Compared with direct
 /// simulation it smooths the cliffs of loops, and is wrong by up to .29 on strided code. Caches with eight or more ways behave
 /// like LRU stacks to within a few per cent. With fewer ways conflicts matter, and the correction is better than none.
 const ASSOCIATIVE_WAYS: u32 = 8;
 
-/// Instructions per cycle by dependences in a window: a power law between the recorded windows. A window of one instruction gives
-/// one per cycle. Karkhanis and Smith (2004) fit one power law to all windows.
+/// Returns the instructions per cycle that dependences allow in a window: a power law between the recorded windows. A window of
+/// one instruction gives one per cycle. Karkhanis and Smith (2004) fit one power law to all windows.
 pub fn ilp(points: &[IlpPoint], window: f64) -> f64 {
     let mut before = (1.0f64, 1.0f64);
     for point in points {
@@ -29,7 +29,7 @@ pub fn ilp(points: &[IlpPoint], window: f64) -> f64 {
     before.1
 }
 
-/// Number of misses that overlap in `window` instructions behind a cache of `lines` lines; 1 if nothing was recorded.
+/// Returns the number of misses that overlap in `window` instructions behind a cache of `lines` lines; 1 if nothing was recorded.
 pub fn overlap(points: &[MlpPoint], window: f64, lines: f64) -> f64 {
     let mut sizes: Vec<u64> = points.iter().map(|p| p.cache_lines).collect();
     sizes.sort_unstable();
@@ -70,14 +70,14 @@ pub fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     }
 }
 
-/// Misses per instruction of a private cache of `lines` lines and `ways` ways.
+/// Returns the misses per instruction of a private cache of `lines` lines and `ways` ways.
 pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
     if ways >= ASSOCIATIVE_WAYS || f64::from(ways) >= lines {
         return curve.mpki(lines) / 1000.0;
     }
     let sets = (lines / f64::from(ways.max(1))).max(1.0);
     let points = curve.points();
-    // Misses at any size, plus each section of the curve at its middle.
+    // The sum starts with the misses at any cache size. Each section of the curve is added at its middle distance.
     let mut misses = points.last().map_or(0.0, |p| p.1);
     for pair in points.windows(2) {
         let distance = 0.5 * (pair[0].0 + pair[1].0);

@@ -1,4 +1,4 @@
-//! Efficiency factors alone: energy-delay product on the slowest core type divided by that on the fastest.
+//! Efficiency factors of programs alone: energy-delay product on the slowest core type divided by that on the fastest.
 //!
 //! Input: the rate tables of a program's behaviour. Output: EF = SF * e_slow / e_fast (PMCTrack, section 4.2.2). The energy is
 //! the part attributed to a thread: its core while it runs, and its cache and memory accesses. Idle cores and the rest of the
@@ -9,7 +9,7 @@ use super::siblings::Beside;
 use super::{Analytic, ModelId};
 
 impl Analytic {
-    /// Factor of a behaviour; [`super::model::Model::average`] is the row of the whole run.
+    /// Returns the efficiency factor of a behaviour; [`super::model::Model::average`] is the index of the whole run.
     pub(in crate::progress) fn efficiency_factor(&self, model: ModelId, behaviour: u32) -> f64 {
         let (fast, slow) = self.topology.extremes();
         let model_of = &self.models[model.0 as usize];
@@ -20,7 +20,7 @@ impl Analytic {
         edp(slow.index()) / edp(fast.index())
     }
 
-    /// Energy of an instruction alone on a core type, in nanojoules; `speed` is in instructions per nanosecond.
+    /// Returns the energy of an instruction alone on a core type, in nanojoules; `speed` is in instructions per nanosecond.
     fn alone_nj(&self, model: ModelId, behaviour: u32, core_type: usize, speed: f64) -> f64 {
         let class = self.best[core_type];
         let row = self.models[model.0 as usize].table(behaviour, class);
@@ -32,7 +32,7 @@ impl Analytic {
         let whole = std::array::from_fn(|k| lines(class, k));
         let rate = table.rate(&whole, &Beside::default());
         let mut nj = table.active_w / speed + table.instruction_nj;
-        // Matches at any present frequency.
+        // The present frequency of the CPU does not matter for this comparison.
         let same = |c: &&Cpu| {
             c.core_type as usize == core_type
                 && (0..whole.len()).all(|k| lines(c.class, k) == whole[k])

@@ -1,15 +1,15 @@
-//! Interval analysis: from a recorded behaviour and a kind of core to a rate table.
+//! Interval analysis: computes a rate table from a recorded behaviour and a class of CPUs.
 //!
 //! Input: a [`Behaviour`], a [`Class`] and its core type. Output: a [`Table`]. Sources: Karkhanis and Smith (A first-order
 //! superscalar processor model, ISCA 2004); Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
 //! superscalar out-of-order processors, TOCS 2009).
 //!
-//! - Between miss events a core dispatches at the lower of two limits. One comes from width and ports, the other from dependences
-//!   among the instructions that its schedulers see. Latencies of loads and operations lengthen the dependences.
-//! - A mispredicted branch costs the refill of the front end and its resolution.
+//! - Between miss events, a core dispatches at the lower of two limits. One comes from width and ports, the other from
+//!   dependences among the instructions that its schedulers hold. Latencies of loads and operations lengthen the dependences.
+//! - A mispredicted branch costs the refill of the front end and the resolution of the branch.
 //! - A miss that hits in the next level lengthens the dependences through it. A long miss stalls for its latency minus the cycles
 //!   that the reorder buffer covers while it fills, divided by the number of overlapping misses. In-order cores cover nothing.
-//! - Misses that continue a stream cost only the part that the prefetcher's lines in flight cannot bring in time.
+//! - Misses that continue a stream cost only the time by which the prefetcher's lines in flight arrive too late.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::{Behaviour, MissCurve};
@@ -21,13 +21,13 @@ use super::limit::limit;
 use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
-/// Part of a window that covers a miss: the window is half full on average. The part is zero for the oldest instruction, and all
-/// of it for the youngest (Karkhanis and Smith, section 4.3).
+/// Fraction of a window's cycles that covers a miss: the window is half full on average. The fraction is zero if the miss is the
+/// oldest instruction, and one if it is the youngest (Karkhanis and Smith, section 4.3).
 const COVER: f64 = 0.5;
-/// Part of a stream's misses that its prefetcher brings in time; the rest occurs at starts and ends of streams.
+/// Fraction of a stream's misses that the prefetcher brings in time; the other misses occur at the starts and ends of streams.
 const FORESEEN: f64 = 0.9;
 
-/// Parts of a core available to a thread while `siblings` threads run, and their effect on the behaviour.
+/// Bounds of a core for a behaviour while a number of SMT siblings run.
 struct Core<'a> {
     behaviour: &'a Behaviour,
     demand: Demand,
@@ -68,7 +68,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Its use of the core next to SMT siblings.
+    /// Returns the behaviour's use of the core resources that SMT siblings share.
     fn shares(&self) -> Shares {
         Shares {
             uses: self.bounds.uses,
@@ -79,7 +79,8 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Wrong-path instructions per instruction: the number dispatched at the base rate while a mispredicted branch resolves.
+    /// Returns the wrong-path instructions per instruction: those dispatched at the base rate while a mispredicted branch
+    /// resolves.
     fn wrong_path(&self) -> f64 {
         if self.in_order {
             return 0.0;
@@ -92,13 +93,15 @@ impl<'a> Core<'a> {
             .min(self.bounds.miss_buffers)
     }
 
-    /// Cycles covered of each of `misses` (per instruction): a window covers once, however many clusters of misses it contains.
+    /// Returns the cycles covered of each miss, at `misses` misses per instruction. A window covers once, however many clusters
+    /// of misses it contains.
     fn covered(&self, latency: f64, misses: f64, overlap: f64) -> f64 {
         let clusters = (misses * self.bounds.retained / overlap).max(1.0);
         (self.cover / clusters).min(latency)
     }
 
-    /// Cycles that each of `misses` adds through the dependences if it takes `latency` cycles more than a hit.
+    /// Returns the cycles that each of `misses` misses per instruction adds through the dependences. A miss takes `latency`
+    /// cycles more than a hit.
     fn along_chains(&self, latency: f64, misses: f64) -> f64 {
         if self.in_order || misses <= 0.0 {
             return 0.0;
@@ -110,7 +113,7 @@ impl<'a> Core<'a> {
         (longer - self.base).max(0.0) / misses
     }
 
-    /// Cycles per miss of a cache of `lines` lines that hits in the next level after `latency` cycles.
+    /// Returns the cycles per miss of a cache of `lines` lines if the misses hit in the next level after `latency` cycles.
     fn penalty(&self, latency: f64, misses: f64, lines: f64) -> f64 {
         let overlap = self.overlap(lines);
         let blocked = (latency - self.covered(latency, misses, overlap)) / overlap;
@@ -120,7 +123,7 @@ impl<'a> Core<'a> {
             + streamed * self.streaming(latency, misses * streamed).min(unforeseen)
     }
 
-    /// Share of the misses of a cache of `lines` lines that a prefetcher brings.
+    /// Returns the fraction of the misses of a cache of `lines` lines that a prefetcher brings in time.
     fn foreseen(&self, lines: f64) -> f64 {
         if self.bounds.prefetch_lines > 0.0 {
             FORESEEN * self.demand.streamed(lines)
@@ -129,13 +132,13 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Cycles per prefetched line: time that lines in flight need beyond the time in which the core uses them.
+    /// Returns the cycles per prefetched line by which lines in flight take longer than the core takes to use them.
     fn streaming(&self, latency: f64, misses: f64) -> f64 {
         (latency / self.bounds.prefetch_lines.max(1.0) - self.base / misses.max(1e-9)).max(0.0)
     }
 
-    /// Cycles per instruction of `misses` that go to memory: the part independent of memory's load, and the part that depends on
-    /// it.
+    /// Returns the cycles per instruction of `misses` misses that go to memory. The first part does not depend on memory load;
+    /// the second part is proportional to memory latency.
     fn memory(&self, latency: f64, misses: f64, lines: f64) -> (f64, f64) {
         let overlap = self.overlap(lines);
         let covered = self.covered(latency, misses, overlap);
@@ -149,18 +152,18 @@ impl<'a> Core<'a> {
     }
 }
 
-/// Actual misses per instruction.
+/// Actual misses of a thread per instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// Data accesses that missed the first level.
+    /// Data accesses per instruction that missed the first-level cache.
     pub first: f64,
-    /// Data accesses that missed all private caches.
+    /// Data accesses per instruction that missed all private caches.
     pub private: f64,
-    /// Data accesses that missed each shared level, inner first.
+    /// Data accesses per instruction that missed each shared level, inner first.
     pub shared: [f64; MAX_LEVELS],
-    /// Lines that the program holds in each.
+    /// Number of lines that the program holds in each shared level.
     pub held: [f64; MAX_LEVELS],
-    /// Mispredicted branches.
+    /// Mispredicted branches per instruction.
     pub mispredicted: f64,
 }
 
@@ -170,7 +173,7 @@ pub struct Cycles {
     pub base: f64,
     pub branches: f64,
     pub memory: f64,
-    /// Cycles of dispatch at full width, part of `base`.
+    /// Cycles of dispatch at full width, which `base` includes.
     pub dispatch: f64,
 }
 
@@ -180,7 +183,7 @@ impl Cycles {
     }
 }
 
-/// A behaviour on a class of CPUs, for known instead of expected misses.
+/// Timing of a behaviour on a class of CPUs, for actual instead of expected misses.
 #[derive(Clone, Debug)]
 pub struct Timing {
     behaviour: Behaviour,
@@ -199,12 +202,12 @@ impl Timing {
         }
     }
 
-    /// Its use of a core shared with siblings.
+    /// Returns the behaviour's use of the core resources that SMT siblings share.
     pub fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// Cycles per instruction with these misses next to these siblings; `factor` scales the latency of memory.
+    /// Returns the cycles per instruction with the misses `m` next to the siblings `beside`; `factor` scales the memory latency.
     pub fn cycles(&self, m: &Measured, factor: f64, beside: &Beside) -> Cycles {
         let (core_type, class) = (&self.core_type, &self.class);
         let siblings = f64::from(class.threads);
@@ -246,13 +249,13 @@ impl Timing {
     }
 }
 
-/// Creates the table of a behaviour on a class of CPUs.
+/// Creates the rate table of a behaviour on a class of CPUs.
 pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Table {
     let siblings = f64::from(class.threads);
     let mut core = Core::new(behaviour, core_type, siblings);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
-    // Siblings use some ways of each set.
+    // SMT siblings use some of the ways of each set.
     let l1_ways = (core_type.l1d.ways / class.threads).max(1);
     let l1_misses = core.demand.first_misses(&curve, l1_lines, l1_ways);
     let mut lines = l1_lines;
@@ -309,7 +312,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     table
 }
 
-/// Cycles of a misprediction: front-end refill, and resolution on out-of-order cores.
+/// Returns the cycles of a branch misprediction: front-end refill, and on out-of-order cores also resolution.
 fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
     let resolution = if core_type.in_order {
         0.0
@@ -319,7 +322,7 @@ fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
     core_type.branch_penalty_cycles + resolution
 }
 
-/// Additional misses while the private caches fill from `c0` to `useful` lines.
+/// Returns the additional misses while the private caches fill up to `useful` lines, by the number of lines at the start.
 ///
 /// Filling by `dc` takes dc / miss(c) instructions, each of which misses miss(c) instead of miss(useful) times.
 fn cold_misses(curve: &MissCurve, useful: f64) -> [f64; COLD_STEPS + 1] {

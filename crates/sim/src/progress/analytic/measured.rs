@@ -1,8 +1,8 @@
 //! Rate tables from tabulated profiles.
 //!
 //! Input: a [`CoreTable`] of measured speeds, and a [`Class`]. Output: a [`Table`] with the measured instructions per cycle at
-//! this machine's frequency. If misses were measured too, the part of the time that waits for memory follows its load, and the
-//! program takes part in contention. Otherwise it has no part in contention.
+//! this machine's frequency. If misses were measured too, the time of waiting for memory depends on memory load, and the program
+//! contends for caches and memory. Otherwise the program does not contend.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::CoreTable;
@@ -13,14 +13,14 @@ use super::siblings::{DISPATCH, Shares};
 use super::table::{LevelTable, Point, Table};
 use crate::progress::Unmeasured;
 
-/// Assumed overlap of misses, which was not measured.
+/// Assumed number of overlapping misses; the overlap was not measured.
 const OVERLAP: f64 = 2.0;
-/// Maximum part of the cycles that waits for memory.
+/// Maximum fraction of the cycles that counts as waiting for memory.
 const MEMORY_PART: f64 = 0.6;
-/// Throughput that a second sibling adds to a core.
+/// Relative throughput that a second SMT sibling adds to a core.
 const SMT_GAIN: f64 = 0.25;
 
-/// Creates the table of a measured program on a class of CPUs.
+/// Creates the rate table of a measured program on a class of CPUs.
 pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table {
     let mut points = measured.points.clone();
     points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
@@ -34,7 +34,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         .collect();
     let threads = f64::from(class.threads);
     let slowdown = threads / (1.0 + SMT_GAIN * threads.log2());
-    // Measured at the type's `freq_ghz`: waiting for memory takes more cycles at a faster clock.
+    // Speeds were measured at the core type's `freq_ghz`: waiting for memory takes more cycles at a faster clock.
     let clock = class.ghz / core_type.freq_ghz;
     let measured_cycles = class.memory_cycles / clock;
     let at = |lines: f64| {

@@ -1,39 +1,39 @@
-//! Memory domains: latency that grows with load.
+//! Memory domains: memory latency that grows with load.
 //!
-//! Input: the lines per nanosecond that each pool of CPUs demands. Output: a factor on the unloaded latency.
+//! Input: the lines per nanosecond that each pool of CPUs demands. Output: a factor on the unloaded memory latency.
 //!
 //! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer demand
 //! less). Throughput therefore never exceeds the bandwidth: the factor rises until demand fits.
 
 use countersteer_model::units::LINE_BYTES;
 
-/// Coefficient of the queue: latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one. This gives 1.1 at 50 %,
-/// 1.3 at 70 % and 2.2 at 90 %, like loaded-latency measurements of DDR4 and DDR5 systems.
+/// Coefficient of the queueing model: latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded latency. This gives
+/// 1.1 at 50 %, 1.3 at 70 % and 2.2 at 90 %, like loaded-latency measurements of DDR4 and DDR5 systems.
 const QUEUE: f64 = 0.15;
-/// Utilisation below which the queue is practically empty.
+/// Threshold: utilisation below which the queue is practically empty.
 const QUIET: f64 = 0.2;
-/// Maximum utilisation, at which the factor is about 1,500.
+/// Maximum utilisation, at which the latency factor is about 1,500.
 const FULL: f64 = 0.9999;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDomain {
-    /// Lines per nanosecond.
+    /// Bandwidth in lines per nanosecond.
     bandwidth: f64,
-    /// Present factor on the latency.
+    /// Present factor on the unloaded latency.
     pub factor: f64,
-    /// Demand at this factor over all pools, in lines per nanosecond.
+    /// Demand of all pools at the present factor, in lines per nanosecond.
     pub demand: f64,
-    /// Decrease of demand per unit of factor.
+    /// Decrease of demand per unit of the factor.
     pub slope: f64,
-    /// Pools with CPUs in this domain.
+    /// Indices of the pools that have CPUs in this domain.
     pub pools: Vec<u32>,
-    /// Demand when the factor was last computed.
+    /// Demand when the factor was last computed, in lines per nanosecond.
     pub solved: f64,
-    /// True if the factor must be computed.
+    /// True if the factor must be computed again.
     pub dirty: bool,
     /// Time at which the factor was last applied, in nanoseconds.
     pub last: u64,
-    /// Time at which a postponed change is due.
+    /// Time at which a postponed change of the factor is due, in nanoseconds; `u64::MAX` if there is none.
     pub due: u64,
 }
 
@@ -52,17 +52,18 @@ impl MemoryDomain {
         }
     }
 
-    /// True if demand moved by more than `part` since the factor was last computed. Changes of a few per cent of the bandwidth
-    /// hardly change the latency.
+    /// True if demand changed by more than the fraction `part` since the factor was last computed. Demand below 20 % of the
+    /// bandwidth counts as 20 %, because it hardly changes the latency.
     #[inline]
     pub fn moved(&self, part: f64) -> bool {
         (self.demand - self.solved).abs() > part * self.solved.max(QUIET * self.bandwidth)
     }
 
-    /// Returns the factor at which demand and latency agree, if it differs from the present one.
+    /// Returns the factor at which demand and latency agree; `None` if it differs from the present factor by less than
+    /// `tolerance`.
     ///
-    /// Demand is approximated as D / (1 + s (f - f0)), with D and s of the threads at f0. This is exact for one thread. Relative
-    /// changes below `tolerance` are ignored.
+    /// Demand at factor f is approximated as D / (1 + s (f - f0)). D and s are the threads' demand and its relative slope at
+    /// the present factor f0. This is exact for one thread. `tolerance` is relative.
     pub fn solve(&self, tolerance: f64) -> Option<f64> {
         let steepness = if self.demand > 0.0 {
             self.slope / self.demand
@@ -99,7 +100,7 @@ impl MemoryDomain {
         ((factor - self.factor).abs() > tolerance * self.factor).then_some(factor)
     }
 
-    /// Decrease of demand per unit of utilisation, through the latency.
+    /// Returns the decrease of demand per unit of utilisation, through the latency, both as fractions of the bandwidth.
     fn sensitivity(&self, u: f64, steepness: f64) -> f64 {
         let rest = (1.0 - u).max(1e-6);
         let queue = QUEUE * u * (2.0 - u) / (rest * rest);
@@ -108,7 +109,7 @@ impl MemoryDomain {
     }
 }
 
-/// Latency factor at a utilisation.
+/// Returns the latency factor at utilisation `u`.
 pub fn factor_at(u: f64) -> f64 {
     1.0 + QUEUE * u * u / (1.0 - u.clamp(0.0, FULL))
 }

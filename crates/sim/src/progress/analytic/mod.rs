@@ -1,13 +1,13 @@
-//! The analytic progress model: rates of running threads from program profiles.
+//! Analytic progress model: computes the rates of running threads from program profiles.
 //!
 //! Input: profiles, and from the engine the running thread of each CPU. Output: the times at which threads finish their work,
 //! their counters, their occupancy of each shared cache, and the energy spent. The model knows nothing about schedulers.
 //!
 //! - [`interval`] computes cycles per instruction from recorded behaviour (interval analysis). [`core_bounds`] bounds the speed
-//!   between miss events by width, ports and dependences. [`measured`] serves tabulated profiles. Both fill [`table`]s over cache
-//!   occupancy, once per program and kind of CPU.
-//! - [`shared`] moves occupancies of shared caches towards footprint composition. [`memory`] increases latency with load.
-//!   [`cores`] tracks the contents of private caches.
+//!   between miss events by width, ports and dependences. [`measured`] uses the speeds in tabulated profiles. Both fill
+//!   [`table`]s over cache occupancy, once per program and class of CPUs.
+//! - [`shared`] moves occupancies of shared caches towards those of footprint composition. [`memory`] increases latency with
+//!   load. [`cores`] tracks the contents of private caches.
 //! - [`running`] applies rates. Rates hold until an event changes them, so that threads are integrated lazily and finish times
 //!   are exact.
 //! - [`steady`] forecasts static mappings, and [`slices`] those with several threads on a CPU.
@@ -70,22 +70,22 @@ pub(super) use table::MAX_LEVELS;
 
 use super::{Ceilings, Counters, ModelError, ModelId, ProgressModel, Rates};
 
-/// Effects that the model takes into account.
+/// Configuration of the effects that the model takes into account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressConfig {
-    /// Shared-cache occupancy, memory bandwidth and SMT sharing. Without it, every thread has the whole last-level cache, the
-    /// whole memory and the whole core for itself.
+    /// True if threads contend for shared caches, memory bandwidth and SMT cores. Otherwise every thread has the whole last-level
+    /// cache, the whole memory bandwidth and a whole core for itself.
     pub contention: bool,
-    /// Cold private caches, and the fixed costs below.
+    /// True if context switches and migrations take time, and leave threads with cold private caches.
     pub costs: bool,
     /// Fixed cost of a context switch, in nanoseconds.
     pub context_switch_ns: f64,
-    /// Fixed cost of running on another CPU than before, in nanoseconds.
+    /// Fixed cost of a migration to another CPU, in nanoseconds.
     pub migration_ns: f64,
 }
 
 impl Default for ProgressConfig {
-    /// Enables everything; the fixed costs follow `perf bench sched pipe` and migration benchmarks on current hardware.
+    /// Enables all effects; the fixed costs follow `perf bench sched pipe` and migration benchmarks on current hardware.
     fn default() -> Self {
         Self {
             contention: true,
@@ -101,23 +101,24 @@ pub struct Analytic {
     config: ProgressConfig,
     stepping: Stepping,
     classes: Vec<Class>,
-    /// Class of each core type on which a program is fastest alone.
+    /// For each core type: index of the class on which a program is fastest alone.
     best: Vec<u32>,
     cpus: Vec<Cpu>,
     models: Vec<Model>,
-    /// Shared with forecasts, which use the same tables.
+    /// Rate tables of all programs; forecasts share them.
     tables: Arc<Vec<Table>>,
     threads: Vec<Thread>,
-    /// Thread on each CPU, and the previous thread there.
+    /// Index of the thread on each CPU; [`NONE`] if the CPU is idle.
     on_cpu: Vec<u32>,
+    /// Index of the last thread that was switched in on each CPU; [`NONE`] if there is none.
     on_cpu_before: Vec<u32>,
     caches: Vec<SharedCache>,
-    /// Divided caches; the rows of `caches` after those of the topology are their parts.
+    /// Partitions of shared caches. Each part is an entry of `caches` after those of the topology.
     divisions: BTreeMap<u32, Division>,
     pools: Vec<Pool>,
     memories: Vec<MemoryDomain>,
     cores: Vec<Core>,
-    /// One row per pool, then one per memory domain.
+    /// Times of the next events: one row per pool, then one per memory domain.
     agenda: Agenda,
     stale_pools: Vec<u32>,
     dirty_memories: Vec<u32>,
@@ -127,7 +128,7 @@ pub struct Analytic {
 }
 
 impl Analytic {
-    /// Creates an idle machine at time zero.
+    /// Creates the model of an idle machine at time zero.
     #[must_use]
     pub fn new(topology: Arc<Topology>, config: ProgressConfig) -> Self {
         let (classes, cpus) = class::classify(&topology);
@@ -135,7 +136,7 @@ impl Analytic {
         Self::with(topology, config, (classes, best), cpus)
     }
 
-    /// Creates the same machine without threads, at other frequencies; programs must be added as separate models.
+    /// Creates the model of the same machine without threads, at the frequencies of `cpus`; programs must be added to `models`.
     fn empty(&self, cpus: Vec<Cpu>) -> Self {
         let (topology, config) = (Arc::clone(&self.topology), self.config.clone());
         Self {
@@ -206,12 +207,12 @@ impl Analytic {
         }
     }
 
-    /// CPUs in the form that models use.
+    /// Returns the CPUs in the form that progress models use.
     pub(super) fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// Timings of a profile's behaviours on each class of CPUs for known misses; by behaviour, then by class.
+    /// Returns the timing of each behaviour of a profile for actual misses, indexed by behaviour, then by class of CPUs.
     pub(super) fn timings(
         &self,
         profile: &countersteer_model::profile::Recorded,
@@ -225,7 +226,7 @@ impl Analytic {
         profile.behaviours.iter().map(of).collect()
     }
 
-    /// Instructions per second alone in one behaviour.
+    /// Instructions per second of a program alone on a core type, in one behaviour.
     pub(super) fn alone_ips_in(
         &self,
         model: ModelId,
@@ -235,7 +236,7 @@ impl Analytic {
         self.models[model.0 as usize].alone_ips(behaviour, core_type.index())
     }
 
-    /// Removes a thread; its lines stay until others evict them.
+    /// Removes a thread. Its lines stay in the shared caches until other threads evict them.
     pub fn remove_thread(&mut self, thread: ThreadId, now: Nanos) {
         self.advance(now);
         let id = thread.0;
@@ -260,7 +261,7 @@ impl Analytic {
         self.finished.retain(|t| *t != id);
     }
 
-    /// Seconds of a whole run by one thread alone on an otherwise idle machine, at unloaded memory latency.
+    /// Seconds that one thread alone takes for a whole run on an otherwise idle machine, at unloaded memory latency.
     #[must_use]
     pub fn alone_seconds(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         self.models[model.0 as usize].total() / self.alone_ips(model, core_type)

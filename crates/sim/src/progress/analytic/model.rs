@@ -1,6 +1,6 @@
-//! Programs known to the model: their rate tables and their timeline.
+//! Programs of the analytic model: their rate tables and their timeline.
 //!
-//! Input: a profile and the classes of CPUs. Output: [`Model`], shared by all threads and copies of a program.
+//! Input: a profile and the classes of CPUs. Output: a [`Model`], which all threads and copies of a program share.
 
 use std::sync::Arc;
 
@@ -14,20 +14,21 @@ use super::{ModelError, interval, measured};
 
 #[derive(Clone)]
 pub struct Model {
-    /// Row of its first table; each behaviour has one table per class, and the program's average comes last.
+    /// Index of the program's first rate table. Each behaviour has one table per class, and those of the program's average come
+    /// last.
     first: u32,
     classes: u32,
     /// End of each segment of the timeline, in instructions.
     ends: Vec<f64>,
     behaviours: Vec<u32>,
-    /// Instructions per second alone, by behaviour and core type; the whole run comes last.
+    /// Instructions per second alone, by behaviour and core type; the mean of the whole run comes last.
     alone_ips: Vec<f64>,
     core_types: usize,
     average: u32,
 }
 
 impl Model {
-    /// Creates the tables of a program and appends them to `tables`.
+    /// Creates the rate tables of a program and appends them to `tables`.
     pub fn new(
         profile: &Arc<Profile>,
         topology: &Topology,
@@ -104,13 +105,13 @@ impl Model {
         }
     }
 
-    /// Row of a behaviour's table for a class.
+    /// Index of a behaviour's rate table for a class.
     #[inline]
     pub fn table(&self, behaviour: u32, class: u32) -> u32 {
         self.first + behaviour * self.classes + class
     }
 
-    /// Row of the program's average behaviour.
+    /// Index of the program's average behaviour.
     pub fn average(&self) -> u32 {
         self.average
     }
@@ -120,7 +121,7 @@ impl Model {
         self.alone_ips[behaviour as usize * self.core_types + core_type]
     }
 
-    /// Seconds alone of the timeline between two positions.
+    /// Seconds that the timeline between two positions takes alone on a core type.
     pub fn alone_part_s(&self, core_type: usize, from: f64, to: f64) -> f64 {
         let starts = std::iter::once(0.0).chain(self.ends.iter().copied());
         starts
@@ -133,7 +134,7 @@ impl Model {
             .sum()
     }
 
-    /// Ends of the timeline's segments in instructions, with their behaviours.
+    /// Iterates over the segments of the timeline: end in instructions, and behaviour.
     pub fn segments(&self) -> impl Iterator<Item = (f64, usize)> + '_ {
         let behaviours = self.behaviours.iter().map(|b| *b as usize);
         self.ends.iter().copied().zip(behaviours)
@@ -143,11 +144,11 @@ impl Model {
         self.ends.last().copied().unwrap_or(1.0)
     }
 
-    /// Segment at a position on the timeline, which repeats, and its remaining instructions.
+    /// Returns the segment at a position on the timeline, which repeats, and the number of instructions to the segment's end.
     pub fn locate(&self, offset: f64) -> (u32, f64) {
         let total = self.total();
         let mut position = offset % total;
-        // Offsets are sums of pieces: an offset that rounding left just below an end is at this end.
+        // Offsets are sums of pieces of work: an offset that rounding left just below a segment's end counts as this end.
         let slack = 1e-12 * total.max(offset);
         let mut segment = self.ends.partition_point(|end| *end <= position + slack);
         if segment == self.ends.len() {
@@ -157,7 +158,7 @@ impl Model {
         (segment as u32, self.ends[segment] - position)
     }
 
-    /// Next segment and its length.
+    /// Returns the segment after `segment`, and its length in instructions.
     pub fn after(&self, segment: u32) -> (u32, f64) {
         let next = segment as usize + 1;
         if next < self.ends.len() {
@@ -221,7 +222,8 @@ fn measured_table(
     Ok(measured::table(measured, core_type, class))
 }
 
-/// Ends and behaviours of the segments, with equal neighbours merged, and each behaviour's share of the instructions.
+/// Returns the ends and behaviours of the segments, with equal neighbours merged, and each behaviour's fraction of the
+/// instructions.
 fn timeline(profile: &Recorded) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
     let mut ends: Vec<f64> = Vec::new();
     let mut behaviours: Vec<u32> = Vec::new();

@@ -1,26 +1,27 @@
-//! Partitions of shared caches: ways that some threads have for themselves.
+//! Partitions of shared caches: ways that are reserved for some threads.
 //!
-//! Input: shares of a cache that do not overlap, and the threads that use each. Output: one simulated cache per part, which
-//! threads use instead of the whole. Threads without a part share the rest, or the largest part if there is no rest.
+//! Input: fractions of a cache that do not overlap, and the threads that use each fraction. Output: one simulated cache per part,
+//! which these threads use instead of the whole cache. Threads without a part share the rest, or the largest part if there is no
+//! rest.
 
 use super::class::{Cpu, NONE};
 use super::shared::SharedCache;
 use super::table::MAX_LEVELS;
 use super::{Analytic, Thread};
 
-/// Division of a cache into parts.
+/// Division of a shared cache into parts.
 #[derive(Clone, Debug, Default)]
 pub struct Division {
-    /// Rows of the caches that represent its parts, used or spare.
+    /// Indices of the simulated caches that represent parts, in use or spare.
     rows: Vec<u32>,
-    /// Row that each thread uses; threads beyond the end use `rest`.
+    /// Index of the simulated cache that each thread uses; threads beyond the end use `rest`.
     of_thread: Vec<u32>,
-    /// Row of all other threads.
+    /// Index of the simulated cache that all other threads use.
     rest: u32,
 }
 
 impl Division {
-    /// Row that a thread uses.
+    /// Index of the simulated cache that a thread uses.
     pub fn row(&self, thread: u32) -> u32 {
         let own = self.of_thread.get(thread as usize).copied();
         own.filter(|row| *row != NONE).unwrap_or(self.rest)
@@ -28,7 +29,7 @@ impl Division {
 }
 
 impl Analytic {
-    /// Shared caches that a thread uses on a CPU, or its parts of them.
+    /// Returns the indices of the shared caches that a thread uses on a CPU. A divided cache is replaced by the thread's part.
     pub(super) fn chain(&self, cpu: &Cpu, thread: u32) -> [u32; MAX_LEVELS] {
         if self.divisions.is_empty() {
             return cpu.chain;
@@ -39,7 +40,8 @@ impl Analytic {
         })
     }
 
-    /// Assigns parts of a cache to threads: (share of its lines, threads). Without parts, all threads share the cache again.
+    /// Divides a cache into parts: each is a fraction of the cache's lines and the threads that use it. Without parts, all
+    /// threads share the cache again.
     pub(super) fn divide_cache(&mut self, cache: u32, parts: &[(f64, Vec<u32>)]) {
         let whole = self.topology.caches[cache as usize].lines;
         let mut division = self.divisions.remove(&cache).unwrap_or_default();
@@ -77,7 +79,7 @@ impl Analytic {
         users.iter().for_each(|thread| self.enter_parts(*thread));
     }
 
-    /// Threads that run on a cache's CPUs.
+    /// Returns the threads that run on a cache's CPUs.
     fn running_on(&self, cache: u32) -> Vec<u32> {
         let cpus = self.cpus.iter().zip(&self.on_cpu);
         let on = cpus.filter(|(cpu, thread)| **thread != NONE && cpu.chain.contains(&cache));
@@ -109,7 +111,7 @@ impl Analytic {
         self.turn(thread);
     }
 
-    /// Moves the lines of threads into their new parts; lines that do not fit are lost.
+    /// Moves the lines of threads into their new parts of the cache; lines that do not fit are lost.
     fn move_lines(&mut self, before: &[u32], division: &Division) {
         let mut moved = Vec::new();
         for row in before {
@@ -124,7 +126,7 @@ impl Analytic {
         }
     }
 
-    /// Lists the rows of a cache's parts in its pool, which steps them.
+    /// Adds the simulated caches of a cache's parts to the pool that updates their occupancies.
     fn list_parts(&mut self, cache: u32, division: &Division) {
         let Some(cpu) = self.cpus.iter().find(|cpu| cpu.chain.contains(&cache)) else {
             return;

@@ -1,28 +1,30 @@
-//! Pools: the CPUs behind one last-level cache, integrated together and independently of other pools.
+//! Pools: the CPUs that share one last-level cache, integrated together and independently of other pools.
 //!
-//! Input: the running threads. Output: the times at which the next thread finishes or changes phase, and of the next occupancy
-//! step.
+//! Input: the running threads. Output: the times at which the next thread finishes or changes phase, and the time of the next
+//! occupancy step.
 
 use super::class::{Cpu, NONE};
 
-/// Step lengths and tolerances for occupancies and memory latency.
+/// Step lengths and tolerances for updates of occupancies and memory latency.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepping {
     pub least: u64,
-    /// Longest step while occupancies do not change, in nanoseconds.
+    /// Maximum step length while occupancies do not change, in nanoseconds.
     pub most: u64,
-    /// Longest step after a thread arrives cold, in nanoseconds.
+    /// Maximum length of the first step after a thread starts in an idle pool, in nanoseconds.
     pub cold: u64,
-    /// Longest step after significant phase changes, and after others, in nanoseconds.
+    /// Maximum step length after significant phase changes, in nanoseconds.
     pub phase: u64,
+    /// Maximum step length after other phase changes, in nanoseconds.
     pub minor: u64,
-    /// Part of a cache by which targets move before phase changes count as significant.
+    /// Threshold, as a fraction of the cache: phase changes are significant if they move target occupancies by more than this
+    /// since the last step.
     pub drift: f64,
-    /// Targeted change of a thread's speed per step.
+    /// Targeted relative change of a thread's speed per step.
     pub change: f64,
-    /// Change of a thread's speed below which its rates are kept.
+    /// Threshold: relative change of a thread's cycles per instruction below which its rates are kept.
     pub still: f64,
-    /// Change of the memory latency factor below which it is not applied.
+    /// Threshold: relative change of the memory latency factor below which the new factor is not applied.
     pub factor: f64,
 }
 
@@ -48,19 +50,19 @@ impl Default for Stepping {
 
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Thread on each CPU; [`NONE`] if it is idle.
+    /// Index of the thread on each CPU; [`NONE`] if the CPU is idle.
     pub threads: Vec<u32>,
-    /// Time at which each of them finishes or changes phase.
+    /// Time at which the thread on each CPU finishes, changes phase, or needs new rates.
     pub events: Vec<u64>,
     pub caches: Vec<u32>,
     /// Time of the next occupancy step.
     pub step_at: u64,
-    /// Length of the current step.
+    /// Length of the current step in nanoseconds.
     pub step: u64,
-    /// Part of a cache by which targets moved since the last step.
+    /// Sum of the changes of target occupancies since the last step, as fractions of their cache.
     pub drift: f64,
     pub running: u32,
-    /// True if its times still have to be entered in the agenda.
+    /// True if the pool's next event time still has to be entered in the agenda.
     pub stale: bool,
 }
 
@@ -82,7 +84,7 @@ impl Pool {
         self.events.iter().fold(self.step_at, |a, b| a.min(*b))
     }
 
-    /// Resumes steps because a thread runs.
+    /// Schedules occupancy steps again because a thread runs in the pool.
     pub fn wake(&mut self, now: u64, stepping: &Stepping) {
         if self.step_at == u64::MAX {
             self.step = stepping.cold;
@@ -90,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Requests a step within `within` ns.
+    /// Requests an occupancy step within the next `within` ns.
     fn step_within(&mut self, now: u64, within: u64) {
         if !self.caches.is_empty() && now + within < self.step_at {
             self.step_at = now + within;
@@ -98,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Records that a phase change moved a target by the part `drift` of its cache.
+    /// Records that a phase change moved a target occupancy by the fraction `drift` of its cache, and requests a step.
     pub fn turned(&mut self, now: u64, drift: f64, stepping: &Stepping) {
         self.drift += drift;
         self.step_within(
@@ -120,14 +122,14 @@ impl Pool {
         };
     }
 
-    /// Adapts the step length to the change of a thread's speed in the last step.
+    /// Adapts the step length to the largest relative change of a thread's speed in the last step.
     pub fn adapt(&mut self, change: f64, stepping: &Stepping) {
         let scale = (stepping.change / change.max(1e-9)).clamp(0.5, 2.0);
         self.step = ((self.step as f64 * scale) as u64).clamp(stepping.least, stepping.most);
     }
 }
 
-/// Creates the pools of a machine; `caches` is the number of rows of caches.
+/// Creates the pools of a machine, one per cache; `caches` is the number of caches in the topology.
 pub fn pools(cpus: &[Cpu], caches: usize) -> Vec<Pool> {
     let mut pools: Vec<Pool> = (0..caches).map(|_| Pool::new(0, Vec::new())).collect();
     for cpu in cpus {

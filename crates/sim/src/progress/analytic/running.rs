@@ -1,4 +1,4 @@
-//! Running threads, their CPUs and speeds: rates, phases, occupancy steps, memory load.
+//! Running threads: changes of their CPUs, rates, phases, occupancies and memory load.
 //!
 //! Input: the engine's calls. Output: present rates of every running thread. Each change updates its thread and the SMT siblings
 //! at once. Occupancies follow in steps, and memory latency follows once demand has changed enough.
@@ -10,24 +10,26 @@ use super::class::NONE;
 use super::siblings::Beside;
 use super::table::MAX_LEVELS;
 
-/// Time constant of the average of a thread's duty, in nanoseconds.
+/// Time constant of the exponential average of a thread's duty cycle, in nanoseconds.
 pub(super) const DUTY_NS: f64 = 100e6;
-/// Minimum interval between small factor changes of a memory domain with several pools, in nanoseconds.
+/// Minimum interval between small changes of the latency factor of a memory domain with several pools, in nanoseconds.
 const FACTOR_EVERY: u64 = 5_000_000;
-/// Relative change of demand above which the factor is updated at once; smaller changes wait for the next step.
+/// Threshold: relative change of memory demand above which the latency factor is updated at once. Smaller changes are applied at
+/// the next occupancy step.
 pub(super) const DEMAND_LARGE: f64 = 0.1;
-/// Minimum relative width of a lattice cell of the rate tables.
+/// Minimum relative width of a cell in the occupancy lattice of the rate tables.
 const CELL: f64 = 1.0 / 16.0;
-/// Relative change of a thread's cycles per instruction below which a new memory latency is ignored.
+/// Threshold: relative change of a thread's cycles per instruction below which a new memory latency is not applied to the thread.
 const LATENCY_MATTERS: f64 = 1e-3;
-/// Minimum time between updates of a filling thread's rates, in nanoseconds.
+/// Minimum time between two updates of the rates of a thread that fills a cache, in nanoseconds.
 const REFILL_NS: f64 = 20_000.0;
+/// Threshold: relative change of memory demand above which the latency factor is updated at an occupancy step.
 const DEMAND_SMALL: f64 = 0.01;
-/// Relative change of the factor above which even several pools are updated at once.
+/// Threshold: relative change of the latency factor above which a memory domain with several pools is updated at once, too.
 const FACTOR_LARGE: f64 = 0.1;
 
 impl Analytic {
-    /// Integrates a running thread and closes its run interval, before a change of table.
+    /// Integrates a running thread up to now and closes its run interval, before its rate table changes.
     pub(super) fn close(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];
         if t.cpu == NONE {
@@ -41,7 +43,7 @@ impl Analytic {
         self.spent.memory_nj += energy.memory;
     }
 
-    /// Row of the table of a thread's behaviour on a CPU with the present number of running siblings.
+    /// Returns the index of the rate table of a thread's behaviour on CPU `row`, for the present number of running SMT siblings.
     pub(super) fn table_on(&self, thread: u32, row: u32) -> u32 {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[row as usize];
@@ -62,7 +64,7 @@ impl Analytic {
             .count() as u32
     }
 
-    /// Updates the tables of a CPU's SMT siblings after their number of running threads changed.
+    /// Updates the rate tables of the threads on a CPU's SMT siblings after the number of running siblings changed.
     pub(super) fn update_siblings(&mut self, row: u32) {
         if !self.config.contention {
             return;
@@ -77,7 +79,7 @@ impl Analytic {
         }
     }
 
-    /// Selects the table for the thread's phase and its running siblings.
+    /// Selects the rate table for a running thread's phase and number of running SMT siblings.
     pub(super) fn retable(&mut self, thread: u32) {
         let row = self.threads[thread as usize].cpu;
         let table = self.table_on(thread, row);
@@ -96,7 +98,7 @@ impl Analytic {
         }
     }
 
-    /// Recomputes a running thread's rates from its table, occupancies, siblings and memory load.
+    /// Recomputes a running thread's rates from its rate table, occupancies, SMT siblings and memory load.
     pub(super) fn rerate(&mut self, thread: u32) {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -136,7 +138,7 @@ impl Analytic {
         self.respeed(thread);
     }
 
-    /// Applies the present memory latency to a thread that is integrated up to now.
+    /// Applies the present memory latency to the speed of a thread that was integrated up to now.
     pub(super) fn respeed(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -186,7 +188,7 @@ impl Analytic {
         }
     }
 
-    /// Marks a memory domain for an update if its demand changed by more than `part`.
+    /// Marks a memory domain for an update of its latency factor if its demand changed by more than the fraction `part`.
     #[inline]
     pub(super) fn touch_memory(&mut self, row: u32, part: f64) {
         let memory = &mut self.memories[row as usize];
@@ -196,11 +198,11 @@ impl Analytic {
         }
     }
 
-    /// Adapts memory latencies to demand, then enters changed pools in the agenda.
+    /// Adapts memory latencies to demand, then enters the next event times of changed pools in the agenda.
     pub(super) fn settle(&mut self) {
         while let Some(row) = self.dirty_memories.pop() {
-            // Each round starts from the demand at the last factor. Three rounds suffice for any distance; the others are a
-            // safety margin.
+            // Each round starts from the demand at the last factor. Three rounds suffice for any change of demand; the others are
+            // a safety margin.
             for _ in 0..8 {
                 if !self.balance(row) {
                     break;
@@ -216,7 +218,8 @@ impl Analytic {
         }
     }
 
-    /// Applies a new memory latency if demand requires one.
+    /// Computes a new latency factor of a memory domain and applies it to the domain's threads. Returns false if the factor does
+    /// not change now.
     fn balance(&mut self, row: u32) -> bool {
         let memory = &mut self.memories[row as usize];
         let Some(factor) = memory.solve(self.stepping.factor) else {
@@ -232,7 +235,7 @@ impl Analytic {
         }
         let change = (factor - memory.factor).abs();
         (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
-        // The sums are computed again, so that rounding errors of updates do not accumulate.
+        // The sums are computed from scratch, so that rounding errors of updates do not accumulate.
         (memory.demand, memory.slope) = (0.0, 0.0);
         self.agenda.set(self.pools.len() + row as usize, u64::MAX);
         for i in 0..self.memories[row as usize].pools.len() {
@@ -259,7 +262,7 @@ impl Analytic {
         true
     }
 
-    /// Handles the events that are due in a row of the agenda at the current time.
+    /// Handles the events of a pool or memory domain (agenda row `row`) that are due now.
     pub(super) fn handle(&mut self, row: usize) {
         if row >= self.pools.len() {
             let memory = row - self.pools.len();
@@ -299,7 +302,8 @@ impl Analytic {
         self.turn(thread);
     }
 
-    /// Predicts the occupancy of a thread that entered, changed its behaviour or filled up, and sets its rates accordingly.
+    /// Predicts the occupancy of a thread that was switched in, changed its behaviour or filled a cache, and sets its rates
+    /// accordingly.
     pub(super) fn turn(&mut self, thread: u32) {
         if !self.config.contention {
             return;
@@ -327,7 +331,7 @@ impl Analytic {
         self.plan_refill(thread, &gains);
     }
 
-    /// Schedules an update of a filling thread's rates for the time at which it has gained the predicted lines.
+    /// Schedules an update of a filling thread's rates for the time at which it has gained the predicted number of lines.
     fn plan_refill(&mut self, thread: u32, gains: &[Option<f64>; MAX_LEVELS]) {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -343,7 +347,7 @@ impl Analytic {
         *event = (*event).min(t.refill_at);
     }
 
-    /// Updates the rates of siblings after a thread's use of dispatch slots changed.
+    /// Updates the rates of the threads on a CPU's SMT siblings after the CPU's use of dispatch slots changed.
     pub(super) fn rerate_siblings(&mut self, row: u32) {
         for i in 0..self.cpus[row as usize].siblings.len() {
             let other = self.on_cpu[self.cpus[row as usize].siblings[i] as usize];
@@ -353,7 +357,7 @@ impl Analytic {
         }
     }
 
-    /// Moves occupancies, and recomputes the rates of threads whose occupancy moved.
+    /// Makes an occupancy step of a pool: moves occupancies, and recomputes the rates of threads whose occupancy changed.
     fn step(&mut self, pool: usize) {
         let ahead = self.pools[pool].step as f64;
         for i in 0..self.pools[pool].caches.len() {
@@ -398,7 +402,7 @@ impl Analytic {
         }
     }
 
-    /// True if a thread is cold in one of its caches.
+    /// True if a thread is cold in at least one of its shared caches and gains many lines there in the next `ahead` ns.
     fn refills(&self, thread: u32, ahead: f64) -> bool {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -408,7 +412,7 @@ impl Analytic {
         })
     }
 
-    /// True if a thread's occupancies differ so much from those of its rates that its speed changes.
+    /// True if a thread's occupancies have changed enough since its rates were computed to change its speed.
     fn moved(&self, thread: u32) -> bool {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
@@ -416,12 +420,12 @@ impl Analytic {
         (0..cpu.levels).any(|k| {
             let mean = self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].mean;
             let change = (mean - t.seen[k]).abs();
-            // Beyond a lattice cell the slope differs.
+            // In another lattice cell, the slope of the rate table differs.
             change * t.rate.worth[k] > least || change > CELL * t.seen[k]
         })
     }
 
-    /// Clock of the model as a point in time.
+    /// Current time of the model.
     pub(super) fn now(&self) -> Nanos {
         Nanos(self.clock)
     }

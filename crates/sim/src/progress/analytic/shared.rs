@@ -1,68 +1,72 @@
-//! Occupancy of a shared cache.
+//! Occupancy of a shared cache by threads.
 //!
-//! Input: the speed and the insertion rate of each thread. Output: the lines that each holds.
+//! Input: the speed and the insertion rate of each thread. Output: the number of lines that each thread holds.
 //!
-//! An LRU cache holds the lines touched within its eviction age T, which is equal for all sharers. The part of a thread is
-//! therefore its footprint over its run time within T. T is the age at which the footprints fill the cache: footprint composition
-//! (Xiang, Ding, Luo and Bao: HOTL, ASPLOS 2013). This gives the occupancies in equilibrium, including those of threads that do
-//! not run. The youngest line of such a thread is as old as the time since it stopped.
+//! An LRU cache holds the lines touched within its eviction age T, which is equal for all threads that share it. A thread
+//! therefore holds its footprint over its run time within T. T is the age at which the footprints fill the cache: footprint
+//! composition (Xiang, Ding, Luo and Bao: HOTL, ASPLOS 2013). This gives the occupancies in equilibrium, including those of
+//! threads that do not run. The youngest line of such a thread is as old as the time since the thread stopped.
 //!
 //! A thread below its target gains the lines that it inserts, since they are the youngest. In a full cache, threads above their
 //! targets lose lines in proportion to their excess, since only they hold lines older than T. Cold starts after a migration,
-//! survival over a context switch, and decay while others run thus need no separate rules.
+//! survival of lines over a context switch, and decay while other threads run thus need no separate rules.
 
 use super::table::Table;
 
-/// Eviction age in nanoseconds above which there is no pressure at all.
+/// Maximum eviction age in nanoseconds, which stands for a cache without pressure.
 const AGE_MAX: f64 = 1e12;
 const AGE_MIN: f64 = 1e3;
-/// Relative error of the capacity below which footprints are corrected along their slopes. The first is for steps, which the next
-/// step refines, the second for forecasts.
+/// Threshold for steps: relative error of the sum of footprints below which their slopes give the rest of the correction. The
+/// next step refines the result.
 const NEAR_STEP: f64 = 0.25;
+/// Threshold for forecasts: relative error of the sum of footprints below which their slopes give the rest of the correction.
 const NEAR_FORECAST: f64 = 1e-3;
-/// Relative distance of an occupancy from its target that counts as settled, and relative change of a speed that keeps the
-/// target.
+/// Threshold: relative distance of an occupancy from its target below which the occupancy counts as settled.
 const SETTLED: f64 = 1e-3;
+/// Threshold: relative change of a thread's speed below which its target is kept.
 const SPEED_SETTLED: f64 = 0.005;
-/// Part of its target that a cold thread lacks at least, and minimum of this as a part of the cache.
+/// Threshold: a thread is cold if it lacks more than this fraction of its target (and `WORTH`).
 const COLD: f64 = 0.2;
+/// Threshold: a thread is cold if the lines that it lacks exceed this fraction of the cache (and `COLD`).
 const WORTH: f64 = 0.01;
-/// Part of the cache below which the lines of stopped residents are forgotten.
+/// Threshold: fraction of the cache below which the lines of stopped threads are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
-/// A thread's part of a cache.
+/// Occupancy of a shared cache by one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
-    /// Thread; [`super::class::NONE`] once it is removed and only its lines remain.
+    /// Index of the thread; [`super::class::NONE`] after the thread was removed, when only its lines remain.
     pub thread: u32,
     pub table: u32,
-    /// Level of this cache in the table.
+    /// Index of this cache among the levels of the rate table.
     pub level: u8,
-    /// True if it runs on one of the cache's CPUs.
+    /// True if the thread runs on one of the cache's CPUs.
     pub running: bool,
     pub lines: f64,
-    /// Lines that it holds in equilibrium.
+    /// Number of lines that the thread holds in equilibrium.
     pub target: f64,
-    /// Predicted mean occupancy until the next step, for which its rates are computed.
+    /// Predicted mean occupancy until the next step, for which the thread's rates are computed.
     pub mean: f64,
-    /// Lines inserted since the last step, up to `marked`.
+    /// Number of lines inserted since the last step, up to time `marked`.
     pub inserted: f64,
-    /// Instructions and inserted lines per nanosecond while running.
+    /// Instructions per nanosecond while the thread runs.
     pub speed: f64,
+    /// Lines inserted per nanosecond while the thread runs.
     pub inserting: f64,
-    /// Time up to which `inserted` counts, in nanoseconds.
+    /// Time up to which `inserted` was counted, in nanoseconds.
     pub marked: f64,
-    /// Time at which it started or stopped running here, in nanoseconds.
+    /// Time at which the thread started or stopped running here, in nanoseconds.
     pub since: f64,
-    /// Length of its last run interval in nanoseconds.
+    /// Length of the thread's last run interval in nanoseconds.
     pub burst: f64,
-    /// Part of the time that it ran before this interval.
+    /// Average fraction of the time during which the thread ran before its present or last run interval.
     pub duty: f64,
-    /// Part of the time that this row represents; forecasts have two rows for a thread that alternates with others.
+    /// Fraction of the time that this row represents. Forecasts have two rows for a thread that shares its CPU: running and
+    /// stopped.
     pub weight: f64,
-    /// Speed for which the target was set.
+    /// Speed for which the target was computed.
     aimed: f64,
-    /// Lines of target per nanosecond of eviction age.
+    /// Derivative of the target with respect to the eviction age, in lines per nanosecond.
     slope: f64,
     hint: u32,
 }
@@ -91,7 +95,7 @@ impl Resident {
         }
     }
 
-    /// Rows of a thread that runs for the part `duty` of the time in slices of `turn` ns.
+    /// Creates the rows of a thread that runs for the fraction `duty` of the time, in slices of `turn` ns.
     ///
     /// The rows describe the middle of a slice and the middle between two slices, at time 0.
     pub fn lasting(thread: u32, level: u8, duty: f64, turn: f64) -> [Self; 2] {
@@ -116,38 +120,38 @@ impl Resident {
         ]
     }
 
-    /// Counts insertions up to `now`.
+    /// Counts the lines inserted up to time `now`.
     #[inline]
     pub fn insert(&mut self, now: f64) {
         self.inserted += self.inserting * (now - self.marked);
         self.marked = now;
     }
 
-    /// Starts a run interval; nothing has been inserted yet.
+    /// Starts a run interval in which no lines have been inserted yet.
     pub fn start(&mut self, now: f64) {
         self.running = true;
         (self.since, self.marked, self.inserting) = (now, now, 0.0);
         self.mean = self.lines;
     }
 
-    /// True if it fills so fast that one mean for the `ahead` ns up to the next step would hide the cold part.
+    /// True if the thread fills so fast that one mean occupancy for the `ahead` ns up to the next step would hide its cold start.
     #[inline]
     pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
         let gap = self.target - self.lines;
         gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
     }
 
-    /// Resets the insertions of a step in which nothing moved.
+    /// Resets the counted insertions after a step in which no occupancy changed.
     fn restart(&mut self, now: f64) {
         (self.inserted, self.marked) = (0.0, now);
     }
 
-    /// True if its speed differs from the speed of its target.
+    /// True if the thread's speed differs from the speed for which its target was computed.
     fn sped(&self) -> bool {
         (self.speed - self.aimed).abs() > SPEED_SETTLED * self.aimed
     }
 
-    /// Run time within the last `age` ns, and its derivative.
+    /// Returns the thread's run time within the last `age` ns, and its derivative with respect to `age`.
     #[inline]
     fn ran_within(&self, age: f64, now: f64) -> (f64, f64) {
         let past = now - self.since;
@@ -169,11 +173,11 @@ impl Resident {
 #[derive(Clone, Debug)]
 pub struct SharedCache {
     pub lines: f64,
-    /// Occupancies; a thread has at most one row.
+    /// Occupancies by threads; each thread has at most one row.
     pub residents: Vec<Resident>,
-    /// Eviction age of the last solution, in nanoseconds.
+    /// Eviction age at which the targets were last computed, in nanoseconds.
     age: f64,
-    /// True if anything but speeds changed since the targets were set, or if occupancies have not settled.
+    /// True if the targets must be computed again or occupancies have not settled; a change of speeds alone does not set it.
     moving: bool,
 }
 
@@ -187,7 +191,7 @@ impl SharedCache {
         }
     }
 
-    /// Scales all occupancies down until they fit, and restarts the search for the eviction age.
+    /// Scales all occupancies down until they fit the cache, and restarts the search for the eviction age.
     pub fn fit(&mut self) {
         let used: f64 = self.residents.iter().map(|r| r.lines).sum();
         let kept = (self.lines / used.max(1e-9)).min(1.0);
@@ -195,7 +199,7 @@ impl SharedCache {
         (self.moving, self.age) = (true, AGE_MAX);
     }
 
-    /// Row of a thread; checks `hint` first.
+    /// Returns the row of a thread, after a check of row `hint`; `None` if the thread has no row.
     #[inline]
     pub fn find(&self, thread: u32, hint: u32) -> Option<usize> {
         match self.residents.get(hint as usize) {
@@ -204,7 +208,7 @@ impl SharedCache {
         }
     }
 
-    /// Row of a thread, created if missing.
+    /// Returns the row of a thread, which is created if missing.
     pub fn enter(&mut self, thread: u32, hint: u32) -> usize {
         self.moving = true;
         self.find(thread, hint).unwrap_or_else(|| {
@@ -213,11 +217,12 @@ impl SharedCache {
         })
     }
 
-    /// Predicts the occupancy of a running thread that entered or changed its behaviour, for the `ahead` ns up to the next step.
+    /// Predicts the occupancy of a running thread that was switched in or changed its behaviour, for the `ahead` ns up to the
+    /// next step.
     ///
-    /// It uses the present eviction age; the effect on other threads follows at the step. Returns the change of its target as a
-    /// part of the cache. The second value is the number of lines after which its rates must be updated, if that is before the
-    /// step.
+    /// The prediction uses the present eviction age; the effect on other threads follows at the step. Returns the change of the
+    /// thread's target as a fraction of the cache. The second value is the number of lines after which the thread's rates must be
+    /// updated; `None` if the step comes first.
     pub fn turn(
         &mut self,
         tables: &[Table],
@@ -246,8 +251,8 @@ impl SharedCache {
         ((r.target - before).abs() / self.lines, part)
     }
 
-    /// Evicts the lines that a thread displaced by filling up between steps. Lines of stopped threads are the oldest and go
-    /// first, followed by the excess of others over their targets. The rest waits for the step.
+    /// Evicts the lines that a thread displaced by filling up between steps. Lines of stopped threads are the oldest and are
+    /// evicted first, followed by the excess of other threads over their targets. The rest is evicted at the step.
     fn make_room(&mut self, except: usize) {
         let mut used = 0.0;
         let mut stopped = 0.0;
@@ -275,7 +280,7 @@ impl SharedCache {
         }
     }
 
-    /// Stops the thread of a row.
+    /// Ends the run interval of the thread in row `row` at time `now`.
     pub fn stop(&mut self, row: usize, now: f64) {
         self.moving = true;
         let r = &mut self.residents[row];
@@ -283,7 +288,8 @@ impl SharedCache {
         (r.running, r.burst, r.since) = (false, now - r.since, now);
     }
 
-    /// Moves lines according to the insertions since the last step and the present speeds, and predicts the next `ahead` ns.
+    /// Moves lines according to the insertions since the last step and the present speeds, and predicts the mean occupancies of
+    /// the next `ahead` ns.
     pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
         if !self.moving && !self.residents.iter().any(Resident::sped) {
             self.residents.iter_mut().for_each(|r| r.restart(now));
@@ -308,7 +314,7 @@ impl SharedCache {
         }
     }
 
-    /// Sets the targets by footprint composition.
+    /// Sets the targets of all threads by footprint composition, with the accuracy of forecasts.
     pub fn aim(&mut self, tables: &[Table], now: f64) {
         self.approach(tables, now, NEAR_FORECAST);
     }
@@ -334,7 +340,7 @@ impl SharedCache {
                 age = self.correct(age, if inside { newton } else { age });
                 break;
             }
-            // If Newton's step points beyond the far end, the end itself is tried at once.
+            // If Newton's step points beyond the maximum age, this age is tried at once.
             let beyond = over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0);
             age = if inside {
                 newton
@@ -347,7 +353,7 @@ impl SharedCache {
         self.age = age;
     }
 
-    /// Sets the targets for an eviction age; returns their sum and its derivative.
+    /// Sets the targets for the eviction age `age`; returns the sum of all targets and its derivative.
     fn footprints(&mut self, tables: &[Table], age: f64, now: f64) -> (f64, f64) {
         let mut sum = 0.0;
         let mut slope = 0.0;
@@ -363,14 +369,14 @@ impl SharedCache {
         (sum, slope)
     }
 
-    /// Moves the targets along their slopes to another age, and scales them to fit; returns this age.
+    /// Moves the targets along their slopes to the eviction age `to`, and scales them to fit the cache; returns this age.
     fn correct(&mut self, from: f64, to: f64) -> f64 {
         let mut sum = 0.0;
         for r in &mut self.residents {
             r.target = (r.target + r.slope * (to - from)).max(0.0);
             sum += r.weight * r.target;
         }
-        // Footprints are concave, so that an excess of second order remains.
+        // Footprints are concave, so that targets moved along their slopes may exceed the cache slightly.
         if sum > self.lines {
             let scale = self.lines / sum;
             self.residents.iter_mut().for_each(|r| r.target *= scale);
@@ -378,7 +384,7 @@ impl SharedCache {
         to
     }
 
-    /// Adds inserted lines to threads below their targets; in a full cache, threads above their targets lose lines for this.
+    /// Adds inserted lines to threads below their targets. In a full cache, threads above their targets lose lines for this.
     fn flow(&mut self, now: f64) {
         let mut used = 0.0;
         let mut growth = 0.0;
@@ -404,7 +410,7 @@ impl SharedCache {
         }
     }
 
-    /// Sets the mean occupancies of the next `ahead` ns for constant speeds and targets.
+    /// Predicts the mean occupancies of the next `ahead` ns for constant speeds and targets.
     fn foresee(&mut self, ahead: f64) {
         let mut used = 0.0;
         let mut growth = 0.0;
@@ -430,7 +436,7 @@ impl SharedCache {
         }
     }
 
-    /// Part of `excess` that `growth` evicts if `used` lines are in use already.
+    /// Returns the fraction of `excess` lines that must be evicted when `growth` lines are added to `used` lines.
     fn evicted(&self, used: f64, growth: f64, excess: f64) -> f64 {
         // Threads that filled up between steps may have overfilled the cache.
         let evicted = (growth + used - self.lines).max(0.0);
@@ -442,7 +448,7 @@ impl SharedCache {
     }
 }
 
-/// Mean over an interval of a value that grows evenly by `growth`, but at most to `gap`.
+/// Returns the mean over an interval of a value that grows linearly from 0 to `growth`, but at most to `gap`.
 fn rise(gap: f64, growth: f64) -> f64 {
     if growth <= gap {
         0.5 * growth

@@ -1,38 +1,40 @@
-//! SMT siblings: resources of a core that threads leave to each other.
+//! SMT siblings: how threads share the resources of a core.
 //!
-//! Input: the use of a core by each thread per instruction, and the speed of its siblings. Output: cycles per instruction next to
-//! them. Dispatch slots, taken branches and execution ports are shared round robin: a thread has the rest of its siblings, at
-//! least an equal part. Waiting operations occupy scheduler entries. A thread bound by dependences fills all entries it can get,
-//! so that two such threads have half each. A thread bound by width or ports leaves nearly all entries to its sibling.
+//! Input: each thread's use of its core per instruction, and the speed of its siblings. Output: cycles per instruction next to
+//! running siblings. Dispatch slots, taken branches and execution ports are shared round robin: a thread gets what its siblings
+//! leave, but at least an equal share. Waiting operations occupy scheduler entries. A thread bound by dependences fills all
+//! entries it can get, so that two such threads have half of the entries each. A thread bound by width or ports leaves nearly all
+//! entries to its sibling.
 
 use countersteer_model::machine::MAX_PORT_SETS;
 
 use super::limit::limit;
 
-/// Number of parts of a core that siblings share: dispatch, taken branches, sets of ports.
+/// Number of core resources that SMT siblings share: dispatch, taken branches, sets of ports.
 pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;
-/// Row of dispatch.
+/// Index of dispatch among the shared resources.
 pub const DISPATCH: usize = 0;
 
-/// Cycles of each shared part.
+/// Cycles for which each shared resource is used.
 pub type Uses = [f64; SHARED_PARTS];
 
-/// Use of its core by a thread.
+/// Use of a core by one thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// Cycles per instruction of each part.
+    /// Cycles per instruction for which the thread uses each shared resource.
     pub uses: Uses,
-    /// Cycles per instruction that dependences need: alone, and while siblings fill their part of the schedulers.
+    /// Cycles per instruction that dependences need while no sibling runs.
     pub chains: f64,
+    /// Cycles per instruction that dependences need while siblings fill their share of the schedulers.
     pub crowded: f64,
-    /// Part that it fills of the scheduler entries available to it.
+    /// Fraction of the scheduler entries available to the thread that it fills.
     pub waiting: f64,
     /// Wrong-path instructions per retired instruction: a core dispatches until a mispredicted branch is resolved.
     pub wrong_path: f64,
 }
 
 impl Shares {
-    /// Cycles per instruction between miss events.
+    /// Returns the cycles per instruction between miss events next to the siblings `beside`.
     pub fn base(&self, beside: &Beside) -> f64 {
         let least = 1.0 / (1.0 + beside.threads);
         let parts = self.uses.iter().zip(&beside.used);
@@ -44,7 +46,7 @@ impl Shares {
         limit(1.0 / throughput, 1.0 / chains)
     }
 
-    /// Mean of all, weighted by instructions.
+    /// Returns the mean of several uses of a core, weighted by instructions.
     pub fn mean(all: &[(&Self, f64)]) -> Self {
         let sum = |of: &dyn Fn(&Self) -> f64| all.iter().map(|(s, w)| w * of(s)).sum::<f64>();
         Self {
@@ -60,15 +62,15 @@ impl Shares {
 /// Use of the core by the running siblings of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside {
-    /// Part of the time that each part of the core works for them.
+    /// Fraction of the time during which the siblings use each shared resource.
     used: Uses,
-    /// Sum of the parts of the schedulers that they fill.
+    /// Sum over the siblings of the fraction of the schedulers that each fills.
     waiting: f64,
     pub threads: f64,
 }
 
 impl Beside {
-    /// Siblings that run and use nothing.
+    /// Creates the use of a core by `threads` siblings that run but use no shared resource.
     pub fn modest(threads: f64) -> Self {
         Self {
             threads,
@@ -76,7 +78,7 @@ impl Beside {
         }
     }
 
-    /// Adds a sibling that runs at `ipc` instructions per cycle for a part `share` of the time.
+    /// Adds a sibling that runs at `ipc` instructions per cycle for the fraction `share` of the time.
     pub fn add(&mut self, shares: &Shares, ipc: f64, share: f64) {
         let dispatched = share * ipc * (1.0 + shares.wrong_path);
         for (used, each) in self.used.iter_mut().zip(shares.uses) {
@@ -86,7 +88,7 @@ impl Beside {
         self.threads += share;
     }
 
-    /// Adds the part `share` of the use of others.
+    /// Adds the fraction `share` of the use by `others`.
     pub fn add_all(&mut self, others: &Self, share: f64) {
         for (used, other) in self.used.iter_mut().zip(others.used) {
             *used += share * other;

@@ -7,8 +7,8 @@ use countersteer_model::signature::Signature;
 
 use super::curves::private_misses;
 
-/// Signature of a part of a profile's timeline, in instructions; `None` for tabulated profiles, which contain no data about other
-/// caches.
+/// Returns the signature of a part of a profile's timeline, given in instructions. `None` for tabulated profiles, which contain
+/// no data about other caches.
 pub fn signature(profile: &Profile, part: Range<f64>) -> Option<Signature> {
     let Profile::Recorded(recorded) = profile else {
         return None;

@@ -1,13 +1,13 @@
 //! Forecast of a mapping with several threads on a CPU: the time-stepped model simulates their time slices.
 //!
 //! Input: programs on CPUs, several of them on one CPU, and the fixed point of [`super::steady`] as a start. Output: mean rates.
-//! Means over each program's share of its CPU are not accurate. Two programs on one CPU never run at once, and two on different
-//! CPUs do so half of the time. Their loss during these times differs from the loss to each other's mean. For the same reason,
-//! programs pass through their phases here: each passes its whole timeline, at a higher pace if necessary.
+//! A computation from mean CPU shares is not accurate. Two programs on one CPU never run at the same time, and two on different
+//! CPUs do so half of the time. Their mutual slowdown during these times differs from the slowdown by each other's mean. For the
+//! same reason, programs pass through their phases here: each passes its whole timeline, at a higher pace if necessary.
 //!
-//! All CPUs switch among their threads at the same moments, as at ticks. Each CPU starts a round with another thread, such that
-//! threads of any two CPUs of equal load run together equally often. A real machine reaches this mix during a run, because of
-//! disturbances ([`crate::linux::DISTURBED_EVERY_NS`]).
+//! All CPUs switch threads at the same time, as at ticks. Each CPU starts a round with another thread, so that threads of any two
+//! CPUs of equal load run together equally often. A real machine reaches this mix during a run, because of disturbances
+//! ([`crate::linux::DISTURBED_EVERY_NS`]).
 
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, Nanos, ThreadId};
@@ -18,23 +18,25 @@ use super::steady::Start;
 use super::{Analytic, ModelId, ProgressModel};
 use crate::progress::{Counters, Rates};
 
-/// Unscaled slice of EEVDF in nanoseconds; see [`crate::linux::LinuxConfig::base_slice_ns`].
+/// Time slice of EEVDF in nanoseconds before it is scaled by the number of CPUs; see
+/// [`crate::linux::LinuxConfig::base_slice_ns`].
 const SLICE_NS: u64 = 700_000;
-/// Number of slices of each thread per round.
+/// Number of time slices of each thread per round.
 const SLICES: usize = 3;
-/// Maximum number of rounds for all combinations of pairs of CPUs; CPUs with larger distances start alike.
+/// Limit on the number of rounds that combine the threads of any two CPUs. With more CPUs, some pairs start all rounds alike.
 const MOST_ROUNDS: usize = 16;
-/// Maximum number of repetitions of these rounds, and number of switches of all CPUs above which there is one repetition.
+/// Maximum number of repetitions of these rounds.
 const REPEATS: usize = 8;
+/// Limit on the number of context switches, over all CPUs, up to which rounds are repeated.
 const SWITCHES: usize = 3072;
-/// Part of the timeline that a thread passes, relative to its own pace; more combinations of phases occur.
+/// Factor by which threads pass their timeline faster than at their own pace, so that more combinations of phases occur.
 const PACE: f64 = 2.0;
-/// Offset between the starts of consecutive threads as a part of the timeline: the golden section, which separates copies.
+/// Offset between the starts of consecutive threads, as a fraction of the timeline: the golden section, which separates copies.
 const APART: f64 = 0.618_033_988_749_895;
-/// Number of instructions that no thread completes.
+/// Number of instructions of each thread's work, which no thread completes.
 const ENDLESS: f64 = 1e18;
 
-/// A thread with its CPU, and its samples.
+/// Thread of a forecast, with its CPU and its samples.
 struct Tenant {
     cpu: usize,
     before: Counters,
@@ -42,7 +44,7 @@ struct Tenant {
     looks: f64,
 }
 
-/// True if threads share CPUs in equal slices.
+/// True if at least two threads share a CPU, and all threads of each CPU have equal shares.
 pub(super) fn are_shared(assignment: &[(ModelId, CpuId, f64)], cpus: usize) -> bool {
     let mut load = vec![0usize; cpus];
     assignment
@@ -54,18 +56,18 @@ pub(super) fn are_shared(assignment: &[(ModelId, CpuId, f64)], cpus: usize) -> b
     load.iter().any(|n| *n > 1) && assignment.iter().all(equal)
 }
 
-/// Length of a slice up to the tick that ends it, in nanoseconds.
+/// Length of a time slice up to the tick that ends it, in nanoseconds.
 pub(super) fn length_ns(topology: &Topology) -> u64 {
     let cpus = topology.cpus.len().clamp(1, 8) as u32;
     let slice = SLICE_NS * u64::from(1 + cpus.ilog2());
     slice.next_multiple_of(1_000_000_000 / u64::from(topology.hz.max(1)))
 }
 
-/// Duration of the simulation of slices.
+/// Length of the simulation of time slices.
 struct Length {
-    /// Number of counted rounds.
+    /// Number of rounds that are counted.
     rounds: usize,
-    /// Number of slices of a round on each CPU.
+    /// Number of time slices per round on each CPU.
     slices: usize,
     slice: Nanos,
 }
@@ -92,7 +94,7 @@ impl Length {
     }
 }
 
-/// Mean rates of the assignment; `start` contains each thread's occupancies at the start.
+/// Simulates the time slices of the assignment and returns its mean rates; `start` contains each thread's initial occupancies.
 pub(super) fn run(
     progress: &Analytic,
     cpus: Vec<Cpu>,
@@ -118,7 +120,7 @@ pub(super) fn run(
     stage.caches.iter_mut().for_each(SharedCache::fit);
     let mut now = Nanos::ZERO;
     let mut tenants: Vec<Tenant> = Vec::new();
-    // The first round is not counted: memory and caches reach equilibrium.
+    // The first round is not counted, because memory and caches first reach equilibrium.
     for round in 0..=length.rounds {
         if round == 1 {
             let of = |(row, at): (usize, &(ModelId, CpuId, f64))| Tenant {
@@ -142,15 +144,15 @@ pub(super) fn run(
         .collect()
 }
 
-/// Pace of a thread along its timeline such that it passes all of it a whole number of times.
+/// Number of timeline instructions per instruction such that the thread passes its whole timeline a whole number of times.
 fn stride(start: &Start, timeline: f64, ns: f64) -> f64 {
     let instructions = start.speed * start.share * ns;
     let laps = (PACE * instructions / timeline).round().max(1.0);
     laps * timeline / instructions
 }
 
-/// Start position of a CPU's queue in a round: a sum of products of digits. Any two CPUs of one base then have each distance in
-/// equally many of base^n rounds.
+/// Returns the first position in a CPU's queue in a round: a sum of products of digits. Any two CPUs with queues of length `base`
+/// then have each difference of positions in equally many of base^n rounds.
 fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
     let mut sum = 0;
     while cpu > 0 && round > 0 {
@@ -161,7 +163,7 @@ fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
 }
 
 impl Analytic {
-    /// Gives a thread that has not run yet the occupancies of a forecast.
+    /// Gives a thread that has not run yet the occupancies of the fixed point.
     fn settle_in(&mut self, thread: u32, cpu: u32, start: &Start) {
         if !self.config.contention {
             return;

@@ -9,13 +9,13 @@ use crate::progress::ProgressModel;
 /// Energy by component, in joules since time zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Energy {
-    /// Cores while they ran threads, by core type.
+    /// Energy of cores while they ran threads, by core type.
     pub core_j: Vec<f64>,
-    /// Cores while idle, by core type.
+    /// Energy of cores while they were idle, by core type.
     pub idle_j: Vec<f64>,
     pub cache_j: f64,
     pub memory_j: f64,
-    /// The rest of the package.
+    /// Energy of the rest of the package.
     pub static_j: f64,
 }
 
@@ -50,7 +50,7 @@ impl Analytic {
         }
     }
 
-    /// Energy of idle cores, by core type.
+    /// Returns the energy of idle cores in joules, by core type.
     fn idle_j(&self) -> Vec<f64> {
         let mut idle_j = vec![0.0; self.topology.core_types.len()];
         let leads = |cpu: CpuId| {

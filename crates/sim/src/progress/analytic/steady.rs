@@ -1,8 +1,8 @@
-//! Forecast of a static mapping.
+//! Forecast of a static mapping of programs to CPUs.
 //!
-//! Input: programs on CPUs, each with its share of the CPU. Output: their long-run rates. They are the fixed point of occupancy
-//! (footprint composition), memory latency, SMT sharing and speed. The time-stepped model converges to it with each program at
-//! its average behaviour.
+//! Input: programs on CPUs, each with its share of the CPU. Output: their long-run rates. The rates are the fixed point of
+//! occupancy (footprint composition), memory latency, SMT sharing and speed. The time-stepped model converges to this point if
+//! each program keeps its average behaviour.
 
 use std::borrow::Cow;
 
@@ -17,13 +17,13 @@ use super::table::{MAX_LEVELS, Rate};
 use super::{Analytic, ModelId, Rates};
 
 const ROUNDS: usize = 200;
-/// Number of slices over which a thread's warm-up is summed.
+/// Number of intervals in which the speed of a thread is computed while its caches warm up.
 const WARMING_SLICES: u32 = 6;
-/// Number of rounds in which only memory latency adapts.
+/// Number of initial rounds in which only memory latency adapts.
 const MEMORY_ROUNDS: usize = 6;
-/// Relative change of every speed and occupancy per round below which the search ends.
+/// Threshold: relative change of every speed and occupancy per round below which the search ends.
 const SETTLED: f64 = 1e-4;
-/// Part of the distance to its new occupancy that a program moves per round.
+/// Damping factor: fraction of the distance to its new occupancy that a program moves per round.
 ///
 /// The search starts with the whole cache for every program and reduces occupancies slowly. Speed and occupancy reinforce each
 /// other, so a working set that just fits may have two solutions, fitting and thrashing. Runs that start in an empty cache find
@@ -34,7 +34,7 @@ struct Row {
     table: u32,
     cpu: usize,
     share: f64,
-    /// Instructions per nanosecond while it runs.
+    /// Instructions per nanosecond while the program runs.
     speed: f64,
     rate: Rate,
     /// Occupancy of each shared cache, in lines.
@@ -45,17 +45,17 @@ struct Row {
 
 struct Search<'a> {
     progress: &'a Analytic,
-    /// CPUs at the frequencies for this number of active cores.
+    /// CPUs at the frequencies that the number of active cores allows.
     cpus: Cow<'a, [Cpu]>,
     rows: Vec<Row>,
     caches: Vec<SharedCache>,
     factors: Vec<f64>,
     slice_ns: f64,
-    /// Part of the time that each CPU runs a thread, and the use of the core during that time.
+    /// For each CPU: fraction of the time during which it runs a thread, and its use of the core during that time.
     busy: Vec<(f64, Beside)>,
 }
 
-/// Forecasts a mapping; see [`Analytic::steady_state`].
+/// Forecasts the long-run rates of a static mapping; see [`Analytic::steady_state`].
 pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
     let mut search = Search::new(progress, assignment);
     if progress.config.contention {
@@ -68,7 +68,7 @@ pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Ve
     search.rows.iter().map(|row| search.report(row)).collect()
 }
 
-/// Occupancies and speed of a program while it runs.
+/// Occupancies and speed of a program while it runs, from which the simulation of time slices starts.
 pub(super) struct Start {
     pub table: u32,
     pub share: f64,
@@ -76,7 +76,7 @@ pub(super) struct Start {
     pub lines: [f64; MAX_LEVELS],
 }
 
-/// CPUs at the highest frequency that their type may have while the cores of the assignment are active.
+/// Returns the CPUs at the highest frequency that their core type may have while the cores of the assignment are active.
 fn clocked<'a>(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Cow<'a, [Cpu]> {
     let types = &progress.topology.core_types;
     if types.iter().all(|t| t.frequency.is_none()) {
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
             let place = &cpus[cpu.index()];
             let table = model.table(model.average(), place.class);
             let mut row = Row {
-                // Tables for more siblings follow.
+                // The tables for more running siblings follow this table.
                 table,
                 cpu: cpu.index(),
                 share: share.clamp(1e-6, 1.0),
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
     fn run(&mut self) {
         for round in 0..ROUNDS {
             self.dispatched();
-            // Memory comes first: otherwise streams at full speed would evict the others at once.
+            // Memory latency adapts first: otherwise programs that stream at full speed would evict the lines of others at once.
             let mut change = if round < MEMORY_ROUNDS {
                 1.0
             } else {
@@ -195,12 +195,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Moves occupancies towards footprint composition; returns the largest distance, as a part of the cache.
+    /// Moves occupancies towards those of footprint composition; returns the largest distance as a fraction of the cache.
     fn compose(&mut self) -> f64 {
         let mut distance = 0.0f64;
         for row in &self.rows {
             let place = &self.cpus[row.cpu];
-            // Siblings use part of the private caches, so that more accesses reach the shared ones.
+            // SMT siblings use part of the private caches, so that more accesses reach the shared caches.
             let table = row.table + self.beside(place).round() as u32;
             for k in 0..place.levels {
                 let residents = &mut self.caches[row.local[k] as usize].residents;
@@ -256,7 +256,7 @@ impl<'a> Search<'a> {
             .map_or(table.private_misses, |last| row.rate.miss[last])
     }
 
-    /// Average number of siblings that run at the same time.
+    /// Average number of a CPU's SMT siblings that run at the same time.
     fn beside(&self, place: &Cpu) -> f64 {
         place
             .siblings
@@ -265,7 +265,7 @@ impl<'a> Search<'a> {
             .sum()
     }
 
-    /// Speed and rates while `others` siblings run.
+    /// Returns the speed and rates of a program while `others` SMT siblings run.
     fn speed_beside(&self, row: &Row, others: f64, lines: &[f64; MAX_LEVELS]) -> (f64, Rate) {
         let place = &self.cpus[row.cpu];
         let most = place.siblings.len() as f64;
@@ -281,7 +281,8 @@ impl<'a> Search<'a> {
         (speed, rate)
     }
 
-    /// Speed and rates at the present occupancies and factors, averaged over the number of running siblings.
+    /// Returns the speed and rates of a program at the present occupancies and latency factors, averaged over the number of
+    /// running siblings.
     fn speed(&self, row: &Row) -> (f64, Rate) {
         let place = &self.cpus[row.cpu];
         let beside = self.beside(place);
@@ -300,7 +301,8 @@ impl<'a> Search<'a> {
         (speed, rate)
     }
 
-    /// Mean speed over a time slice relative to the speed at its end: a thread first refills the lines that others evicted.
+    /// Returns the mean speed over a time slice relative to the speed at its end: a thread first refills the lines that others
+    /// evicted.
     fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
         let place = &self.cpus[row.cpu];
         let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {

@@ -1,4 +1,4 @@
-//! Context switches: threads enter and leave CPUs and pay for it; changes of a core's frequency.
+//! Context switches, with their costs for threads, and changes of a core's frequency.
 
 use super::Analytic;
 use super::class::NONE;
@@ -78,7 +78,7 @@ impl Analytic {
         self.touch_pool(pool);
     }
 
-    /// Finds or creates the thread's rows in the shared caches.
+    /// Finds or creates the thread's rows in the shared caches of its CPU.
     fn take_residence(&mut self, thread: u32, row: u32) {
         let cpu = &self.cpus[row as usize];
         let chain = self.chain(cpu, thread);
@@ -96,7 +96,7 @@ impl Analytic {
         self.pools[cpu.pool as usize].wake(self.clock, &self.stepping);
     }
 
-    /// Charges the fixed costs and the refill of private caches.
+    /// Charges a thread for the fixed costs of a context switch and a migration, and for the refill of private caches.
     fn pay_switch(&mut self, thread: u32, row: u32) {
         let cpu = &self.cpus[row as usize];
         let t = &mut self.threads[thread as usize];
@@ -106,7 +106,7 @@ impl Analytic {
         }
         let table = &self.tables[t.table as usize];
         t.found_lines = table.useful_lines;
-        // The first start costs nothing: its cold misses are in the profile.
+        // The first start costs nothing, because the profile contains its cold misses.
         if t.last_cpu != NONE {
             if t.last_cpu != row {
                 ns += self.config.migration_ns;
@@ -115,7 +115,7 @@ impl Analytic {
                 .remains(thread)
                 .min(table.useful_lines);
             let misses = table.cold_misses(t.found_lines);
-            // Lines come from the shared cache, or from the previous core if both are behind the same cache.
+            // Lines come from the shared cache, or from the previous core if both cores are behind the same cache.
             let near = if self.cpus[t.last_cpu as usize].pool == cpu.pool || !self.config.contention
             {
                 1.0
@@ -137,7 +137,7 @@ impl Analytic {
         t.stall(ns.round() as u64, self.clock);
     }
 
-    /// Changes the frequency of a CPU's core.
+    /// Changes the frequency of a CPU's core to operating point `point`.
     pub(super) fn reclock(&mut self, row: u32, point: usize) {
         let of = &self.topology.core_types[self.cpus[row as usize].core_type as usize];
         let Some(ghz) = of.points().get(point).map(|p| p.ghz) else {
@@ -150,7 +150,7 @@ impl Analytic {
         let core: Vec<u32> = siblings.chain([row]).collect();
         let running = core.iter().map(|row| self.on_cpu[*row as usize]);
         let running: Vec<u32> = running.filter(|thread| *thread != NONE).collect();
-        // Work up to now was done at the old frequency.
+        // Work up to now was done at the old frequency, so run intervals are closed first.
         running.iter().for_each(|thread| self.close(*thread));
         for row in core {
             self.cpus[row as usize].run_at(point, ghz);

@@ -8,20 +8,20 @@ use countersteer_model::profile::{
     ThreadShape,
 };
 
-/// A behaviour described by few numbers.
+/// Behaviour described by a small number of parameters.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// Instructions per cycle by dependences in windows of 16 and 512 instructions; a power law between them.
+    /// Instructions per cycle that dependences allow in windows of 16 and of 512 instructions; a power law between them.
     pub ilp: (f64, f64),
-    /// Mispredictions per kilo-instruction.
+    /// Mispredicted branches per kilo-instruction.
     pub branch_mpki: f64,
-    /// (lines, accesses per kilo-instruction): accesses with distances distributed evenly below `lines`.
+    /// Accesses whose stack distances are distributed evenly below a number of lines: (lines, accesses per kilo-instruction).
     pub spread: Vec<(u64, f64)>,
-    /// (lines, accesses per kilo-instruction): loops over exactly this number of lines.
+    /// Accesses of loops over exactly this number of lines: (lines, accesses per kilo-instruction).
     pub cyclic: Vec<(u64, f64)>,
-    /// First touches per kilo-instruction.
+    /// First accesses to lines, per kilo-instruction.
     pub cold_pki: f64,
-    /// Overlap of long misses in windows of 16 and 512 instructions.
+    /// Number of overlapping long misses in windows of 16 and of 512 instructions.
     pub mlp: (f64, f64),
 }
 
@@ -55,7 +55,7 @@ pub fn streaming() -> Kind {
     }
 }
 
-/// Behaviour that follows pointers over `lines` lines: misses wait for each other.
+/// Behaviour that follows pointers through `lines` lines: each miss waits for the previous miss.
 #[must_use]
 pub fn chase(lines: u64) -> Kind {
     let spread = vec![(64, 250.0), (lines, 40.0)];
@@ -70,7 +70,7 @@ pub fn chase(lines: u64) -> Kind {
     }
 }
 
-/// Behaviour that sweeps over `lines` lines repeatedly: it hits all of them or none.
+/// Behaviour that sweeps over `lines` lines repeatedly: all accesses hit if the lines fit the cache, otherwise none.
 #[must_use]
 pub fn cyclic(lines: u64) -> Kind {
     let spread = vec![(64, 250.0)];
@@ -117,8 +117,8 @@ impl Kind {
     }
 }
 
-/// Program number `nth` of a mix with misses typical of SPEC programs. It has three phases of about `phase_s` seconds each on a
-/// loaded desktop processor.
+/// Returns program number `nth` of a mix of programs with misses typical of SPEC programs. The program has three phases of about
+/// `phase_s` seconds each on a loaded desktop processor.
 #[must_use]
 pub fn typical(nth: usize, phase_s: f64) -> Profile {
     let (kind, ips) = match nth % 5 {
@@ -140,7 +140,7 @@ pub fn typical(nth: usize, phase_s: f64) -> Profile {
     profile("typical", &phases)
 }
 
-/// Profile that runs through `phases` (kind, instructions) in order.
+/// Returns a profile that runs through `phases` (kind, instructions) in order.
 #[must_use]
 pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
     let segment = |(i, p): (usize, &(Kind, u64))| Segment {

@@ -1,4 +1,4 @@
-//! Rate tables: all data of one behaviour on one kind of core, ready for interpolation.
+//! Rate tables: all data of one behaviour on one class of CPUs, ready for interpolation over cache occupancy.
 //!
 //! Input: the results of [`super::interval`] or [`super::measured`] for a profile. Output: cycles and misses per instruction for
 //! given occupancies of the shared caches. A table also gives the footprint (lines touched in a number of instructions) by which
@@ -13,32 +13,34 @@ use countersteer_model::profile::Mix;
 use super::siblings::{Beside, Shares};
 use crate::progress::Unmeasured;
 
-/// Maximum number of shared cache levels on the way to memory (levels 2, 3 and 4).
+/// Maximum number of shared cache levels between a core and memory (levels 2, 3 and 4).
 pub const MAX_LEVELS: usize = 3;
-/// Number of mantissa bits below the bits that select one of eight parts of an octave.
+/// Number of low mantissa bits of an occupancy that give its position within a lattice cell (an eighth of an octave).
 const CELL_BITS: u32 = 49;
 const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
 const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
-/// Misses per instruction below which a footprint counts as constant; keeps fill times finite.
+/// Minimum number of misses per instruction from which footprints are computed; keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
-/// Relative loss of misses within a cell below which a straight line is accurate to a quarter of a per cent of the cell.
+/// Threshold: relative decrease of misses within a lattice cell below which the footprint grows linearly. A straight line is then
+/// accurate to 0.25 % of the cell.
 const FLAT: f64 = 0.02;
-/// Number of steps of the table of cold-start misses.
+/// Number of intervals in the table of cold-start misses.
 pub const COLD_STEPS: usize = 16;
 
-/// Values at one occupancy of one cache.
+/// Misses and cycles at one occupancy of one shared cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Point {
-    /// Misses per instruction.
+    /// Misses per instruction of this cache.
     pub miss: f64,
-    /// Last level: cycles per instruction independent of memory's load. Others: cycles for hits in this level.
+    /// Last level: cycles per instruction that do not depend on memory load. Other levels: cycles per instruction for hits in
+    /// this level.
     pub a: f64,
-    /// Last level: cycles per instruction waiting for unloaded memory. Others: cycles per hit in the next level.
+    /// Last level: cycles per instruction of waiting for unloaded memory. Other levels: cycles per hit in the next level.
     pub b: f64,
 }
 
 impl Point {
-    /// Combines each value with that of another point.
+    /// Combines each value with the same value of another point by `f`.
     fn with(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             miss: f(self.miss, other.miss),
@@ -48,24 +50,26 @@ impl Point {
     }
 }
 
-/// Fill time at a lattice point.
+/// Growth of a footprint from one lattice point of the occupancy to the next.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
-    /// Instructions until a thread that starts with nothing holds this number of lines: the integral of dc / miss(c).
+    /// Number of instructions after which a thread that starts without lines holds `lines` lines: the integral of dc / miss(c).
     instructions: f64,
     lines: f64,
-    /// Lines per instruction on average up to the next lattice point.
+    /// Average number of lines gained per instruction up to the next lattice point.
     slope: f64,
-    /// Misses per instruction here, and their decrease per line up to the next lattice point; zero if it is small.
+    /// Misses per instruction at this lattice point.
     miss: f64,
+    /// Decrease of misses per instruction, per line, up to the next lattice point; zero if the decrease is small.
     fall: f64,
 }
 
 impl Fill {
-    /// Lines held `instructions` after this point, and lines per instruction then.
+    /// Returns the number of lines held `instructions` instructions after this lattice point, and the lines gained per
+    /// instruction then.
     ///
-    /// Lines are added at the rate of misses, dc/dn = miss - fall (c - lines), which approaches its end exponentially. A working
-    /// set that just fits is complete long before a straight line would reach the end of its last cell.
+    /// Lines are added at the rate of misses, dc/dn = miss - fall (c - lines), so that the occupancy approaches its end
+    /// exponentially. A working set that just fits is complete long before a straight line would reach the end of its last cell.
     #[inline]
     fn after(&self, instructions: f64) -> (f64, f64) {
         if self.fall == 0.0 {
@@ -79,7 +83,7 @@ impl Fill {
     }
 }
 
-/// [`Point`]s of one shared cache by occupancy.
+/// Table of the [`Point`]s of one shared cache over occupancy.
 #[derive(Clone, Debug, Default)]
 pub struct LevelTable {
     points: Vec<Point>,
@@ -90,7 +94,7 @@ pub struct LevelTable {
 }
 
 impl LevelTable {
-    /// Tabulates `point` from `from` lines, below which it is constant, to `lines`.
+    /// Tabulates `point` over occupancies from `from` to `lines` lines; below `from`, the values are constant.
     pub fn new(from: f64, lines: f64, point: impl Fn(f64) -> Point) -> Self {
         let first = f64::from_bits(from.clamp(1.0, lines.max(1.0)).to_bits() & !CELL_MASK);
         let base = first.to_bits() >> CELL_BITS;
@@ -98,7 +102,7 @@ impl LevelTable {
         loop {
             let at = f64::from_bits((base + points.len() as u64) << CELL_BITS);
             points.push(point(at));
-            // A cell has two ends, however small the cache.
+            // A cell has two corners, however small the cache is.
             if at > lines && points.len() > 1 {
                 break;
             }
@@ -114,7 +118,7 @@ impl LevelTable {
         table
     }
 
-    /// Mean of tables on one lattice, weighted by instructions; costs per access are weighted by accesses.
+    /// Returns the mean of tables with equal lattices, weighted by instructions; costs per access are weighted by accesses.
     pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
         let mut mean = tables[0].0.clone();
         for (i, point) in mean.points.iter_mut().enumerate() {
@@ -154,7 +158,7 @@ impl LevelTable {
             });
             instructions += width * mean;
         }
-        // A sentinel that ends every search.
+        // This sentinel ends every search.
         self.fills.push(Fill {
             instructions: f64::INFINITY,
             lines: self.last,
@@ -162,7 +166,7 @@ impl LevelTable {
         });
     }
 
-    /// Corners of the lattice, up to the whole cache.
+    /// Iterates over the occupancies of the lattice points, up to the whole cache.
     pub fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
         let corners = (0..self.points.len()).map(|i| self.lattice(i));
         corners.map(|lines| lines.min(self.last.max(self.first)))
@@ -172,7 +176,7 @@ impl LevelTable {
         f64::from_bits((self.base + i as u64) << CELL_BITS)
     }
 
-    /// Interpolates at `lines`; the second value is the change per line.
+    /// Interpolates the point at an occupancy of `lines` lines; the second value is the change per line.
     #[inline]
     pub fn at(&self, lines: f64) -> (Point, Point) {
         let bits = lines
@@ -186,12 +190,13 @@ impl LevelTable {
         };
         let rise = q.with(p, |q, p| q - p);
         let point = p.with(&rise, |p, rise| p + rise * x);
-        // A cell is an eighth of its octave.
+        // The width of a cell is an eighth of its octave.
         let per_line = f64::from_bits(((i as u64 + self.base) & !7) << CELL_BITS).recip() * 8.0;
         (point, rise.with(&rise, |rise, _| rise * per_line))
     }
 
-    /// Occupancy after `instructions`, and its derivative; `hint` is the cell of the last result.
+    /// Returns the occupancy of a thread `instructions` instructions after it started without lines, and the derivative. `hint`
+    /// is the cell of the last result.
     #[inline]
     pub fn filled(&self, instructions: f64, hint: &mut u32) -> (f64, f64) {
         let fills = &self.fills[..];
@@ -205,7 +210,7 @@ impl LevelTable {
         *hint = i as u32;
         let fill = fills[i];
         if instructions < fill.instructions {
-            // Below the first point every access misses.
+            // Below the first lattice point, the number of misses per instruction is constant.
             let slope = fill.lines / fill.instructions;
             return (instructions * slope, slope);
         }
@@ -218,19 +223,19 @@ impl LevelTable {
     }
 }
 
-/// Average events of one instruction.
+/// Average numbers of events per instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InstructionDetail {
     pub mix: Mix,
     pub l1d_misses: f64,
-    /// Cycles lost to mispredicted branches.
+    /// Cycles per instruction that are lost to mispredicted branches.
     pub branch_cycles: f64,
-    /// Cycles at full dispatch width.
+    /// Cycles per instruction at full dispatch width.
     pub dispatch_cycles: f64,
 }
 
 impl InstructionDetail {
-    /// Sum of this and a part `weight` of another.
+    /// Returns the sum of these averages and of the fraction `weight` of others.
     fn plus(self, other: &Self, weight: f64) -> Self {
         let sum = |of: fn(&Self) -> f64| of(&self) + weight * of(other);
         Self {
@@ -248,68 +253,70 @@ impl InstructionDetail {
     }
 }
 
-/// One behaviour on one kind of core.
+/// Rate table of one behaviour on one class of CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Cycles per instruction of dispatch and dependences alone.
+    /// Cycles per instruction for dispatch and dependences only, while no SMT sibling runs.
     pub base: f64,
-    /// Its use of a core shared with SMT siblings.
+    /// Use of the core resources that SMT siblings share.
     pub shares: Shares,
-    /// Cycles per instruction for branches and private caches.
+    /// Cycles per instruction for mispredicted branches and private caches.
     pub fixed: f64,
-    /// Cycles per instruction waiting for unloaded memory if there is no shared cache.
+    /// Cycles per instruction of waiting for unloaded memory if there is no shared cache; otherwise zero.
     pub memory: f64,
-    /// Accesses per instruction that leave the private caches.
+    /// Accesses per instruction that miss all private caches.
     pub private_misses: f64,
-    /// Accesses to the last-level cache per instruction if it is private.
+    /// Accesses to the last-level cache per instruction, used only if this cache is private.
     pub private_references: f64,
-    /// Cycles of an access to the first level behind the private caches.
+    /// Cycles of an access to the first level behind the private caches: a shared cache, or else memory.
     pub near_cycles: f64,
     /// Cycles of an access to memory by a thread that refills its private caches.
     pub far_cycles: f64,
-    /// Number of lines of the private caches that the behaviour uses.
+    /// Number of lines of the private caches that the behaviour can use.
     pub useful_lines: f64,
-    /// Additional misses until the private caches are warm again, by sixteenths of `useful_lines` that are still present.
+    /// Additional misses until the private caches are warm again, indexed by the number of sixteenths of `useful_lines` that are
+    /// still present.
     pub cold: [f64; COLD_STEPS + 1],
     /// Branches per instruction.
     pub branches: f64,
     /// Mispredicted branches per instruction.
     pub branch_misses: f64,
-    /// Fractions of instructions without measured cache misses, and without measured mispredicted branches.
+    /// Fractions of instructions whose cache misses, and whose mispredicted branches, were not measured.
     pub unmeasured: Unmeasured,
-    /// Further averages of an instruction; `None` if the profile lacks them.
+    /// Further averages per instruction; `None` if the profile lacks them.
     pub detail: Option<InstructionDetail>,
-    /// Energy per instruction.
+    /// Energy per instruction in nanojoules.
     pub instruction_nj: f64,
-    /// Power of the core while it runs this behaviour, in watts (nJ per ns).
+    /// Power of the busy core that is attributed to the thread, in watts (nJ per ns).
     pub active_w: f64,
-    /// Lines that cross the memory bus per miss, write-backs included.
+    /// Number of lines that cross the memory bus per miss, including write-backs.
     pub lines_per_miss: f64,
-    /// Shared caches, inner first, and their number.
+    /// Tables of the shared caches, inner first.
     pub levels: [LevelTable; MAX_LEVELS],
+    /// Number of shared caches.
     pub depth: usize,
 }
 
-/// Cycles and misses per instruction: `a + b f` cycles for a memory latency of `f` times the unloaded one.
+/// Rates at given occupancies: `a + b f` cycles per instruction for a memory latency of `f` times the unloaded latency.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
-    /// Cycles per instruction of dispatch and dependences alone, next to the running SMT siblings.
+    /// Cycles per instruction for dispatch and dependences only, next to the running SMT siblings.
     pub base: f64,
-    /// Cycles per instruction without memory, `base` included.
+    /// Cycles per instruction that do not depend on memory load, including `base`.
     pub a: f64,
-    /// Cycles per instruction waiting for unloaded memory.
+    /// Cycles per instruction of waiting for unloaded memory.
     pub b: f64,
     /// Misses per instruction of each shared cache, inner first.
     pub miss: [f64; MAX_LEVELS],
-    /// Approximate value of a line of each shared cache, in cycles per instruction at unloaded memory.
+    /// Approximate benefit of one more line in each shared cache: cycles per instruction saved, at unloaded memory latency.
     pub worth: [f64; MAX_LEVELS],
 }
 
 impl Table {
-    /// Rates for given occupancies next to SMT siblings.
+    /// Returns the rates at given occupancies of the shared caches, next to given SMT siblings.
     #[inline]
     pub fn rate(&self, lines: &[f64; MAX_LEVELS], beside: &Beside) -> Rate {
-        // Measured programs have their whole time in `fixed`.
+        // Tables of measured programs have all their cycles in `fixed`, and zero in `base`.
         let base = if beside.threads > 0.0 && self.base > 0.0 {
             self.shares.base(beside)
         } else {
@@ -325,7 +332,7 @@ impl Table {
         let mut next_hit = 0.0;
         for (k, level) in self.levels.iter().enumerate().take(self.depth) {
             let (p, per_line) = level.at(lines[k]);
-            // An inner cache that holds more than this one passes only misses to it.
+            // An inner cache that holds more lines than this one passes on only its own misses.
             let miss = p.miss.min(before);
             let scale = if k > 0 && p.miss > 0.0 {
                 miss / p.miss
@@ -347,13 +354,13 @@ impl Table {
         rate
     }
 
-    /// Adds a level outside the existing ones.
+    /// Adds the table of the next outer shared cache.
     pub fn push(&mut self, level: LevelTable) {
         self.levels[self.depth] = level;
         self.depth += 1;
     }
 
-    /// Additional misses of a thread that finds `lines` of its lines in the private caches.
+    /// Returns the additional misses of a thread that still finds `lines` of its lines in the private caches.
     pub fn cold_misses(&self, lines: f64) -> f64 {
         if self.useful_lines <= 0.0 {
             return 0.0;
@@ -363,7 +370,7 @@ impl Table {
         self.cold[i] + (self.cold[i + 1] - self.cold[i]) * (x - i as f64)
     }
 
-    /// Mean of tables for one kind of core, weighted by instructions.
+    /// Returns the mean of tables for one class of CPUs, weighted by instructions.
     pub fn mean(tables: &[(&Self, f64)]) -> Self {
         let sum = |f: &dyn Fn(&Self) -> f64| tables.iter().map(|(t, w)| w * f(t)).sum::<f64>();
         let first = tables[0].0;
@@ -408,7 +415,7 @@ impl Table {
     }
 }
 
-/// Mean of 1/y for y linear between two values, the first of which is not the smaller one; its limit if they are equal.
+/// Returns the mean of 1/y over an interval in which y falls linearly from `y0` to `y1`; the limit if both are equal.
 fn mean_inverse(y0: f64, y1: f64) -> f64 {
     if (y0 - y1) > 1e-6 * y0 {
         (y0 / y1).ln() / (y0 - y1)

@@ -1,14 +1,14 @@
-//! A thread: its work, its CPU, its present rates, and its counters.
+//! State of a thread: its work, its CPU, its present rates, and its counters.
 //!
-//! Rates hold until an event changes them, so a thread is integrated only when it is read or a rate changes. Work is rate times
-//! time, and the end of a piece of work or of a phase follows in closed form.
+//! Rates hold until an event changes them, so a thread is integrated only when its counters are read or a rate changes. Work is
+//! rate times time, and the end of a piece of work or of a phase follows in closed form.
 
 use super::class::{Cpu, NONE};
 use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
 use crate::progress::{Counters, Detail, Unmeasured};
 
-/// Energy of a run interval by component, in nanojoules.
+/// Energy of a thread's run interval by component, in nanojoules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpanEnergy {
     pub core: f64,
@@ -18,70 +18,73 @@ pub struct SpanEnergy {
 
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// Row of its program; [`NONE`] for a free row.
+    /// Index of the thread's program; [`NONE`] for a free row.
     pub model: u32,
-    /// CPU on which it runs; [`NONE`] if it does not run.
+    /// CPU on which the thread runs; [`NONE`] if it does not run.
     pub cpu: u32,
     pub last_cpu: u32,
 
-    /// Instructions of the timeline per own instruction.
+    /// Number of timeline instructions per instruction of the thread.
     stride: f64,
-    /// Own instructions of the current work: in total, and done so far.
+    /// Number of instructions of the current work.
     total: f64,
+    /// Number of instructions of the current work that were executed so far.
     done: f64,
     ended: bool,
     segment: u32,
-    /// Own instructions of this work at which the segment ends.
+    /// Number of executed instructions of the current work at which the timeline's segment ends.
     segment_end: f64,
 
     pub table: u32,
-    /// Cycles and misses per instruction.
+    /// Present cycles and misses per instruction.
     pub rate: Rate,
-    /// Lines that cross the memory bus per instruction.
+    /// Number of lines that cross the memory bus per instruction.
     pub traffic: f64,
-    /// Instructions per nanosecond while it has work, and nanoseconds per instruction.
+    /// Instructions per nanosecond; zero without work.
     pub ips: f64,
+    /// Nanoseconds per instruction.
     pub ns_each: f64,
-    /// Memory demand in lines per nanosecond, and its decrease per unit of latency factor.
+    /// Memory demand in lines per nanosecond.
     pub demand: f64,
+    /// Decrease of memory demand per unit of the latency factor.
     pub slope: f64,
 
     sync: u64,
-    /// Time before which no instruction retires.
+    /// Time before which no instruction retires, in nanoseconds.
     stall_until: u64,
-    /// Time below 1 ns by which a phase began before the clock's last nanosecond ended.
+    /// Time below 1 ns for which the present phase already ran when the previous phase ended at a whole nanosecond.
     credit_ns: f64,
 
     /// Misses of each shared cache since the thread was added.
     misses: [f64; MAX_LEVELS],
-    /// Mean occupancies for which the rates were computed.
+    /// Mean occupancies for which the rates were computed, in lines.
     pub seen: [f64; MAX_LEVELS],
     closed: [f64; MAX_LEVELS],
     span_instructions: f64,
-    /// Cycles of dispatch and dependences.
+    /// Cycles of dispatch and dependences in the open run interval.
     span_base: f64,
     span_ns: f64,
     span_cold: f64,
     counted: Counters,
 
-    /// Shared caches of the CPU, or its parts of them, inner first.
+    /// Indices of the CPU's shared caches, or of the thread's parts of them, inner first.
     pub chain: [u32; MAX_LEVELS],
-    /// Rows in these caches.
+    /// Row of the thread in each of these caches.
     pub rows: [u32; MAX_LEVELS],
-    /// Time at which its occupancy has grown enough for new rates.
+    /// Time at which the thread's occupancy has grown enough for new rates.
     pub refill_at: u64,
-    /// Time at which it was switched in or out.
+    /// Time at which the thread was last switched in or out.
     pub since: u64,
-    /// Part of the time that it runs: an exponential average over past intervals.
+    /// Fraction of the time during which the thread runs, as an exponential average over past intervals.
     pub duty: f64,
-    /// Private misses at its last switch-in.
+    /// Number of misses of the private caches at the thread's last switch-in.
     pub entered_misses: f64,
-    /// Lines in the private caches at its last switch-in.
+    /// Number of the thread's lines that were still in the private caches at its last switch-in.
     pub found_lines: f64,
 }
 
 impl Thread {
-    /// Creates a thread of a program, idle since `now`.
+    /// Creates a thread of a program; the thread has been idle since `now`.
     pub const fn new(model: u32, now: u64) -> Self {
         let mut thread = Self::free();
         (thread.model, thread.since) = (model, now);
@@ -149,7 +152,7 @@ impl Thread {
         }
     }
 
-    /// Replaces the work; the caller has integrated up to now.
+    /// Replaces the thread's work. The caller has integrated the thread up to now.
     pub fn begin(&mut self, model: &Model, offset: f64, instructions: f64, stride: f64) {
         self.stride = stride.max(1e-12);
         self.credit_ns = 0.0;
@@ -160,25 +163,25 @@ impl Thread {
         self.segment_end = left / self.stride;
     }
 
-    /// True if there is work left.
+    /// True if the thread has work left.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.done < self.total
     }
 
-    /// Behaviour of its current phase.
+    /// Behaviour of the thread's current phase.
     #[inline]
     pub fn behaviour(&self, model: &Model) -> u32 {
         model.behaviour(self.segment)
     }
 
-    /// Position on the timeline, in instructions.
+    /// Position of the thread on the program's timeline, in instructions.
     pub fn position(&self, model: &Model) -> f64 {
         let left = (self.segment_end - self.done) * self.stride;
         (model.end(self.segment) - left.max(0.0)).max(0.0)
     }
 
-    /// Switches the thread in; nothing retires for `stall_ns`.
+    /// Switches the thread in on a CPU; no instruction retires for `stall_ns`.
     pub fn enter(&mut self, cpu: u32, now: u64, stall_ns: f64) {
         self.cpu = cpu;
         self.sync = now;
@@ -187,17 +190,18 @@ impl Thread {
         self.since = now;
     }
 
-    /// Takes `cost` ns from the thread, starting now; the caller has integrated up to now.
+    /// Stalls the thread for `cost` ns, from now or from the end of its present stall. The caller has integrated the thread up to
+    /// now.
     pub fn stall(&mut self, cost: u64, now: u64) {
         self.stall_until = self.stall_until.max(now).saturating_add(cost);
     }
 
-    /// Time at which it retires again: now, or the end of its stall.
+    /// Time at which the thread retires instructions again: now, or the end of its stall.
     pub fn starts_at(&self, now: u64) -> u64 {
         self.stall_until.max(now)
     }
 
-    /// Part of the entry stall that is over at `now`.
+    /// Fraction of the stall at the thread's switch-in that is over at `now`.
     pub fn warmed(&self, now: u64) -> f64 {
         if now >= self.stall_until {
             return 1.0;
@@ -205,7 +209,7 @@ impl Thread {
         (now - self.since) as f64 / (self.stall_until - self.since).max(1) as f64
     }
 
-    /// Counts accesses of a cold start; `beyond` of them reach memory.
+    /// Counts the accesses of a cold start, of which `beyond` reach memory.
     pub fn count_cold(&mut self, accesses: f64, beyond: f64) {
         self.span_cold += accesses;
         self.misses.iter_mut().for_each(|m| *m += beyond);
@@ -235,7 +239,7 @@ impl Thread {
         }
     }
 
-    /// Time at which the work or the phase ends at the present rate.
+    /// Returns the time at which the thread's work or phase ends at the present rate; `u64::MAX` if neither ends.
     #[inline]
     pub fn event(&self) -> u64 {
         let left = self.total.min(self.segment_end) - self.done;
@@ -246,7 +250,7 @@ impl Thread {
         if self.ended || self.ips <= 0.0 {
             return u64::MAX;
         }
-        // The first whole nanosecond at which the work is over; the conversion saturates.
+        // This is the first whole nanosecond at which the work is over; the conversion saturates.
         let ns = (left * self.ns_each - self.credit_ns).max(0.0);
         let whole = ns as i64;
         self.sync
@@ -262,14 +266,14 @@ impl Thread {
             - left * self.ns_each;
         self.integrate(now);
         if !before_end {
-            // Rounding of the last nanosecond left this rest.
+            // Rounding to whole nanoseconds left these instructions.
             let rest = self.total - self.done;
             self.retire(rest);
             (self.done, self.ended) = (self.total, true);
             self.ips = 0.0;
             return true;
         }
-        // The next phase began within the last nanosecond: work after its start is undone, the time is kept.
+        // The next phase began within the last nanosecond: work beyond its start is undone, and the time is kept as credit.
         if late > 0.0 && late < 1.0 {
             self.retire(self.segment_end - self.done);
             self.credit_ns = late;
@@ -282,7 +286,8 @@ impl Thread {
         false
     }
 
-    /// Converts the events under one table to counts; the caller has integrated up to now.
+    /// Closes a run interval under one rate table: adds its events to the counters, and returns its energy. The caller has
+    /// integrated the thread up to now.
     pub fn close_span(&mut self, table: &Table, cpu: &Cpu) -> SpanEnergy {
         let n = std::mem::take(&mut self.span_instructions);
         let ns = std::mem::take(&mut self.span_ns);
@@ -335,7 +340,7 @@ impl Thread {
         energy
     }
 
-    /// Counts up to the last closed run interval.
+    /// Counters up to the last closed run interval.
     pub fn counted(&self) -> &Counters {
         &self.counted
     }

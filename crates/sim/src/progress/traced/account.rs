@@ -1,11 +1,11 @@
-//! Energy of the traced model.
+//! Energy in the traced model.
 
 use countersteer_model::topology::Topology;
 
 use super::NOBODY;
 use crate::progress::analytic::Cpu;
 
-/// Energy of a thread in a step, and its lines to and from memory.
+/// Energy of a thread in a step, and number of lines that it transferred from and to memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Energy {
     pub core_nj: f64,
@@ -14,11 +14,11 @@ pub struct Energy {
     pub memory_lines: f64,
 }
 
-/// Sums over the whole run.
+/// Energy of the whole run, summed over cores and threads.
 pub struct Spent {
     active_nj: f64,
     idle_nj: f64,
-    /// First CPU of each core.
+    /// Index of the first CPU of each core.
     leaders: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Spent {
         self.active_nj += energy.core_nj + energy.cache_nj + energy.memory_nj;
     }
 
-    /// Adds the energy of idle cores during `ns` nanoseconds.
+    /// Adds the energy that idle cores use in `ns` nanoseconds.
     pub fn pass(&mut self, topology: &Topology, cpus: &[Cpu], on_cpu: &[u32], ns: u64) {
         for row in &self.leaders {
             let cpu = &cpus[*row];

@@ -1,11 +1,11 @@
-//! Sampled simulation: the progress of threads between samples.
+//! Sampled simulation: progress of threads in steps that are left out.
 
 use super::account::Energy;
 use super::sampling::{Sampling, Situation};
 use super::{NOBODY, Traced};
 
 impl Traced {
-    /// Switches to sampled simulation: only samples pass through the caches.
+    /// Switches to sampled simulation, in which only samples of the accesses pass through the caches.
     #[must_use]
     pub fn sampled(mut self) -> Self {
         let last = self.cpus.iter().filter_map(|cpu| {
@@ -16,7 +16,7 @@ impl Traced {
         self
     }
 
-    /// Situation of a thread: its phase, its CPU and its co-runners.
+    /// Returns the situation of a thread: its phase, the class of its CPU, and its co-runners.
     pub(super) fn situation(&self, row: usize, id: u32) -> Situation {
         let thread = &self.threads[id as usize];
         let cpu = &self.cpus[row];
@@ -35,7 +35,7 @@ impl Traced {
         }
     }
 
-    /// Lets all threads continue at known rates.
+    /// Lets all running threads continue at known rates for a step of `ns` nanoseconds.
     pub(super) fn leave_out(
         &mut self,
         ns: u64,
@@ -59,7 +59,8 @@ impl Traced {
         sampling.pass(ns as f64, false);
     }
 
-    /// Expected evictions in the time left out: lines that a program lost to others, and lines that others lost to it.
+    /// Returns the expected evictions in the time left out: lines that a program lost to others, and lines that others lost to
+    /// it.
     pub(super) fn expected_evictions(&self, owner: u16) -> (f64, f64) {
         let Some(sampling) = &self.sampling else {
             return (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! Caches of the simulated machine.
+//! Caches of the machine in traced simulation.
 //!
 //! Input: a topology, and accesses of threads on CPUs. Output: misses of the private caches, logged for the weave phase.
 
@@ -16,24 +16,25 @@ use countersteer_model::units::CacheId;
 
 use crate::progress::analytic::{Cpu, MAX_LEVELS};
 
-/// Service of a CPU's data accesses in a step.
+/// Numbers of misses and memory transfers of a CPU's accesses in a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
     pub private_misses: f64,
-    /// References and misses by level behind the core, inner first.
+    /// Number of references to each shared level, inner first.
     pub references: [f64; MAX_LEVELS],
+    /// Number of misses in each shared level, inner first.
     pub misses: [f64; MAX_LEVELS],
-    /// Lines moved from and to memory, including those of fetches.
+    /// Number of lines transferred from and to memory, including those of instruction fetches.
     pub memory_lines: f64,
 }
 
-/// Lines that a program holds in each level behind a core.
+/// Number of lines that a program holds in each shared level of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     pub lines: [f64; MAX_LEVELS],
 }
 
-/// A request to the caches behind a core.
+/// Request of a core to the shared caches, logged for the weave phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logged {
     pub at_ps: u64,
@@ -42,7 +43,7 @@ pub(super) struct Logged {
     pub request: Request,
 }
 
-/// Creates a cache; the caches of checked machines have at least one set and 1 to 64 ways.
+/// Creates a cache. The caches of checked machines have at least one set and 1 to 64 ways, so that creation succeeds.
 fn cache(lines: f64, ways: u32) -> Cache {
     let ways = ways.clamp(1, countersteer_cache::cache::MOST_WAYS);
     let geometry = Geometry::of_bytes(lines * 64.0, ways);
@@ -55,17 +56,17 @@ fn cache(lines: f64, ways: u32) -> Cache {
 pub struct Machine {
     pub(super) cores: Vec<Private>,
     pub(super) shared: Shared,
-    /// Node of each cache of the topology; `None` if it is private.
+    /// Index in `shared` of each cache of the topology; `None` if the cache is private.
     nodes: Vec<Option<usize>>,
-    /// Nodes of each CPU's shared caches, inner first.
+    /// For each CPU: indices in `shared` of its shared caches, inner first.
     pub(super) chains: Vec<Vec<usize>>,
-    /// Last node of each chain, without duplicates.
+    /// Indices in `shared` of the last-level caches, without duplicates.
     pub(super) last: Vec<usize>,
     pub(super) core_of: Vec<usize>,
     pub(super) log: Vec<Logged>,
     pub(super) served: Vec<Served>,
     requests: Vec<Request>,
-    /// Indexed by owner.
+    /// Address spaces of each copy of a program, indexed by owner.
     spaces: Vec<Spaces>,
 }
 
@@ -122,7 +123,8 @@ impl Machine {
         }
     }
 
-    /// Makes an access on CPU `row` at `at_ns` in the step; true if it is a data access that missed the first level.
+    /// Makes an access on CPU `row` at time `at_ns` of the step. Returns true if it is a data access that missed the first-level
+    /// cache.
     #[inline]
     pub fn access(&mut self, row: usize, access: Access, key: Key, at_ns: f64) -> bool {
         let served = self.cores[self.core_of[row]].access(access, key, &mut self.requests);
@@ -149,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// Mark that separates the lines of a block's process from those of the owner's other processes.
+    /// Returns the mark that separates the lines of a block's process from those of the owner's other processes.
     pub fn mark(&mut self, owner: u16, head: &Head) -> u64 {
         let owner = usize::from(owner);
         if self.spaces.len() <= owner {
@@ -158,7 +160,7 @@ impl Machine {
         self.spaces[owner].mark(head, LINE_BITS)
     }
 
-    /// Returns the counts since the last call.
+    /// Returns the counts of CPU `row` since the last call, and resets them.
     pub fn take_served(&mut self, row: usize) -> Served {
         std::mem::take(&mut self.served[row])
     }
@@ -171,12 +173,12 @@ impl Machine {
         held
     }
 
-    /// Node of a cache of the topology; `None` if it is private.
+    /// Returns the index in `shared` of a cache of the topology; `None` if the cache is private.
     pub(super) fn node(&self, cache: CacheId) -> Option<usize> {
         self.nodes.get(cache.index()).copied().flatten()
     }
 
-    /// Lines of all programs in the last-level caches behind cores.
+    /// Number of lines of all programs in the shared last-level caches.
     pub fn last_level_lines(&self, programs: u16) -> f64 {
         let caches = self.last.iter().map(|node| self.shared.cache(*node));
         let held = caches.map(|cache| {
@@ -186,7 +188,8 @@ impl Machine {
         held.sum::<u64>() as f64
     }
 
-    /// Lines of a program in a cache of the topology; for a private cache, those in the outermost cache of `core`.
+    /// Number of lines of a program in a cache of the topology. For a private cache, these are its lines in the outermost private
+    /// cache of `core`.
     pub fn lines(&self, cache: CacheId, owner: u16, core: Option<usize>) -> f64 {
         let owner = usize::from(owner);
         if let Some(node) = self.node(cache) {

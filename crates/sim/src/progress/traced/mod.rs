@@ -1,17 +1,17 @@
-//! The traced progress model: rates of running threads whose recorded accesses pass through simulated caches.
+//! Traced progress model: computes the rates of running threads whose recorded accesses pass through simulated caches.
 //!
 //! Input: traces of programs with their profiles, and from the engine the running thread of each CPU. Output: the results of the
 //! analytic model, with actual instead of expected misses.
 //!
 //! Time advances in steps. In each step, every running thread executes as many instructions as its last rate allows, through the
-//! private caches of its core ([`thread`]). Their misses then pass to the shared caches in the order of (time, CPU) ([`weave`]).
-//! The duration of the step's instructions follows from the actual misses, by the interval analysis of the analytic model
-//! ([`super::analytic::Timing`]). The next step makes up for the difference to the step's length. Threads thus interact only at
-//! shared caches, only running threads cost time, and equal calls give equal results. The scheme follows Zsim's bound and weave
-//! phases (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
+//! private caches of its core ([`thread`]). The misses of these caches then pass to the shared caches in the order of (time, CPU)
+//! ([`weave`]). The duration of the step's instructions follows from the actual misses, by the interval analysis of the analytic
+//! model ([`super::analytic::Timing`]). The next step makes up for the difference to the step's length. Threads thus interact
+//! only at shared caches, only running threads cost time, and equal calls give equal results. The scheme follows Zsim's bound and
+//! weave phases (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
 //!
-//! Private caches belong to cores: a thread that returns finds its lines unless others have evicted them. A store to a line of a
-//! program with several threads invalidates the line in all other cores, once per step.
+//! Private caches belong to cores: a thread that returns finds its lines unless other threads evicted them. A store to a line of
+//! a program with several threads invalidates the line in all other cores, once per step.
 //!
 //! Left out: misses of instruction fetches fill caches but cost no time. Caches behind cores are not inclusive. Prefetching
 //! affects the timing but not the caches.
@@ -40,18 +40,18 @@ use thread::{Place, Program, Thread};
 
 /// Maximum length of a step, in nanoseconds.
 const STEP_NS: u64 = 20_000;
-/// Minimum length of a step in nanoseconds, unless the engine asks for an earlier time.
+/// Minimum length of a step in nanoseconds, unless the engine advances to an earlier time.
 const LEAST_NS: u64 = 500;
 const NOBODY: u32 = u32::MAX;
-/// Part of a new demand, and of a new memory latency, that each step adopts.
+/// Damping factor: fraction of the difference to the newly computed demand and memory latency that each step applies.
 const DAMPING: f64 = 0.25;
 
-/// Traces by the profile to which they belong.
+/// Traces, each with the profile to which it belongs.
 #[derive(Clone, Default)]
 pub struct Traces(pub Vec<(Arc<Profile>, Arc<dyn TraceSource>)>);
 
 impl Traces {
-    /// Reason for which a program could not continue; `None` if there is none.
+    /// Returns the reason why a traced program could not continue; `None` if all could.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.0.iter().find_map(|(_, source)| source.failure())
@@ -65,9 +65,9 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// The model.
+/// Progress model of traced simulation.
 pub struct Traced {
-    /// Parts that do not depend on caches: speeds alone, forecasts.
+    /// Analytic model, used for results that do not depend on simulated caches: speeds alone, forecasts.
     analytic: Analytic,
     topology: Arc<Topology>,
     config: ProgressConfig,
@@ -76,9 +76,9 @@ pub struct Traced {
     cpus: Vec<Cpu>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
-    /// Number of copies of programs so far; each has its own address space.
+    /// Number of copies of programs added so far; each copy has its own address space.
     instances: u16,
-    /// The most recent copy, once it has threads.
+    /// Copy of a program that was added last; `None` until it has threads.
     copy: Option<Arc<dyn ProgramCopy>>,
     on_cpu: Vec<u32>,
     before_on_cpu: Vec<u32>,
@@ -86,12 +86,12 @@ pub struct Traced {
     finished: Vec<u32>,
     spent: account::Spent,
     clock: u64,
-    /// `None` if all accesses pass through the caches.
+    /// State of sampled simulation; `None` if all accesses pass through the caches.
     sampling: Option<Sampling>,
 }
 
 impl Traced {
-    /// Creates an idle machine at time zero.
+    /// Creates the model of an idle machine at time zero.
     #[must_use]
     pub fn new(topology: Arc<Topology>, config: ProgressConfig, traces: Traces) -> Self {
         let analytic = Analytic::new(Arc::clone(&topology), config.clone());
@@ -126,7 +126,7 @@ impl Traced {
         running.filter(|(_, t)| *t != NOBODY && self.threads[*t as usize].left > 0.0)
     }
 
-    /// Lets all threads run for `ns` nanoseconds.
+    /// Lets all running threads execute for `ns` nanoseconds.
     fn step(&mut self, ns: u64) {
         let working: Vec<(usize, u32)> = self.working().collect();
         let mut sampling = self.sampling.take();
@@ -162,7 +162,7 @@ impl Traced {
         self.clock += ns;
     }
 
-    /// Lets all threads run through the caches.
+    /// Lets all running threads execute for `ns` nanoseconds, with all their accesses through the caches.
     fn in_detail(&mut self, ns: u64, working: &[(usize, u32)]) {
         for (row, id) in working {
             let thread = &mut self.threads[*id as usize];
@@ -173,7 +173,7 @@ impl Traced {
             of.take(2).count() > 1
         };
         self.machine.weave(sharing);
-        // The demand of single steps fluctuates with the debts of threads.
+        // Demand is averaged over steps, because the demand of single steps fluctuates with the debts of threads.
         for memory in &mut self.memories {
             memory.demand *= 1.0 - DAMPING;
             memory.slope *= 1.0 - DAMPING;
@@ -211,7 +211,7 @@ impl Traced {
         }
     }
 
-    /// Use of the core by the SMT siblings of a CPU in the previous step.
+    /// Returns the use of the core by the SMT siblings of a CPU in the previous step.
     fn beside(&self, row: usize) -> Beside {
         let mut beside = Beside::default();
         let running = self.siblings(row);
@@ -226,13 +226,13 @@ impl Traced {
         beside
     }
 
-    /// Number of threads of a copy of a program, at least 1.
+    /// Number of threads of a copy of a program; at least 1.
     fn sharers(&self, owner: u16) -> usize {
         let of = self.threads.iter().filter(|t| t.owner == owner);
         of.count().max(1)
     }
 
-    /// Number of SMT siblings of a CPU that run a thread, itself included.
+    /// Number of CPUs of a core that run a thread, including CPU `row`.
     fn siblings(&self, row: usize) -> u32 {
         let others = self.cpus[row].siblings.iter();
         1 + others

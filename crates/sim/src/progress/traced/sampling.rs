@@ -1,11 +1,11 @@
-//! Sampled simulation: the choice of the steps that pass through the caches.
+//! Sampled simulation: choice of the steps whose accesses pass through the caches.
 //!
 //! Input: the situations of running threads, and the cost of detailed steps. Output: a decision for each step, and rates for
 //! steps that are left out. Phases recur, so a thread's rates are stored by [`Situation`]. While all running threads are in known
-//! situations, they continue at the measured rates. From time to time, and in new situations, the caches are warmed and a window
-//! is measured. The more precisely programs' speeds are known, the longer is the time left out. All threads leave out equal
-//! times, so that they still run together as without sampling (Carlson, Heirman and Eeckhout, ISPASS 2013). Intervals are those
-//! of ratio estimates, stratified by situation.
+//! situations, they continue at the measured rates. At intervals, and in new situations, the caches are warmed and a window is
+//! measured. The more precisely programs' speeds are known, the longer is the time left out. All threads leave out equal times,
+//! so that they still run together as without sampling (Carlson, Heirman and Eeckhout, ISPASS 2013). Confidence intervals are
+//! those of ratio estimates, stratified by situation.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +14,37 @@ use countersteer_model::score::Sampled;
 use super::machine::Machine;
 use crate::progress::Counters;
 
-/// Constant part of the warming time, in nanoseconds.
+/// Constant part of the time for which caches are warmed, in nanoseconds.
 const WARM_NS: f64 = 500_000.0;
-/// Warming time per line of the largest last-level cache, in nanoseconds.
+/// Time for which caches are warmed per line of the largest last-level cache, in nanoseconds.
 const WARM_NS_PER_LINE: f64 = 20.0;
-/// Relative growth of the lines in last-level caches above which warming continues.
+/// Threshold: relative growth of the number of lines in last-level caches above which warming continues.
 const GROWS: f64 = 0.01;
 /// Length of a measured window, in nanoseconds.
 const WINDOW_NS: f64 = 1_000_000.0;
-/// Minimum and maximum time left out, in units of warming and window.
+/// Minimum and maximum of the time left out, in units of warming time plus window.
 const SKIPS: (f64, f64) = (4.0, 48.0);
-/// Half widths of 95 % intervals of programs' speeds below which the time left out doubles, and above which it halves.
+/// Thresholds on the half widths of the 95 % intervals of programs' speeds. Below the first, the time left out doubles; above the
+/// second, it halves.
 const TIGHT: (f64, f64) = (0.01, 0.02);
 /// Half width of a 95 % interval in standard deviations.
 const HALF_WIDTH: f64 = 1.96;
-/// Assumed relative standard deviation between windows if there was only one.
+/// Assumed relative standard deviation between windows if only one window was measured.
 const UNKNOWN: f64 = 0.1;
 
-/// Conditions on which a thread's rates depend.
+/// Situation of a thread: the conditions on which its rates depend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Situation {
     pub program: u32,
-    /// Phase of the program.
+    /// Behaviour of the program in its present phase.
     pub behaviour: u32,
-    /// Class of its CPU for the number of threads on the core.
+    /// Class of the thread's CPU for the number of threads on its core.
     pub class: u32,
-    /// Programs that share its last-level cache, sorted.
+    /// Programs that run under the same last-level cache, sorted; one entry per thread.
     pub beside: Vec<u32>,
 }
 
-/// Sums from which the variance between windows follows.
+/// Sums over windows from which a ratio and its variance are computed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     windows: f64,
@@ -80,22 +81,22 @@ impl Moments {
     }
 }
 
-/// Measurements of a situation.
+/// Measurements of a situation, summed over windows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Sums without times and cycles.
+    /// Sums of counters over windows, without times and cycles.
     counters: Counters,
     time: Moments,
     misses: Moments,
 }
 
 impl Known {
-    /// Nanoseconds per instruction.
+    /// Mean nanoseconds per instruction in this situation.
     pub fn each_ns(&self) -> f64 {
         self.time.ratio()
     }
 
-    /// Counts of `instructions` instructions, without times and cycles.
+    /// Returns the expected counts of `instructions` instructions, without times and cycles.
     pub fn counters(&self, instructions: f64) -> Counters {
         let part = instructions / self.counters.instructions;
         Counters::default().plus(&self.counters, part)
@@ -116,7 +117,7 @@ struct Window {
     cost_ns: f64,
 }
 
-/// Work of a copy of a program.
+/// Work that a copy of a program executed so far.
 #[derive(Clone, Debug, Default)]
 struct Executed {
     counters: Counters,
@@ -136,22 +137,22 @@ pub struct Sampling {
     stage: Stage,
     until_ns: f64,
     warm_ns: f64,
-    /// Next time to leave out, in units of warming and window.
+    /// Time to leave out next, in units of warming time plus window.
     skip: f64,
-    /// Lines in last-level caches when they were last warmed.
+    /// Number of lines in last-level caches when they were last found to grow.
     held: f64,
     known: BTreeMap<Situation, Known>,
     window: BTreeMap<Situation, Window>,
-    /// Indexed by copy of a program.
+    /// Work executed so far, by copy of a program.
     executed: BTreeMap<u16, Executed>,
-    /// Detailed time and time left out since the last update of evictions.
+    /// Detailed time and time left out since the last update of evictions, in nanoseconds.
     since: (f64, f64),
-    /// Evictions in the caches at that update, and expected evictions of the time left out before.
+    /// Numbers of evictions in the caches at that update, and expected numbers for all time left out before it.
     evicted: (Vec<Vec<u64>>, Vec<Vec<f64>>),
 }
 
 impl Sampling {
-    /// Creates the state for last-level caches of `lines` lines.
+    /// Creates the state of sampling; the largest last-level cache has `lines` lines.
     pub fn new(lines: f64) -> Self {
         let warm_ns = WARM_NS + lines * WARM_NS_PER_LINE;
         Self {
@@ -168,7 +169,8 @@ impl Sampling {
         }
     }
 
-    /// True if the step that begins now is left out, with the threads in `running` and `programs` copies of programs.
+    /// Returns true if the step that begins now is left out. `running` are the situations of running threads; `programs` is the
+    /// number of copies of programs.
     pub fn leaves_out(
         &mut self,
         now_ns: f64,
@@ -210,15 +212,15 @@ impl Sampling {
         (self.stage, self.until_ns) = (stage, until_ns);
     }
 
-    /// Adds the expected evictions of the time left out so far.
+    /// Adds the expected evictions of the time left out since the last update.
     fn expect(&mut self, now: Vec<Vec<u64>>) {
         let expected = self.expected(&now);
         self.since = (0.0, 0.0);
         self.evicted = (now, expected);
     }
 
-    /// Expected evictions in the time left out, by victim, then by the program that replaced it, for the caches' counts `now`.
-    /// Time that was not added yet has the rate of the detailed time before it.
+    /// Returns the expected evictions in the time left out, by victim, then by the program that evicted its lines; `now` are the
+    /// caches' counts. Time left out since the last update has the eviction rate of the detailed time since then.
     pub fn expected(&self, now: &[Vec<u64>]) -> Vec<Vec<f64>> {
         let (detailed, left_out) = self.since;
         let (before, expected) = &self.evicted;
@@ -255,12 +257,12 @@ impl Sampling {
         self.skip = (self.skip * factor).clamp(SKIPS.0, SKIPS.1);
     }
 
-    /// Rates of a running thread.
+    /// Returns the measurements of a situation; empty if the situation is unknown.
     pub fn known(&self, situation: &Situation) -> Known {
         self.known.get(situation).copied().unwrap_or_default()
     }
 
-    /// Records a detailed step of a thread.
+    /// Records a step of a thread that was simulated in detail.
     pub fn detailed(&mut self, owner: u16, situation: Situation, counted: &Counters, cost_ns: f64) {
         let executed = self.executed.entry(owner).or_default();
         executed.counters = executed.counters.plus(counted, 1.0);
@@ -281,7 +283,7 @@ impl Sampling {
         *executed.left_out.entry(situation).or_default() += counted.instructions;
     }
 
-    /// Adds a step's time.
+    /// Adds the length of a step to the detailed time or to the time left out.
     pub fn pass(&mut self, ns: f64, in_detail: bool) {
         if in_detail {
             self.since.0 += ns;
@@ -290,7 +292,7 @@ impl Sampling {
         }
     }
 
-    /// Accuracy of the results of a copy of a program.
+    /// Returns the accuracy of the results of a copy of a program; `None` if it has not run.
     pub fn sampled(&self, owner: u16) -> Option<Sampled> {
         let executed = self.executed.get(&owner)?;
         let mut time = 0.0;

@@ -1,4 +1,4 @@
-//! Threads: their positions in their traces, and their counters.
+//! Threads of traced programs: their positions in their traces, and their counters.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::sampling::Known;
 use crate::progress::Counters;
 use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
 
-/// Initial assumption of cycles per instruction.
+/// Assumed nanoseconds per instruction in a thread's first step.
 const FIRST_CPI: f64 = 1.0;
-/// Factor on memory's latency with which its effect on time is measured.
+/// Factor by which the memory latency is increased to measure its effect on time.
 const LONGER: f64 = 1.1;
 
-/// A program: its trace, and the interval analysis of its behaviours.
+/// Program of a traced simulation: its trace, and the interval analysis of its behaviours.
 pub struct Program {
     pub source: Arc<dyn TraceSource>,
-    /// End of each segment of the timeline in instructions, and its behaviour.
+    /// Segments of the timeline: end in instructions, and behaviour.
     segments: Vec<(f64, u32)>,
     mixes: Vec<Mix>,
-    /// Timings by behaviour, then by class.
+    /// Timings, indexed by behaviour, then by class of CPUs.
     timings: Vec<Vec<Timing>>,
 }
 
@@ -49,12 +49,12 @@ impl Program {
         }
     }
 
-    /// Number of instructions of the timeline.
+    /// Number of instructions of the timeline; at least 1.
     fn total(&self) -> f64 {
         self.segments.last().map_or(1.0, |s| s.0.max(1.0))
     }
 
-    /// Behaviour at a position of the timeline, which repeats.
+    /// Returns the behaviour at a position of the timeline, which repeats.
     pub fn behaviour(&self, position: f64) -> u32 {
         let at = position % self.total();
         let row = self.segments.partition_point(|(end, _)| *end <= at);
@@ -62,14 +62,14 @@ impl Program {
     }
 }
 
-/// Work of a thread in a step.
+/// Work that a thread executed in a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Did {
     instructions: f64,
     mispredicted: f64,
-    /// Data accesses that missed the first level.
+    /// Number of data accesses that missed the first-level cache.
     first_misses: f64,
-    /// Part of the step's time used by the debt of earlier steps, in nanoseconds.
+    /// Part of the step's time, in nanoseconds, that the debt of earlier steps used.
     owed_ns: f64,
 }
 
@@ -81,20 +81,20 @@ pub struct Thread {
     pub position: f64,
     stride: f64,
     pub last_cpu: u32,
-    /// Time that it has used in advance, in nanoseconds.
+    /// Time that the thread used in advance in earlier steps, in nanoseconds.
     pub debt_ns: f64,
     pub counted: Counters,
     /// Nanoseconds per instruction in the last step.
     each_ns: f64,
     stream: Option<Box<dyn Stream>>,
     current: Option<Block>,
-    /// Mark that separates the line numbers of the block's process from those of others.
+    /// Mark that separates the line numbers of the block's process from those of other processes.
     mark: u64,
     at: Position,
-    /// Number of instructions of the block already executed.
+    /// Number of instructions of the current block that were executed.
     behind: u32,
     pending: Option<Event>,
-    /// Skipped instructions that the stream has not skipped yet; negative if it skipped more.
+    /// Number of instructions that the thread skipped and its trace did not yet; negative if the trace skipped more.
     passed: f64,
     did: Did,
 }
@@ -130,7 +130,7 @@ impl Thread {
         }
     }
 
-    /// Starts new work at a position of the timeline.
+    /// Starts new work at position `offset` of the timeline.
     pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
         self.catch_up();
         (self.left, self.position, self.stride) = (instructions, offset, stride);
@@ -147,7 +147,7 @@ impl Thread {
         self.at = Position::default();
     }
 
-    /// Advances the stream to the position of the thread, to within half a block.
+    /// Skips instructions of the trace up to the thread's position, to within half a block.
     fn catch_up(&mut self) {
         if self.passed <= 0.0 {
             return;
@@ -165,7 +165,8 @@ impl Thread {
         }
     }
 
-    /// Advances a step at known rates; returns the counts without times, and the time used.
+    /// Advances the thread by a step at known rates, without its trace. Returns the counts without times, and the time used in
+    /// nanoseconds.
     pub fn pass(&mut self, cpu: &Cpu, ns: f64, known: &Known) -> (Counters, f64) {
         self.counted.run_ns += ns;
         self.counted.cycles += ns * cpu.freq;
@@ -188,7 +189,7 @@ impl Thread {
         (counted, n * self.each_ns)
     }
 
-    /// Counts of the last detailed step beyond `before` without times, and the time used.
+    /// Returns the counts of the last detailed step beyond `before`, without times, and the time used in nanoseconds.
     pub fn counted_since(&self, before: &Counters) -> (Counters, f64) {
         let counted = Counters {
             run_ns: 0.0,
@@ -198,12 +199,12 @@ impl Thread {
         (counted, self.did.instructions * self.each_ns)
     }
 
-    /// Time until its work ends at the present rate, in nanoseconds.
+    /// Time until the thread's work ends at the present rate, in nanoseconds.
     pub fn due_ns(&self) -> f64 {
         self.left * self.each_ns + self.debt_ns.max(0.0)
     }
 
-    /// Executes as many instructions as the last rate allows in a step.
+    /// Executes as many instructions of the trace in a step of `ns` nanoseconds as the last rate allows.
     pub fn run(&mut self, row: usize, ns: f64, machine: &mut Machine) {
         self.did = Did::default();
         let free = ns - self.debt_ns;
@@ -222,7 +223,7 @@ impl Thread {
     fn execute(&mut self, row: usize, wanted: u32, machine: &mut Machine) {
         let start = self.did.owed_ns;
         let mut done = 0;
-        // A trace without instructions would never end a step.
+        // A trace without instructions would never end a step, so the number of blocks is limited.
         let mut blocks = 0;
         while done < wanted && blocks < 1 << 16 {
             let Some(block) = self.current.take() else {
@@ -283,8 +284,8 @@ impl Thread {
         }
     }
 
-    /// Computes the duration of the step's instructions, and counts. Returns the energy and the relative increase of the duration
-    /// per unit of the factor on memory's latency.
+    /// Computes the duration of the step's instructions from their actual misses, and updates the counters. Returns the energy,
+    /// and the relative increase of the duration per unit of the memory latency factor.
     pub fn settle(
         &mut self,
         program: &Program,
@@ -333,7 +334,7 @@ impl Thread {
         (energy, steepness)
     }
 
-    /// Adds its use of its core in the previous step, in which `running` threads ran on the core.
+    /// Adds to `beside` the thread's use of its core in the previous step, in which `running` threads ran on the core.
     pub fn take(&self, program: &Program, cpu: &Cpu, running: u32, beside: &mut Beside) {
         let behaviour = program.behaviour(self.position) as usize;
         let timing = &program.timings[behaviour][(cpu.class + running - 1) as usize];
@@ -386,14 +387,14 @@ impl Thread {
     }
 }
 
-/// CPU and conditions of a step.
+/// CPU on which a thread executes a step, and the conditions there.
 pub struct Place<'a> {
     pub cpu: &'a Cpu,
-    /// Number of threads that run on the core, this one included.
+    /// Number of threads that run on the core, including this thread.
     pub siblings: u32,
     /// Use of the core by the other threads.
     pub beside: &'a Beside,
-    /// Factor on the latency of memory.
+    /// Factor on the unloaded memory latency.
     pub factor: f64,
     pub ns: f64,
     pub power: &'a CorePower,

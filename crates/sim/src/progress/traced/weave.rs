@@ -7,7 +7,7 @@ use countersteer_cache::shared::Depth;
 use super::machine::{Logged, Machine};
 
 impl Machine {
-    /// Serves the requests of a step; `sharing` returns true if a program has several threads.
+    /// Serves the logged requests of a step in the order of time; `sharing` returns true if a program has several threads.
     pub fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
         let mut log = std::mem::take(&mut self.log);
         // The sort is stable: requests of a core at one time keep their order.
@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Counts a reference at each level down to the one that served it, and the misses before it.
+    /// Counts a reference at each shared level down to the level that served the request, and misses at the levels before.
     fn count_levels(&mut self, row: usize, depth: Depth) {
         let served = &mut self.served[row];
         for (level, node) in self.chains[row].iter().enumerate() {
@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Invalidates a line in all other cores because of a store.
+    /// Invalidates a line in all caches outside CPU `row`'s own chain because of a store.
     fn take_from_others(&mut self, row: usize, key: Key) {
         let own = self.core_of[row];
         let others = (0..self.shared.len()).filter(|node| !self.chains[row].contains(node));
@@ -79,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Cleans a line that another core wrote, because of a load. The copy there is written back and stays, and its next store
+    /// Cleans a line that another core wrote, because of a load. The other core's copy is written back and stays; its next store
     /// invalidates the line in the loading core.
     fn clean_others(&mut self, row: usize, key: Key) {
         let own = self.core_of[row];
@@ -93,7 +93,8 @@ impl Machine {
         }
     }
 
-    /// Evicted lines of the last-level caches, by the program that lost them, then by the program that replaced them.
+    /// Returns the number of lines evicted from the last-level caches, by the program that lost them, then by the program that
+    /// evicted them.
     pub fn evicted(&self, programs: u16) -> Vec<Vec<u64>> {
         let by = |victim| {
             (1..=programs)
@@ -103,7 +104,7 @@ impl Machine {
         (1..=programs).map(by).collect()
     }
 
-    /// Lines that a program lost to others, and lines that others lost to it.
+    /// Returns the number of lines that a program lost to other programs, and that other programs lost to it.
     pub fn evictions(&self, of: u16, programs: u16) -> (u64, u64) {
         let others = (1..=programs).filter(|other| *other != of);
         others.fold((0, 0), |(suffered, caused), other| {
