@@ -14,7 +14,7 @@ use crate::progress::{ModelId, ProgressModel};
 /// Threshold: fraction of a thread's work below which the rest counts as done, because sums of parts are rounded.
 const DONE_SHARE: f64 = 1e-9;
 
-/// Returns the CPUs of core type `only`, or of all types, in the order in which threads of a program alone use them.
+/// Returns the CPUs of core type `only`, or of all types, in the order in which a program that runs alone uses them.
 ///
 /// Each core comes before its SMT siblings, fast core types come before slow ones, and last-level caches alternate.
 #[must_use]
@@ -56,7 +56,7 @@ impl<'a> Alone<'a> {
         self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
 
-    /// Returns the core type on which a single thread alone runs.
+    /// Returns the core type on which a program with one thread runs when it runs alone.
     pub fn fastest(&self) -> CoreTypeId {
         let first = cpus_alone(self.topology, None)[0];
         self.topology.core_type_of(first)

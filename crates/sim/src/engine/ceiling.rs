@@ -9,7 +9,7 @@ use super::program::Program;
 use super::{Simulation, Timer};
 use crate::progress::Ceilings;
 
-/// Speed limits of a machine, and work of its programs.
+/// Data for upper bounds on performance: speed limits of a machine, and work of its programs.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub ceilings: Ceilings,
@@ -32,19 +32,19 @@ pub struct ProgramLimits {
     pub rows: Vec<WorkRow>,
 }
 
-/// Work of one behaviour in the serial or the parallel part of a program.
+/// Work that a program does in one behaviour, within the serial or the parallel part of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkRow {
     pub behaviour: usize,
     /// Number of instructions with this behaviour in a run, summed over all threads.
     pub instructions: f64,
-    /// Fraction of the run time alone that this work takes.
+    /// Fraction of the program's run time alone that this work takes.
     pub worth: f64,
     /// Number of threads that execute this work at the same time.
     pub threads: f64,
 }
 
-/// Instructions and seconds alone of the serial and the parallel part of a run.
+/// Instructions of the serial and the parallel part of a run, and seconds that each part takes if the program runs alone.
 struct Worths {
     /// Number of instructions that one thread executes.
     serial: f64,

@@ -31,7 +31,7 @@ struct Clock {
     point: usize,
 }
 
-/// Request of a CPU for a frequency.
+/// Request of a CPU to its clock: utilisation and clamps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub cpu: CpuId,
@@ -199,7 +199,7 @@ impl Clocks {
         self.next = look.min(if tick { now + self.tick } else { Nanos::NEVER });
     }
 
-    /// Index of the slowest operating point that meets a CPU's request, before turbo limit and power limit.
+    /// Index of the slowest operating point that meets a CPU's request, before the turbo limit and the power limit are applied.
     fn wanted(&self, topology: &Topology, asked: &Asked) -> usize {
         let core_type = topology.core_type_of(asked.cpu).index();
         let (points, nominal) = &self.points[core_type];

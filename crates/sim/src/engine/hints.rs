@@ -62,7 +62,8 @@ impl Simulation {
         asked
     }
 
-    /// Sets the clamp of a thread. Returns false if the governor ignores clamps, unless this clamp has no effect anyway.
+    /// Sets the utilisation clamp of a thread. Returns false if the governor does not support clamps and the clamp is not the
+    /// default.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
         if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
             return clamp == Clamp::FREE;

@@ -115,7 +115,7 @@ pub struct Simulation {
     models: Vec<(Arc<Profile>, ModelId)>,
     /// Signatures requested so far, for whole programs and for parts of their runs.
     signatures: Vec<signatures::Known>,
-    /// Names and profiles of the programs, indexed by program.
+    /// Name and path of each program, indexed by program.
     infos: Vec<ProgramInfo>,
     programs: Vec<Program>,
     threads: Vec<Thread>,

@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::progress::{Counters, Detail, Evictions};
 
-/// Events that each event set counts; with too few counters, at least the first of them.
+/// Events that every event set counts. With too few counters, a set counts at least the first of them.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 /// Events that may use fixed counters, in the order in which the counters are assigned.
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
@@ -79,7 +79,7 @@ pub(super) struct Pmu {
     samples: Samples,
     /// Event sets, indexed by core type.
     sets: Vec<Vec<CountedSet>>,
-    /// Events that are counted whatever metrics a policy reads.
+    /// Events that are counted in addition to those that the policy's metrics need.
     always: Vec<Event>,
     /// True if a policy reads true efficiency factors.
     wants_ef: bool,
@@ -101,7 +101,8 @@ struct CountedSet {
 /// True values of a thread's current phase, which only a simulator knows.
 pub(super) struct Truth {
     pub sf: f64,
-    /// Efficiency factor; `None` if no policy reads it.
+    /// Efficiency factor: energy-delay product on the slowest core type divided by that on the fastest; `None` if no policy reads
+    /// it.
     pub ef: Option<f64>,
 }
 
@@ -119,8 +120,7 @@ struct State {
 
 impl Pmu {
     pub fn new(seed: u64, noise: f64, topology: &Topology) -> Self {
-        // Each event has a random number generator of its own, so that counter noise does not change the draws of the kernel
-        // model.
+        // Counter noise has random number generators of its own, so that it does not change the random draws of the kernel model.
         let rng = |row: usize| {
             rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed ^ (row as u64) << 40)
         };
@@ -178,7 +178,7 @@ impl Pmu {
         self.period = 0;
     }
 
-    /// Counts `events` from now on, whatever metrics a policy reads.
+    /// Counts `events` from now on, in addition to those that the policy's metrics need.
     pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
         self.count(topology, |_| Vec::new());

@@ -62,7 +62,7 @@ struct Work {
     chunk: f64,
 }
 
-/// Piece of a thread's work that the progress model executes without interruption.
+/// Piece of a thread's work, up to the thread's next sleep.
 pub(super) struct Piece {
     pub offset: f64,
     pub instructions: f64,
@@ -186,7 +186,7 @@ impl Program {
         Step::Restart
     }
 
-    /// Returns the values from which the program's run time alone is computed.
+    /// Returns the values from which the run time of the program alone is computed.
     pub fn parts(&self) -> Parts {
         let threads = self.work.len();
         let parallel = self.instructions * (1.0 - self.serial_share) / threads as f64;
@@ -205,7 +205,7 @@ impl Program {
     }
 }
 
-/// Values of a program's run from which its run time alone is computed.
+/// Values of one run of a program, from which its run time alone is computed.
 pub(super) struct Parts {
     pub threads: usize,
     /// Number of instructions of all threads.

@@ -9,13 +9,14 @@ use super::eevdf::current;
 use super::entity::NONE;
 use super::weights::virtual_time;
 
-/// Scheduling period of a queue with few threads, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
+/// Scheduling period of a queue with few threads, in nanoseconds, before it is scaled by 1 + ilog2(min(cpus, 8)).
 pub(super) const LATENCY_NS: i64 = 6_000_000;
-/// Minimum time slice, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
+/// Minimum time slice in nanoseconds, before it is scaled by 1 + ilog2(min(cpus, 8)).
 pub(super) const MIN_GRANULARITY_NS: i64 = 750_000;
-/// Lead that a woken thread needs to preempt, in nanoseconds on one CPU; multiplied by 1 + ilog2(min(cpus, 8)).
+/// Virtual time by which a woken thread must be behind to preempt, in nanoseconds, before it is scaled by 1 + ilog2(min(cpus,
+/// 8)).
 pub(super) const WAKEUP_GRANULARITY_NS: i64 = 1_000_000;
-/// Limit on the number of threads beyond which the period grows, so that each thread still receives the minimum granularity.
+/// Number of threads above which the scheduling period grows, so that each thread still receives the minimum granularity.
 const LATENCY_THREADS: i64 = 8;
 
 impl Linux {

@@ -46,7 +46,7 @@ pub struct LinuxConfig {
     pub newidle_cost_per_cpu_ns: u64,
     /// True if a newly idle CPU searches a domain with a probability equal to its earlier success rate there (`NI_RANDOM`).
     pub newidle_by_success: bool,
-    /// True if rare searches raise this success rate, so that they are always made (`NI_RATE`).
+    /// True if the probability of a search is raised where searches are rare, so that rare searches are always made (`NI_RATE`).
     pub newidle_by_rate: bool,
     /// Initial probability that a newly idle CPU searches, in units of 1/1,024; 512 after boot.
     pub newidle_ratio: u32,

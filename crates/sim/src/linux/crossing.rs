@@ -155,7 +155,7 @@ impl Linux {
             && self.threads[t as usize].preferred_llc != self.gather.llc_of[env.target]
     }
 
-    /// True if a thread must stay because the move would take it away from its process (`migrate_degrades_llc`) or to a CPU that
+    /// True if a thread must stay because the move would leave its preferred cache (`migrate_degrades_llc`) or go to a CPU that
     /// is too small. False after several failed balances.
     pub(super) fn parts(&self, env: &Env, t: u32, now: u64) -> bool {
         if !self.gather.active || env.failed > self.domains.node(env.node).cache_nice_tries {

@@ -303,7 +303,7 @@ impl Domains {
         })
     }
 
-    /// Returns the group of domain `node` that contains `cpu`; `cpu` if the domain does not contain it.
+    /// Returns the group of domain `node` that contains `cpu`; `cpu` if there is none.
     pub(super) fn local_group(&self, node: u32, cpu: usize) -> u32 {
         let mut at = cpu as u32;
         while self.nodes[at as usize].parent != node {

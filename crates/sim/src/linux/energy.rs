@@ -185,7 +185,8 @@ impl Linux {
         (at_prev, widest)
     }
 
-    /// Returns a CPU's utilisation if the thread ran on CPU `to`; its previous CPU then loses the thread's blocked utilisation.
+    /// Returns the utilisation that a CPU would have if the thread ran on CPU `to`. The thread's blocked utilisation is
+    /// subtracted on its previous CPU.
     fn util_with(&self, cpu: usize, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
         let thread = &self.threads[t as usize];
         let rq = &self.rqs[cpu];

@@ -146,7 +146,7 @@ impl Thread {
         self.avg.util.max(self.util_est)
     }
 
-    /// Time slice in virtual time, that is, divided by the relative weight.
+    /// Time slice in virtual time (real time times 1,024 / weight).
     pub(super) fn virtual_slice(&self) -> i64 {
         virtual_time(self.slice, self.weight)
     }

@@ -42,7 +42,7 @@ struct Process {
     threads: u32,
     /// CPU under the last-level cache that the process prefers; `NONE` if it prefers none.
     preferred: u32,
-    /// Epoch in which a tick last checked the process.
+    /// Epoch in which a tick last checked if the process prefers another cache.
     epoch: u64,
     /// Earliest time in nanoseconds at which the preferred cache is chosen again.
     next_scan: u64,
@@ -72,7 +72,7 @@ pub(super) struct Gather {
     counts: Vec<u32>,
     /// Number of queued threads whose current cache is not their preferred cache.
     pub misplaced: u32,
-    /// Time in nanoseconds of the next check of running processes; `u64::MAX` if none is scheduled.
+    /// Time in nanoseconds at which the preferred caches of running processes are next checked; `u64::MAX` if not scheduled.
     pub at: u64,
 }
 
@@ -246,7 +246,7 @@ impl Linux {
             )
     }
 
-    /// Sets the timer for the next tick at which processes with several threads may have to be checked.
+    /// Sets the timer for the next tick at which the preferred cache of a process with several threads may have to be checked.
     pub(super) fn arm_gather(&mut self, now: u64) {
         let root = self.domains.node(self.domains.root);
         let busy = root.idle_cpus < root.weight();
@@ -255,7 +255,7 @@ impl Linux {
         }
     }
 
-    /// Handles the tick of all CPUs: checks each running process that has not been checked in this epoch (`task_tick_cache`).
+    /// Handles the tick of all CPUs: checks the preferred cache of each running process once per epoch (`task_tick_cache`).
     pub(super) fn gather_tick(&mut self, now: u64) {
         for cpu in 0..self.rqs.len() {
             if self.update_curr(cpu, now) && !self.rqs[cpu].waiting.is_empty() {

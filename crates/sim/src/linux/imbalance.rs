@@ -114,7 +114,7 @@ pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
 }
 
 impl Linux {
-    /// True if CPU priorities decide in this domain, and CPU `a` has a higher priority than CPU `b` (`sched_asym`).
+    /// True if this domain balances by CPU priority, and CPU `a` has a higher priority than CPU `b` (`sched_asym`).
     pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
         node.asym_packing
             && (!self.domains.smt || self.domains.others_of_core_idle(a, self.rqs[a].idle))

@@ -397,13 +397,13 @@ impl Linux {
         self.end(now);
     }
 
-    /// Returns the time of the model's next own event, such as a tick; [`Nanos::NEVER`] if there is none.
+    /// Returns the time of the next event that the model produces by itself, such as a tick; [`Nanos::NEVER`] if there is none.
     #[must_use]
     pub fn next_event(&self) -> Nanos {
         Nanos(self.timers.earliest())
     }
 
-    /// Handles all of the model's own events that are due at or before `now`.
+    /// Handles all events that the model produces by itself at or before `now`.
     pub fn advance(&mut self, now: Nanos) {
         let now = self.begin(now);
         self.end(now);

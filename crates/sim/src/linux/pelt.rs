@@ -102,7 +102,7 @@ impl Avg {
 /// Returns the initial utilisation of a new thread: its share of the queue's utilisation by weight, at most half of the CPU's
 /// spare capacity.
 pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
-    // `post_init_entity_util_avg` (kernel/sched/fair.c).
+    // `post_init_entity_util_avg` (kernel/sched/fair.c) limits the utilisation to half of the spare capacity.
     let cap = (capacity - rq.util) / 2.0;
     if cap <= 0.0 {
         0.0
@@ -113,8 +113,8 @@ pub(super) fn initial_util(capacity: f64, rq: &Avg, weight: f64) -> f64 {
     }
 }
 
-/// Returns a thread's new utilisation estimate after an activation. The estimate rises at once, and falls by a quarter of the
-/// difference.
+/// Returns a thread's new utilisation estimate after an activation. The estimate rises to a higher utilisation at once, and falls
+/// by a quarter of the difference to a lower one.
 pub(super) fn estimate(previous: f64, util: f64, runnable: f64, capacity: f64) -> f64 {
     const MARGIN: f64 = FULL / 100.0;
     if previous <= util {

@@ -10,7 +10,7 @@ use super::entity::NONE;
 use super::mask::Mask;
 use super::schedule::fits;
 
-/// Time in nanoseconds after which a waker's number of changes of wakee is halved.
+/// Time in nanoseconds after which the number of times that a thread changed its wakee is halved.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
 /// Source of a wake-up.
@@ -74,7 +74,7 @@ impl Linux {
             .unwrap_or(cpu)
     }
 
-    /// Counts how often a waker wakes a thread other than the last one that it woke.
+    /// Counts the wake-ups in which a waker wakes another thread than before.
     fn record_wakee(&mut self, waker: u32, t: u32, now: u64) {
         let Some(thread) = self.threads.get_mut(waker as usize) else {
             return;
@@ -287,7 +287,7 @@ impl Linux {
             .find(|c| self.rqs[*c].idle)
     }
 
-    /// Returns the number of CPUs to scan under a last-level cache, which is lower if they are busier (`SIS_UTIL`,
+    /// Returns the number of CPUs to scan under a last-level cache, which is lower if its CPUs are busier (`SIS_UTIL`,
     /// `update_idle_cpu_scan`). The kernel updates the number when it balances; the model updates it after a fixed time.
     fn scan_depth(&mut self, llc: u32, now: u64) -> usize {
         let node = self.domains.node(llc);

@@ -17,7 +17,7 @@ pub struct Ceilings {
     pub states: Vec<CoreState>,
     /// Number of lines of each group of last-level caches that places share.
     pub caches: Vec<f64>,
-    /// Maximum number of lines per second that all memory transfers.
+    /// Maximum number of lines per second that the machine's memory transfers.
     pub bandwidth: f64,
     /// Highest speeds of each program, indexed by [`super::ModelId`].
     pub models: Vec<ModelCeiling>,

@@ -27,7 +27,8 @@ pub struct Counters {
     pub evictions: Option<Evictions>,
 }
 
-/// Lines that a thread's program and its co-runners evicted from each other in the last-level caches; each thread has a share.
+/// Lines that a thread's program and its co-runners evicted from each other in the last-level caches, divided by the program's
+/// number of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evictions {
     pub suffered: f64,

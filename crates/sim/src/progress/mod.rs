@@ -111,7 +111,7 @@ pub trait ProgressModel {
     /// Takes `cost` of CPU time from a running thread, starting at `now`.
     fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos);
 
-    /// Returns the earliest time at which a thread finishes its work or the model needs a step.
+    /// Returns the earliest time at which a thread finishes its work or the model must be advanced.
     fn next_event(&mut self) -> Nanos;
 
     /// Handles all events that are due at or before `now`.
@@ -120,7 +120,7 @@ pub trait ProgressModel {
     /// Appends the threads whose work ended since the last call, in the order in which it ended.
     fn take_finished(&mut self, finished: &mut Vec<ThreadId>);
 
-    /// Returns the counters of a thread, accumulated since it was added.
+    /// Returns the counters of a thread, accumulated since the thread was added.
     fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters;
 
     /// Number of lines that a thread holds in a cache of the topology.

@@ -26,7 +26,7 @@ const RESOLUTION: Resolution = Resolution {
 /// Load latency in cycles that is assumed for a core without a known pipeline.
 const GENERIC_LOAD: f64 = 4.0;
 
-/// Work that a behaviour requires of any core.
+/// Work that a behaviour requires of any core, in operations per instruction.
 pub struct Demand {
     mix: Mix,
     pipeline: Pipeline,
@@ -122,7 +122,7 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
     }
 }
 
-/// Bounds of a core type for one behaviour.
+/// Bounds on the speed of a core type for one behaviour.
 pub struct Bounds {
     /// Cycles per instruction that dispatch width and ports need.
     pub throughput: f64,
@@ -160,8 +160,8 @@ impl Chains {
     }
 }
 
-/// Fraction of a queue's entries in use when one of its parts is full and stops dispatch. Like the order of
-/// [`super::limit::limit`], it was chosen by smallest error, from 1 and 1/2.
+/// Fraction of a queue's entries in use when one of its parts is full and stops dispatch. The value was chosen by smallest error
+/// among 1 and 1/2, like the order of [`super::limit::limit`].
 const UNEVEN: f64 = 0.5;
 
 /// Number of instructions that the schedulers can hold: a queue is full when the waiting operations of its kind fill its entries.

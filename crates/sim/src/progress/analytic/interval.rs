@@ -27,7 +27,7 @@ const COVER: f64 = 0.5;
 /// Fraction of a stream's misses that the prefetcher brings in time; the other misses occur at the starts and ends of streams.
 const FORESEEN: f64 = 0.9;
 
-/// Bounds of a core for a behaviour while a number of SMT siblings run.
+/// Model of a core that executes one behaviour while a number of SMT siblings run.
 struct Core<'a> {
     behaviour: &'a Behaviour,
     demand: Demand,
@@ -79,7 +79,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Returns the wrong-path instructions per instruction: those dispatched at the base rate while a mispredicted branch
+    /// Returns the wrong-path instructions per retired instruction: those dispatched at the base rate while a mispredicted branch
     /// resolves.
     fn wrong_path(&self) -> f64 {
         if self.in_order {
@@ -93,8 +93,8 @@ impl<'a> Core<'a> {
             .min(self.bounds.miss_buffers)
     }
 
-    /// Returns the cycles covered of each miss, at `misses` misses per instruction. A window covers once, however many clusters
-    /// of misses it contains.
+    /// Returns the cycles of each miss that the reorder buffer covers, at `misses` misses per instruction. A window covers once,
+    /// however many clusters of misses it contains.
     fn covered(&self, latency: f64, misses: f64, overlap: f64) -> f64 {
         let clusters = (misses * self.bounds.retained / overlap).max(1.0);
         (self.cover / clusters).min(latency)

@@ -17,7 +17,7 @@ use crate::progress::Unmeasured;
 const OVERLAP: f64 = 2.0;
 /// Maximum fraction of the cycles that counts as waiting for memory.
 const MEMORY_PART: f64 = 0.6;
-/// Relative throughput that a second SMT sibling adds to a core.
+/// Fraction by which a second running SMT sibling increases a core's throughput.
 const SMT_GAIN: f64 = 0.25;
 
 /// Creates the rate table of a measured program on a class of CPUs.

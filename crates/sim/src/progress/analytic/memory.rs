@@ -85,7 +85,7 @@ impl MemoryDomain {
             } else {
                 high = u
             }
-            // A secant through the identity converges fast in the flat part of the queue; bisection takes over in the steep part.
+            // A Newton step converges fast in the flat part of the queue's curve; bisection takes over in the steep part.
             let next = u + gap / (1.0 + self.sensitivity(u, steepness));
             u = if next > low && next < high {
                 next
@@ -100,7 +100,7 @@ impl MemoryDomain {
         ((factor - self.factor).abs() > tolerance * self.factor).then_some(factor)
     }
 
-    /// Returns the decrease of demand per unit of utilisation, through the latency, both as fractions of the bandwidth.
+    /// Returns the decrease of demand per unit of utilisation that results from the longer latency, relative to the bandwidth.
     fn sensitivity(&self, u: f64, steepness: f64) -> f64 {
         let rest = (1.0 - u).max(1e-6);
         let queue = QUEUE * u * (2.0 - u) / (rest * rest);

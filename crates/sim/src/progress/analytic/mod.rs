@@ -212,7 +212,8 @@ impl Analytic {
         &self.cpus
     }
 
-    /// Returns the timing of each behaviour of a profile for actual misses, indexed by behaviour, then by class of CPUs.
+    /// Returns the timing models of a profile's behaviours, which compute cycles from actual misses. They are indexed by
+    /// behaviour, then by class of CPUs.
     pub(super) fn timings(
         &self,
         profile: &countersteer_model::profile::Recorded,

@@ -16,18 +16,19 @@ use super::table::Table;
 /// Maximum eviction age in nanoseconds, which stands for a cache without pressure.
 const AGE_MAX: f64 = 1e12;
 const AGE_MIN: f64 = 1e3;
-/// Threshold for steps: relative error of the sum of footprints below which their slopes give the rest of the correction. The
-/// next step refines the result.
+/// Threshold in steps: relative difference between the sum of footprints and the cache below which the search for the eviction
+/// age ends. The rest is corrected linearly.
 const NEAR_STEP: f64 = 0.25;
-/// Threshold for forecasts: relative error of the sum of footprints below which their slopes give the rest of the correction.
+/// Threshold in forecasts: relative difference between the sum of footprints and the cache below which the search for the
+/// eviction age ends. The rest is corrected linearly.
 const NEAR_FORECAST: f64 = 1e-3;
 /// Threshold: relative distance of an occupancy from its target below which the occupancy counts as settled.
 const SETTLED: f64 = 1e-3;
 /// Threshold: relative change of a thread's speed below which its target is kept.
 const SPEED_SETTLED: f64 = 0.005;
-/// Threshold: a thread is cold if it lacks more than this fraction of its target (and `WORTH`).
+/// Threshold: fraction of its target occupancy that a thread must lack to count as cold (together with `WORTH`).
 const COLD: f64 = 0.2;
-/// Threshold: a thread is cold if the lines that it lacks exceed this fraction of the cache (and `COLD`).
+/// Threshold: fraction of the cache that a thread must lack to count as cold (together with `COLD`).
 const WORTH: f64 = 0.01;
 /// Threshold: fraction of the cache below which the lines of stopped threads are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
@@ -177,7 +178,8 @@ pub struct SharedCache {
     pub residents: Vec<Resident>,
     /// Eviction age at which the targets were last computed, in nanoseconds.
     age: f64,
-    /// True if the targets must be computed again or occupancies have not settled; a change of speeds alone does not set it.
+    /// True if the targets must be computed again or occupancies have not settled; a change of speeds alone does not set this
+    /// flag.
     moving: bool,
 }
 
@@ -199,7 +201,7 @@ impl SharedCache {
         (self.moving, self.age) = (true, AGE_MAX);
     }
 
-    /// Returns the row of a thread, after a check of row `hint`; `None` if the thread has no row.
+    /// Returns the row of a thread, and checks row `hint` first; `None` if the thread has no row.
     #[inline]
     pub fn find(&self, thread: u32, hint: u32) -> Option<usize> {
         match self.residents.get(hint as usize) {

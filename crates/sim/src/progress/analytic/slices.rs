@@ -23,7 +23,8 @@ use crate::progress::{Counters, Rates};
 const SLICE_NS: u64 = 700_000;
 /// Number of time slices of each thread per round.
 const SLICES: usize = 3;
-/// Limit on the number of rounds that combine the threads of any two CPUs. With more CPUs, some pairs start all rounds alike.
+/// Limit on the number of rounds that combine the threads of any two CPUs. With more CPUs, some of them start every round at the
+/// same queue position.
 const MOST_ROUNDS: usize = 16;
 /// Maximum number of repetitions of these rounds.
 const REPEATS: usize = 8;
@@ -31,7 +32,8 @@ const REPEATS: usize = 8;
 const SWITCHES: usize = 3072;
 /// Factor by which threads pass their timeline faster than at their own pace, so that more combinations of phases occur.
 const PACE: f64 = 2.0;
-/// Offset between the starts of consecutive threads, as a fraction of the timeline: the golden section, which separates copies.
+/// Offset between the starts of consecutive threads, as a fraction of the timeline: the golden section, which keeps copies of a
+/// program apart.
 const APART: f64 = 0.618_033_988_749_895;
 /// Number of instructions of each thread's work, which no thread completes.
 const ENDLESS: f64 = 1e18;

@@ -17,7 +17,7 @@ use super::table::{MAX_LEVELS, Rate};
 use super::{Analytic, ModelId, Rates};
 
 const ROUNDS: usize = 200;
-/// Number of intervals in which the speed of a thread is computed while its caches warm up.
+/// Number of intervals into which the warm-up of a thread's caches is divided, each with its own speed.
 const WARMING_SLICES: u32 = 6;
 /// Number of initial rounds in which only memory latency adapts.
 const MEMORY_ROUNDS: usize = 6;

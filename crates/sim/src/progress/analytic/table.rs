@@ -19,7 +19,7 @@ pub const MAX_LEVELS: usize = 3;
 const CELL_BITS: u32 = 49;
 const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
 const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
-/// Minimum number of misses per instruction from which footprints are computed; keeps fill times finite.
+/// Lower bound on misses per instruction in the computation of footprints, which keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
 /// Threshold: relative decrease of misses within a lattice cell below which the footprint grows linearly. A straight line is then
 /// accurate to 0.25 % of the cell.
@@ -50,22 +50,22 @@ impl Point {
     }
 }
 
-/// Growth of a footprint from one lattice point of the occupancy to the next.
+/// Growth of a thread's footprint from one tabulated occupancy to the next.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
     /// Number of instructions after which a thread that starts without lines holds `lines` lines: the integral of dc / miss(c).
     instructions: f64,
     lines: f64,
-    /// Average number of lines gained per instruction up to the next lattice point.
+    /// Average number of lines gained per instruction up to the next tabulated occupancy.
     slope: f64,
-    /// Misses per instruction at this lattice point.
+    /// Misses per instruction at this occupancy.
     miss: f64,
-    /// Decrease of misses per instruction, per line, up to the next lattice point; zero if the decrease is small.
+    /// Decrease of misses per instruction, per line, up to the next tabulated occupancy; zero if the decrease is small.
     fall: f64,
 }
 
 impl Fill {
-    /// Returns the number of lines held `instructions` instructions after this lattice point, and the lines gained per
+    /// Returns the number of lines held `instructions` instructions after this tabulated occupancy, and the lines gained per
     /// instruction then.
     ///
     /// Lines are added at the rate of misses, dc/dn = miss - fall (c - lines), so that the occupancy approaches its end
@@ -118,7 +118,7 @@ impl LevelTable {
         table
     }
 
-    /// Returns the mean of tables with equal lattices, weighted by instructions; costs per access are weighted by accesses.
+    /// Returns the mean of tables over equal occupancies, weighted by instructions; costs per access are weighted by accesses.
     pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
         let mut mean = tables[0].0.clone();
         for (i, point) in mean.points.iter_mut().enumerate() {
@@ -158,7 +158,7 @@ impl LevelTable {
             });
             instructions += width * mean;
         }
-        // This sentinel ends every search.
+        // A sentinel ends every search for a number of instructions.
         self.fills.push(Fill {
             instructions: f64::INFINITY,
             lines: self.last,
@@ -166,7 +166,7 @@ impl LevelTable {
         });
     }
 
-    /// Iterates over the occupancies of the lattice points, up to the whole cache.
+    /// Iterates over the tabulated occupancies, up to the whole cache.
     pub fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
         let corners = (0..self.points.len()).map(|i| self.lattice(i));
         corners.map(|lines| lines.min(self.last.max(self.first)))
@@ -210,7 +210,7 @@ impl LevelTable {
         *hint = i as u32;
         let fill = fills[i];
         if instructions < fill.instructions {
-            // Below the first lattice point, the number of misses per instruction is constant.
+            // Below the first tabulated occupancy, the number of misses per instruction is constant.
             let slope = fill.lines / fill.instructions;
             return (instructions * slope, slope);
         }

@@ -52,7 +52,7 @@ pub struct Thread {
     sync: u64,
     /// Time before which no instruction retires, in nanoseconds.
     stall_until: u64,
-    /// Time below 1 ns for which the present phase already ran when the previous phase ended at a whole nanosecond.
+    /// Fraction of a nanosecond for which the present phase had already run when its start was handled.
     credit_ns: f64,
 
     /// Misses of each shared cache since the thread was added.

@@ -147,7 +147,7 @@ pub struct Sampling {
     executed: BTreeMap<u16, Executed>,
     /// Detailed time and time left out since the last update of evictions, in nanoseconds.
     since: (f64, f64),
-    /// Numbers of evictions in the caches at that update, and expected numbers for all time left out before it.
+    /// Numbers of evictions in the caches at the last update of evictions, and expected numbers for all time left out before it.
     evicted: (Vec<Vec<u64>>, Vec<Vec<f64>>),
 }
 

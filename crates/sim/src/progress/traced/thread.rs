@@ -94,7 +94,7 @@ pub struct Thread {
     /// Number of instructions of the current block that were executed.
     behind: u32,
     pending: Option<Event>,
-    /// Number of instructions that the thread skipped and its trace did not yet; negative if the trace skipped more.
+    /// Number of instructions that the thread skipped but that were not yet skipped in its trace; negative if the trace is ahead.
     passed: f64,
     did: Did,
 }
@@ -189,7 +189,8 @@ impl Thread {
         (counted, n * self.each_ns)
     }
 
-    /// Returns the counts of the last detailed step beyond `before`, without times, and the time used in nanoseconds.
+    /// Returns the counts of the last detailed step, as the difference to `before`, without times, and the time used in
+    /// nanoseconds.
     pub fn counted_since(&self, before: &Counters) -> (Counters, f64) {
         let counted = Counters {
             run_ns: 0.0,

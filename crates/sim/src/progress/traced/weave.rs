@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Invalidates a line in all caches outside CPU `row`'s own chain because of a store.
+    /// Invalidates a line in all caches that CPU `row` does not use, because of a store.
     fn take_from_others(&mut self, row: usize, key: Key) {
         let own = self.core_of[row];
         let others = (0..self.shared.len()).filter(|node| !self.chains[row].contains(node));
