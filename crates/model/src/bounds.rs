@@ -1,26 +1,26 @@
-//! Bounds of numbers in input files: one table, with units and reasons.
+//! Allowed ranges of the numbers in input files, with units and reasons.
 //!
-//! A value outside its bounds is a wrong unit, an extra zero, or a machine that cannot exist. A simulation with it would never
-//! end, or divide by zero.
+//! A value outside its range is a wrong unit, an extra zero, or a machine that cannot exist. A simulation with such a value
+//! would never end, or would divide by zero.
 
-/// Allowed range of a value.
+/// Allowed range of a number in an input file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// Smallest allowed value.
     pub least: f64,
     /// Largest allowed value.
     pub most: f64,
-    /// Unit; empty for a plain number.
+    /// Unit of the value; empty for a plain number.
     pub unit: &'static str,
-    /// Reason for the limits.
+    /// Reason for the range, for the error message.
     pub reason: &'static str,
 }
 
 impl Bounds {
-    /// Checks a value. NaN is out of bounds.
+    /// Checks that `value`, the value of `key` in an input file, is in the range. NaN is outside of it.
     ///
     /// # Errors
-    /// Returns one sentence with the allowed range.
+    /// Returns a sentence with the value and the allowed range if the value is outside.
     pub fn check(&self, key: &str, value: f64) -> Result<(), String> {
         if (self.least..=self.most).contains(&value) {
             return Ok(());
@@ -38,10 +38,10 @@ impl Bounds {
     }
 }
 
-/// Checks values in order.
+/// Checks the values of several keys, in order.
 ///
 /// # Errors
-/// Returns the key of the first value out of bounds, and one sentence.
+/// Returns the key of the first value outside its range, and a sentence with the value and the range.
 pub fn check_all<'a>(
     rows: impl IntoIterator<Item = (&'a str, Bounds, f64)>,
 ) -> Result<(), (&'a str, String)> {
@@ -60,7 +60,7 @@ macro_rules! table {
 }
 
 table! {
-    // Machines.
+    // Numbers of machine files.
     CPUS: 1.0, 8192.0, "CPUs", "the most that Linux is built for";
     HZ: 1.0, 10_000.0, "Hz", "Linux is built for 100 to 1,000";
     DISPATCH_WIDTH: 0.1, 64.0, "instructions per cycle", "the widest cores dispatch about 10";
@@ -87,14 +87,14 @@ table! {
     SIBLING_STEP: 1.0, 8192.0, "CPUs", "siblings are CPUs of the machine";
     FACTOR: -1000.0, 1000.0, "", "a speed-up factor, or what is added to one";
     RATIO: 0.0, 1e9, "", "of two counters";
-    // Workloads.
+    // Numbers of workload files.
     THREADS: 1.0, 100_000.0, "threads", "more take too long to simulate";
     NICE: -20.0, 19.0, "", "the kernel's range";
     START: 0.0, 1e6, "s", "simulations end by then";
     SCALE: 1e-6, 1e6, "", "shorter runs consist of restarts only";
     BURST: 1e-3, 1e9, "million instructions", "shorter ones consist of sleeps only";
     SLEEP: 1e-3, 1e9, "ms", "a timer's resolution is a microsecond";
-    // Profiles, recorded and tabulated.
+    // Numbers of recorded and tabulated profiles.
     INSTRUCTIONS: 1.0, 1e18, "instructions", "years of a fast core";
     GIGA_INSTRUCTIONS: 1e-6, 1e9, "billion instructions", "years of a fast core";
     SHARE: 0.0, 1.0, "", "a share of the whole";

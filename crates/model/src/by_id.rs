@@ -1,19 +1,19 @@
-//! Table with a row for each thread or program, for the state of metric sources and policies.
+//! Table with one row per thread or program, for the state of metric sources and policies.
 //!
 //! Samples and threads arrive in the order of their ids in every period. Rows are kept in this order, and each look-up tries the
 //! row after the last one first. A pass over all threads therefore costs one comparison each; any other order costs a binary
-//! search. Ids need not be dense: a real thread has the kernel's TID.
+//! search. Ids need not be dense: the id of a real thread is the kernel's TID.
 
 use crate::units::ThreadId;
 
-/// Rows by thread.
+/// Table with one row per thread, sorted by thread id.
 pub type ByThread<T> = ById<ThreadId, T>;
 
-/// Rows by id.
+/// Table with one row per id, sorted by id.
 #[derive(Clone, Debug)]
 pub struct ById<I, T> {
     ids: Vec<I>,
-    /// `None` if the owner is gone and the row is not yet removed.
+    /// Rows, parallel to `ids`; a row is `None` from the removal of its id until the table is compacted.
     rows: Vec<Option<T>>,
     gone: usize,
     next: usize,
@@ -30,17 +30,17 @@ impl<I, T> Default for ById<I, T> {
     }
 }
 
-/// Rows of gone owners are removed if they exceed this number and a quarter of all rows.
+/// Minimum number of removed rows at which the table is compacted; they must also exceed a quarter of all rows.
 const GONE: usize = 64;
 
 impl<I: Copy + Ord, T> ById<I, T> {
-    /// Returns the row of an id.
+    /// Returns the row of an id; `None` if the table has none.
     #[must_use]
     pub fn get(&self, id: I) -> Option<&T> {
         self.rows[self.find(id, 0).ok()?].as_ref()
     }
 
-    /// Returns the row of an id; creates it if it is missing.
+    /// Returns the row of an id; creates the row by `make` if the table has none.
     pub fn entry(&mut self, id: I, make: impl FnOnce() -> T) -> &mut T {
         let row = match self.find(id, self.next) {
             Ok(row) => row,
@@ -54,7 +54,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         slot.get_or_insert_with(make)
     }
 
-    /// Inserts an empty row; it counts as gone until it is filled.
+    /// Inserts an empty row for an id and returns its index. The row counts as removed until it is filled.
     fn insert(&mut self, id: I) -> usize {
         if self.gone > GONE && self.gone * 4 > self.rows.len() {
             self.take_out();
@@ -74,7 +74,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         self.gone = 0;
     }
 
-    /// Forgets an id.
+    /// Removes the row of an id.
     pub fn remove(&mut self, id: I) {
         if let Ok(row) = self.find(id, self.next)
             && self.rows[row].take().is_some()
@@ -83,7 +83,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// Keeps only the rows for which `keep` returns true.
+    /// Removes the rows for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(I, &mut T) -> bool) {
         for (id, slot) in self.ids.iter().zip(&mut self.rows) {
             if slot.as_mut().is_some_and(|row| !keep(*id, row)) {
@@ -93,12 +93,12 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// Returns every row, in the order of ids.
+    /// Iterates over all rows, in ascending order of ids.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten()
     }
 
-    /// Returns a reader for successive look-ups; cheapest in the order of ids.
+    /// Returns a reader for successive look-ups, which are cheapest in ascending order of ids.
     #[must_use]
     pub const fn reader(&self) -> Reader<'_, I, T> {
         Reader {
@@ -107,7 +107,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
         }
     }
 
-    /// Returns the row of an id, or the position for its insertion. `next` and the row before it are tried first.
+    /// Returns the index of an id's row, or the index at which to insert the row. Tries `next` and the row before `next` first.
     fn find(&self, id: I, next: usize) -> Result<usize, usize> {
         let is = |row: &usize| self.ids.get(*row) == Some(&id);
         let near = [Some(next), next.checked_sub(1)];
@@ -118,7 +118,7 @@ impl<I: Copy + Ord, T> ById<I, T> {
     }
 }
 
-/// Reader of rows of a [`ById`].
+/// Reader for successive look-ups in a [`ById`].
 #[derive(Debug)]
 pub struct Reader<'a, I, T> {
     table: &'a ById<I, T>,
@@ -126,7 +126,7 @@ pub struct Reader<'a, I, T> {
 }
 
 impl<'a, I: Copy + Ord, T> Reader<'a, I, T> {
-    /// Returns the row of an id.
+    /// Returns the row of an id; `None` if the table has none.
     pub fn get(&mut self, id: I) -> Option<&'a T> {
         let row = match self.table.find(id, self.next) {
             Ok(row) => row,

@@ -3,17 +3,17 @@
 use crate::cpuset::CpuSet;
 use crate::units::CpuId;
 
-/// CPUs by the kernel's numbers and by the topology's.
+/// Mapping of CPU numbers between the kernel and the topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuNumbers {
-    /// Kernel's number by the topology's.
+    /// Kernel's number of each CPU, indexed by the topology's number.
     os: Vec<CpuId>,
-    /// Topology's number by the kernel's; `None` for an offline CPU.
+    /// Topology's number of each CPU, indexed by the kernel's number; `None` for an offline CPU.
     own: Vec<Option<CpuId>>,
 }
 
 impl CpuNumbers {
-    /// Creates the mapping of a machine whose CPUs have these kernel numbers, in the topology's order.
+    /// Creates the mapping from the kernel's numbers of the CPUs, in the topology's order.
     #[must_use]
     pub fn new(os: Vec<CpuId>) -> Self {
         let most = os.iter().map(|c| c.index() + 1).max().unwrap_or(0);
@@ -24,25 +24,25 @@ impl CpuNumbers {
         Self { os, own }
     }
 
-    /// Returns the topology's number of a CPU of the kernel.
+    /// Returns the topology's number of a CPU, given the kernel's; `None` for an unknown CPU.
     #[must_use]
     pub fn own(&self, os: CpuId) -> Option<CpuId> {
         self.own.get(os.index()).copied().flatten()
     }
 
-    /// Returns the kernel's number of a CPU of the topology.
+    /// Returns the kernel's number of a CPU, given the topology's; `None` for an unknown CPU.
     #[must_use]
     pub fn os(&self, own: CpuId) -> Option<CpuId> {
         self.os.get(own.index()).copied()
     }
 
-    /// Converts a set to the kernel's numbers.
+    /// Converts a set of CPUs from the topology's numbers to the kernel's.
     #[must_use]
     pub fn os_set(&self, own: &CpuSet) -> CpuSet {
         own.iter().filter_map(|cpu| self.os(cpu)).collect()
     }
 
-    /// Converts a set to the topology's numbers; unknown CPUs are left out.
+    /// Converts a set of CPUs from the kernel's numbers to the topology's. Unknown CPUs are left out.
     #[must_use]
     pub fn own_set(&self, os: &CpuSet) -> CpuSet {
         os.iter().filter_map(|cpu| self.own(cpu)).collect()

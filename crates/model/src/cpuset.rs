@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::CpuId;
 
-/// Largest accepted CPU number; Linux itself stops at 8,192.
+/// Largest accepted CPU number. Linux supports at most 8,192 CPUs.
 pub const MAX_CPU: u32 = 65_535;
 
-/// Set of CPUs.
+/// Set of CPUs, one bit per CPU.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// Error: text that is no CPU list.
+/// Error: a text is no CPU list, such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no CPU list; write one like `0-3,8` with numbers up to {MAX_CPU}")]
 pub struct BadCpuList(pub String);
 
 impl CpuSet {
-    /// Returns the CPUs `0 .. count`.
+    /// Returns the set of the CPUs `0 .. count`.
     #[must_use]
     pub fn first(count: u32) -> Self {
         (0..count).map(CpuId).collect()
     }
 
-    /// Returns the set of the bits in these words, CPU 0 first.
+    /// Returns the set of CPUs from a bit mask in 64-bit words; bit 0 of the first word is CPU 0.
     #[must_use]
     pub fn from_words(mut words: Vec<u64>) -> Self {
         while words.last() == Some(&0) {
@@ -38,7 +38,7 @@ impl CpuSet {
         Self { words }
     }
 
-    /// Returns the set as bits, CPU 0 first.
+    /// Returns the set as a bit mask in 64-bit words; bit 0 of the first word is CPU 0.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
@@ -63,7 +63,7 @@ impl CpuSet {
         }
     }
 
-    /// True if `cpu` is a member.
+    /// True if `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.words
@@ -71,7 +71,7 @@ impl CpuSet {
             .is_some_and(|w| w >> (cpu.index() % 64) & 1 == 1)
     }
 
-    /// Returns the number of CPUs.
+    /// Returns the number of CPUs in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
@@ -83,7 +83,7 @@ impl CpuSet {
         self.words.iter().all(|w| *w == 0)
     }
 
-    /// Returns the members in ascending order.
+    /// Iterates over the CPUs of the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
             let mut rest = word;
@@ -97,13 +97,13 @@ impl CpuSet {
         })
     }
 
-    /// Returns the lowest member.
+    /// Returns the CPU with the lowest number; `None` if the set is empty.
     #[must_use]
     pub fn lowest(&self) -> Option<CpuId> {
         self.iter().next()
     }
 
-    /// Returns the members of both sets.
+    /// Returns the CPUs that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut words: Vec<u64> = self
@@ -118,13 +118,13 @@ impl CpuSet {
         Self { words }
     }
 
-    /// True if the two sets share a CPU.
+    /// True if at least one CPU is in both sets.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// True if every member is in `other`.
+    /// True if every CPU of this set is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words

@@ -1,21 +1,21 @@
-//! Threads that have exited recently. Counts may arrive after their exit and must not restore their state.
+//! Threads that have exited recently. Counts may arrive after a thread's exit and must not create its state again.
 //!
-//! Input: observations. Output: the samples' threads that are gone. An id that is reused belongs to a living thread.
+//! Input: observations. Output: the exited threads among those with samples. A reused id belongs to a living thread.
 
 use std::collections::BTreeMap;
 
 use crate::observation::{Observation, ThreadEventKind};
 use crate::units::{Nanos, ThreadId};
 
-/// Largest delay of counts.
+/// Limit on the delay of counts after a thread's exit.
 const LATEST: Nanos = Nanos::from_millis(1000);
 
-/// Exited threads, with the time of the observation.
+/// Exited threads, with the time of the observation that reported the exit.
 #[derive(Default)]
 pub(crate) struct Departed(BTreeMap<ThreadId, Nanos>);
 
 impl Departed {
-    /// Updates the exited threads from the events.
+    /// Updates the table by the exit and start events of an observation.
     pub(crate) fn update(&mut self, seen: &Observation) {
         for event in &seen.events {
             match event.kind {
@@ -24,13 +24,13 @@ impl Departed {
                 _ => {}
             }
         }
-        // A thread that is listed later is another thread with the same id, even without an event for its start.
+        // A listed thread with the id of an exited one is another thread, even if no event reported its start.
         let listed = |id| seen.threads.binary_search_by_key(&id, |t| t.id).is_ok();
         self.0
             .retain(|id, at| *at == seen.at || seen.at.since(*at) <= LATEST && !listed(*id));
     }
 
-    /// Returns the exited threads that still have samples, in order.
+    /// Returns the exited threads that have samples in an observation, in ascending order.
     pub(crate) fn late(&self, seen: &Observation) -> Vec<ThreadId> {
         if self.0.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Control loop: observe, measure, decide, apply, record. The loop is common to all engines.
+//! Control loop, common to all engines: observe, measure, decide, apply, record.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::policy::{Policy, PolicyRng, View, decide};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
-/// Receives every observation and decision of the control loop.
+/// Receiver of every observation and decision of the control loop.
 pub trait Recorder {
     /// Receives an observation.
     fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank);
 
-    /// True if enough is recorded: the loop then ends as at its time limit.
+    /// True if the recorder needs no more data. The loop then ends as at its time limit.
     fn is_enough(&self) -> bool {
         false
     }
@@ -24,19 +24,20 @@ pub trait Recorder {
     fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied);
 }
 
-/// Settings of the loop.
+/// Settings of the control loop.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
     /// Time between decisions.
     pub period: Nanos,
-    /// Latest end of the run.
+    /// Time at which the run ends at the latest, since its start.
     pub until: Nanos,
 }
 
-/// Runs a policy on an engine until the workload or the time ends. Returns the end time. Recorders are called in their order.
+/// Runs a policy on an engine until the workload has finished or the time limit is reached. Returns the end time. Recorders
+/// are called in the given order.
 ///
 /// # Errors
-/// Returns the errors of the engine.
+/// Fails with the error of the engine.
 pub fn drive<E: Engine>(
     engine: &mut E,
     policy: &mut dyn Policy,

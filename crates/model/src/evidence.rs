@@ -1,6 +1,6 @@
 //! Anytime-valid confidence sequence for paired differences: it may be evaluated, and acted upon, after every pair.
 //!
-//! Input: one logarithm of a ratio per pair. Output: a confidence sequence for their mean, valid at all times at once, and a
+//! Input: the logarithm of a ratio per pair. Output: a confidence sequence for their mean, valid at all times at once, and a
 //! decision.
 //!
 //! An interval of a fixed number of pairs (Student's) is valid for one evaluation. With an evaluation after every pair, it
@@ -14,37 +14,37 @@
 //! (1 + nV)^(-1/2) * ((1 + t^2 / (n-1)) / (1 + t^2 / ((n-1) (1 + nV))))^(n/2)
 //! ```
 //!
-//! By Ville's inequality, it reaches 1/alpha under the true value with probability alpha at most, over all n.
+//! By Ville's inequality, the Bayes factor reaches 1/alpha at the true mean with probability alpha at most, over all n.
 
 use serde::{Deserialize, Serialize};
 
-/// Variance of the expected effects, in variances of a pair. The intervals are valid for any value; they are tightest for
-/// effects of about 0.7 standard deviations.
+/// Assumed variance of the effect, in units of the variance of a pair. The intervals are valid for any value; they are tightest
+/// for effects of about 0.7 standard deviations.
 const EFFECT_VARIANCE: f64 = 0.5;
 
-/// Sums over the pairs so far; the size is constant.
+/// Running sums over the paired differences so far, in constant memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     pairs: u64,
     mean: f64,
-    /// Sum of squared deviations from the mean.
+    /// Sum of squared deviations of the log ratios from their mean.
     squares: f64,
 }
 
-/// Decision from an interval.
+/// Decision about a gain from its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The gain is above 0.
+    /// The confidence interval of the gain is above 0.
     Faster,
-    /// The gain is below 0.
+    /// The confidence interval of the gain is below 0.
     Slower,
-    /// The gain is smaller than the margin in either direction.
+    /// The confidence interval of the gain is within the equivalence margin.
     Equivalent,
 }
 
 impl Evidence {
-    /// Adds a pair: the natural logarithm of the ratio of its rates.
+    /// Adds a pair, given as the natural logarithm of the ratio of its two rates.
     pub fn push(&mut self, log_ratio: f64) {
         self.pairs += 1;
         let distance = log_ratio - self.mean;
@@ -52,27 +52,28 @@ impl Evidence {
         self.squares += distance * (log_ratio - self.mean);
     }
 
-    /// Returns the number of pairs.
+    /// Returns the number of pairs so far.
     #[must_use]
     pub const fn pairs(&self) -> u64 {
         self.pairs
     }
 
-    /// Returns the mean gain; 0.05 is 5 %. 0 without a pair.
+    /// Returns the geometric mean of the ratios minus 1, so that 0.05 is a gain of 5 %. Returns 0 without a pair.
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.mean.exp_m1()
     }
 
-    /// Returns the interval of the true gain. With probability `confidence` (0 to 1), the intervals after all pairs, past and
-    /// future, contain it. `None` while there are too few pairs for a finite interval: fewer than six at 95 %.
+    /// Returns the confidence interval of the true gain. With probability `confidence` (0 to 1), the intervals after all pairs,
+    /// past and future, contain it. `None` while there are too few pairs for a finite interval: fewer than six at 95 %.
     #[must_use]
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let half = self.half_width(1.0 - confidence)?;
         Some(((self.mean - half).exp_m1(), (self.mean + half).exp_m1()))
     }
 
-    /// Returns the decision at that confidence; gains up to `margin` in either direction (0.01 is 1 %) count as no difference.
+    /// Returns the decision at a confidence level (0 to 1); `None` if the interval allows none yet. Gains up to `margin` in
+    /// either direction (0.01 is 1 %) count as no difference.
     #[must_use]
     pub fn verdict(&self, confidence: f64, margin: f64) -> Option<Verdict> {
         match self.interval(confidence)? {
@@ -83,7 +84,8 @@ impl Evidence {
         }
     }
 
-    /// Returns the distance from the mean at which the Bayes factor reaches 1/`alpha`, as a logarithm.
+    /// Returns half the width of the confidence interval: the distance from the mean log ratio at which the Bayes factor reaches
+    /// 1/`alpha`. `None` if the interval is infinite.
     fn half_width(&self, alpha: f64) -> Option<f64> {
         let n = self.pairs as f64;
         let spread = n.mul_add(EFFECT_VARIANCE, 1.0);

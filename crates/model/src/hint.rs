@@ -1,39 +1,39 @@
-//! Application hints: information from a program about one of its threads.
+//! Application hints: information that a program gives the scheduler about one of its threads.
 //!
 //! Input: the page that a program shares with an engine, or a record of it. Output: part of a
 //! [`ThreadInfo`](crate::engine::ThreadInfo). Hints are untrusted, so values are clamped to their ranges here. A program's hints
-//! never gain it anything at another's cost.
+//! never give it an advantage at the cost of another program.
 
 use serde::{Deserialize, Serialize};
 
-/// Greatest priority; the lowest is its negative.
+/// Highest priority of a hint; the lowest is -10.
 pub const MOST_PRIORITY: i8 = 10;
-/// Ratio of the weights of adjacent priorities.
+/// Ratio of the weights of two adjacent priorities.
 const STEP: f64 = 1.25;
 
-/// Current activity of a thread.
+/// Current activity of a thread, as its program reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     #[default]
     Running,
-    /// Busy-waiting: it consumes CPU time.
+    /// The thread busy-waits: it consumes CPU time without progress.
     Spinning,
-    /// Waiting in the kernel, or about to.
+    /// The thread waits in the kernel, or is about to.
     Blocked,
 }
 
-/// Phases, by their number in hint pages.
+/// Activities, indexed by their number in hint pages.
 pub const PHASES: [Phase; 3] = [Phase::Running, Phase::Spinning, Phase::Blocked];
 
 impl Phase {
-    /// Returns the phase of a number; unknown numbers mean running.
+    /// Returns the activity of a number in a hint page; unknown numbers mean running.
     #[must_use]
     pub fn of(number: u32) -> Self {
         PHASES.get(number as usize).copied().unwrap_or_default()
     }
 
-    /// Returns its name in records and replies.
+    /// Returns the activity's name in records and replies.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,20 +44,20 @@ impl Phase {
     }
 }
 
-/// Application hint about a thread. The default value contains no information.
+/// Application hint about a thread. The default value carries no information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
-    /// Priority of its work among the program's threads, -10 to 10; each step weighs 1.25 times as much.
+    /// Priority of the thread's work among the program's threads, -10 to 10. The weight grows by a factor of 1.25 per step.
     pub priority: i8,
-    /// Sufficient share of its full speed, alone on the fastest core type, in thousandths; 0 if not given.
+    /// Speed that is sufficient for the thread, in thousandths of its speed alone on the fastest core type; 0 if not given.
     pub qos_permille: u16,
     pub phase: Phase,
-    /// Number of threads that share its work; 0 if not given.
+    /// Number of threads that share the thread's work; 0 if not given.
     pub workers: u32,
 }
 
 impl Hint {
-    /// Returns a hint with these values, each clamped to its range.
+    /// Creates a hint from these values, each clamped to its range.
     #[must_use]
     pub fn of(priority: i32, qos_permille: u32, phase: u32, workers: u32) -> Self {
         let most = i32::from(MOST_PRIORITY);
@@ -69,13 +69,13 @@ impl Hint {
         }
     }
 
-    /// Returns the weight of its priority; 1 without one.
+    /// Returns the weight of the hint's priority; 1 for priority 0.
     #[must_use]
     pub fn weight(&self) -> f64 {
         STEP.powi(i32::from(self.priority))
     }
 
-    /// True if the slowest core type is fast enough for a thread with this speed-up factor.
+    /// True if the slowest core type is fast enough for the thread, given its speed-up factor.
     #[must_use]
     pub fn is_content(&self, sf: f64) -> bool {
         self.qos_permille > 0 && f64::from(self.qos_permille) * sf <= 1000.0

@@ -1,7 +1,7 @@
-//! Pure core of Countersteer: no I/O, no clock, no threads.
+//! Pure core of Countersteer, without I/O, clock or threads.
 //!
 //! Data flows one way: a source yields samples, samples become metrics, a policy turns metrics into a placement, an engine
-//! applies it. Everything is recorded. Each module is one noun of that sentence.
+//! applies the placement. All of it is recorded. Each module is one noun of that sentence.
 
 pub mod bounds;
 pub mod by_id;

@@ -1,6 +1,6 @@
-//! Observations: the state and events of threads that an engine saw since the last call.
+//! Observations: the events and samples of threads since the last observation, and the current state of the threads.
 //!
-//! Output of every engine and of the replay of a record; input of metrics, usage and policies.
+//! Observations are the output of every engine and of the replay of a record, and the input of metrics, usage and policies.
 
 use std::sync::Arc;
 
@@ -9,67 +9,67 @@ use crate::hint::Hint;
 use crate::sample::Samples;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
-/// Events since the last observation, and the present state.
+/// Events and samples of threads since the last observation, and the current state of the threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// Time of the observation.
+    /// Time of the observation since the start of the run.
     pub at: Nanos,
-    /// Living threads, by id.
+    /// Living threads, in ascending order of ids.
     pub threads: Vec<ThreadInfo>,
-    /// Events of threads, in order.
+    /// Events of threads since the last observation, in order of time.
     pub events: Vec<ThreadEvent>,
-    /// Programs of these threads, by id.
+    /// Programs of the living threads, in ascending order of ids.
     pub programs: Vec<ProgramInfo>,
-    /// Programs of threads that have exited since, if the engine knows them. Some threads started after the last observation; of
-    /// others that had exited before it, samples arrive only now.
+    /// Programs of exited threads, if the engine knows them. Such a thread may have started after the last observation, or
+    /// exited before it while its samples arrive only now.
     pub ended: Vec<(ThreadId, ProgramId)>,
-    /// Counter samples, by thread, then time.
+    /// Counter samples, sorted by thread, then by time.
     pub samples: Samples,
-    /// Run intervals, in order of their end; only if the engine was asked to trace.
+    /// Run intervals, in order of their ends; empty unless the engine was asked to trace.
     pub spans: Vec<Span>,
-    /// True once the workload has ended.
+    /// True if the workload has finished.
     pub finished: bool,
-    /// True if the events include changes of phase: the source of the observation detects them.
+    /// True if the engine detects phase changes itself and reports them as events.
     pub tells_phases: bool,
 }
 
-/// Living thread.
+/// State of a living thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {
-    /// The thread.
+    /// Identifier of the thread.
     pub id: ThreadId,
-    /// Its program.
+    /// Identifier of the thread's program.
     pub program: ProgramId,
-    /// Name of its program, unique in the workload.
+    /// Name of the thread's program, unique in the workload.
     pub name: Arc<str>,
-    /// CPU it runs on or last ran on.
+    /// CPU on which the thread runs or last ran.
     pub cpu: CpuId,
-    /// True if it is running or waiting for a CPU, not asleep.
+    /// True if the thread is running or waiting for a CPU, false if it sleeps.
     pub runnable: bool,
-    /// Nice value.
+    /// Nice value of the thread.
     pub nice: i8,
-    /// CPUs in its current affinity mask.
+    /// CPUs in the thread's current affinity mask.
     pub allowed: Arc<CpuSet>,
-    /// Hint of its program, if any.
+    /// Application hint about the thread; `None` without one.
     pub hint: Option<Hint>,
 }
 
-/// Program with threads.
+/// Program that has living threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     pub id: ProgramId,
-    /// Name, unique in the workload.
+    /// Name of the program, unique in the workload.
     pub name: Arc<str>,
-    /// Executable file, or in a simulation the profile, if known.
+    /// Path of the executable file, or name of the profile in a simulation; `None` if unknown.
     pub path: Option<Arc<str>>,
 }
 
-/// Event of a thread.
+/// Event of a thread, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadEvent {
-    /// Time of the event.
+    /// Time of the event since the start of the run.
     pub at: Nanos,
-    /// The thread.
+    /// Identifier of the thread.
     pub thread: ThreadId,
     /// Kind of the event.
     pub kind: ThreadEventKind,
@@ -80,7 +80,7 @@ pub struct ThreadEvent {
 pub enum ThreadEventKind {
     /// The thread was created.
     New,
-    /// Its program started over or executed another program.
+    /// The thread's process called execve, or its program was restarted.
     Exec,
     /// The thread exited.
     Exit,
@@ -95,12 +95,12 @@ pub enum ThreadEventKind {
         /// Destination CPU.
         to: CpuId,
     },
-    /// Its hardware behaviour changed; see [`crate::phase`].
+    /// The thread entered another program phase; see [`crate::phase`].
     Phase,
 }
 
 impl ThreadEventKind {
-    /// Returns its name in records.
+    /// Returns the name of the event kind in records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,15 +115,15 @@ impl ThreadEventKind {
     }
 }
 
-/// Run interval: a thread ran on a CPU without interruption.
+/// Run interval: the time for which a thread ran on a CPU without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The thread.
+    /// Identifier of the thread.
     pub thread: ThreadId,
-    /// CPU it ran on.
+    /// CPU on which the thread ran.
     pub cpu: CpuId,
-    /// Start time.
+    /// Start of the run interval.
     pub start: Nanos,
-    /// End time.
+    /// End of the run interval.
     pub end: Nanos,
 }

@@ -1,11 +1,11 @@
-//! Detection of phase changes, for engines that do not detect them.
+//! Detection of phase changes, for engines that do not report them.
 //!
 //! Input: samples. Output: [`ThreadEventKind::Phase`] among the events. The definition of a phase is that of the kernel's
 //! engine. It uses the first ratio of the core type's step table ([`crate::metric::steps`]; cycles per instruction unless the
-//! machine's file says otherwise). A phase changes if the ratio differs by more than a quarter from its value at the start of
+//! machine's file says otherwise). A phase ends if the ratio differs by more than a quarter from its value at the start of
 //! the phase, in two consecutive samples. Ratios of different core types are not compared.
 //!
-//! The speed-up factor itself would be less sensitive: its models saturate in ranges where programs still differ a lot.
+//! The speed-up factor would be a less sensitive criterion: its models saturate in ranges where programs still differ much.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use crate::sample::Row;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
-/// Consecutive differing samples that begin a phase.
+/// Number of consecutive differing samples at which a phase ends.
 const MOST_DOUBTS: u32 = 2;
 
-/// Phase of a thread on a core type.
+/// Current phase of a thread on one core type.
 #[derive(Clone, Copy)]
 struct Present {
-    /// Ratio at its start.
+    /// Ratio at the start of the phase, in Q20 fixed point.
     began_q20: u64,
-    /// Consecutive samples that differ.
+    /// Number of consecutive samples whose ratio differs from that at the start.
     doubts: u32,
 }
 
-/// Phases of threads.
+/// Current phases of all threads.
 pub struct Phases {
     models: Vec<FixedModel>,
     present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Present>>,
@@ -46,7 +46,7 @@ impl Phases {
         }
     }
 
-    /// Adds changes of phase to an observation whose engine does not report them.
+    /// Adds events for phase changes to an observation, unless the engine reports them itself.
     pub fn notice(&mut self, seen: &mut Observation) {
         if seen.tells_phases {
             return;
@@ -63,7 +63,7 @@ impl Phases {
                 });
             }
         }
-        // This follows the samples, which include those of the threads' last moments.
+        // Exits are handled after the samples, which include the last samples of exited threads.
         for event in &seen.events {
             if event.kind == ThreadEventKind::Exit {
                 self.present.remove(&event.thread);
@@ -78,7 +78,7 @@ impl Phases {
         seen.tells_phases = true;
     }
 
-    /// True if another phase has begun with this sample, or with the one before.
+    /// True if another phase began with this sample or the one before, so that the thread's phase has ended.
     fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
         let feature = self
             .models
@@ -101,7 +101,7 @@ impl Phases {
         if present.doubts < MOST_DOUBTS {
             return false;
         }
-        // The phases on other types have ended as well.
+        // The thread's phases on other core types have ended as well.
         *types = BTreeMap::from([(sample.core_type, anew)]);
         true
     }

@@ -1,6 +1,6 @@
-//! Placements: a policy's decisions about where threads run, with reasons.
+//! Placements: decisions of a policy about the CPUs of threads, with reasons.
 //!
-//! Output of [`crate::policy`]; input of [`crate::engine::Engine::apply`] and of the record.
+//! Placements are the output of [`crate::policy`] and the input of [`crate::engine::Engine::apply`] and of the record.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,116 +11,119 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use crate::units::{GroupId, ProgramId, ThreadId};
 
-/// Decision of a policy. Threads that are not named keep their placement.
+/// Decision of a policy. Threads without an entry keep their previous placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Threads to place, at most one entry each.
+    /// Threads to place, with at most one entry per thread.
     pub threads: Vec<ThreadPlacement>,
-    /// Placement rule for new and waking threads between decisions; `None` keeps the last one.
+    /// Thresholds for placing new and waking threads between decisions; `None` keeps the previous table.
     pub admission: Option<AdmissionTable>,
-    /// Partitions of the last-level caches by program or thread; `None` keeps the last ones, an empty list removes all.
+    /// Partitions of the last-level caches by program or thread; `None` keeps the previous ones, an empty list removes all.
     pub caches: Option<Vec<CacheClass>>,
 }
 
-/// Placement of one thread.
+/// Placement of one thread: its CPUs, weight and frequency hint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadPlacement {
-    /// The thread.
+    /// Identifier of the thread.
     pub thread: ThreadId,
-    /// Target.
+    /// CPUs on which the thread may run.
     pub target: Target,
-    /// Share of CPU time as a Linux weight (1,024 is nice 0); `None` leaves it.
+    /// Linux weight of the thread for its share of CPU time (1,024 is nice 0); `None` leaves the weight unchanged.
     pub weight: Option<u32>,
-    /// Frequency hint, if the machine supports one; `None` leaves it, [`Clamp::FREE`] removes a former hint.
+    /// Frequency hint for the thread, if the machine supports one. `None` leaves the hint unchanged; [`Clamp::FREE`]
+    /// removes it.
     pub clamp: Option<Clamp>,
-    /// Reason.
+    /// Reason for the placement, for records and reports.
     pub reason: Reason,
 }
 
-/// Frequency hint: limits on the utilisation of a thread, relative to the largest CPU's capacity (1,024).
+/// Frequency hint: limits on the utilisation of a thread, on a scale on which the largest CPU has capacity 1,024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Clamp {
-    /// Lower limit, even if it demands less.
+    /// Lower limit on the utilisation, even if the thread demands less.
     pub least: u32,
-    /// Upper limit, even if it demands more.
+    /// Upper limit on the utilisation, even if the thread demands more.
     pub most: u32,
 }
 
-/// Threads that share a partition of the last-level caches. Threads in no class use all of them.
+/// Class of threads that share a partition of the last-level caches. Threads in no class use all of the caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheClass {
-    /// Name, which identifies it from one decision to the next.
+    /// Name that identifies the class from one decision to the next.
     pub name: Cow<'static, str>,
-    /// Its programs or threads.
+    /// Programs or threads in the class.
     pub members: Members,
-    /// Its partition by cache; it has all of a cache that is not named.
+    /// Partition of each last-level cache for the class. In a cache without an entry, the class may use all ways.
     pub shares: Vec<CacheShare>,
 }
 
-/// Members of a class.
+/// Members of a cache class: programs or threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// All threads of these programs, including future ones.
+    /// All threads of these programs, including those created later.
     Programs(Vec<ProgramId>),
-    /// These threads, and those they fork.
+    /// These threads, and threads that they fork later.
     Threads(Vec<ThreadId>),
 }
 
-/// Partition of a last-level cache and of the memory bandwidth behind it, for a class.
+/// Partition of one last-level cache, and of the memory bandwidth behind it, for a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShare {
-    /// The cache: a group of [`crate::topology::GroupBy::Llc`].
+    /// Identifier of the cache's core group, of the kind [`crate::topology::GroupBy::Llc`].
     pub llc: GroupId,
-    /// Ways of the cache; `None` means all.
+    /// Ways of the cache that the class may use; `None` means all.
     pub ways: Option<Ways>,
-    /// Memory bandwidth in percent of the total; `None` means all.
+    /// Limit on memory bandwidth in percent of the total; `None` means no limit.
     pub bandwidth: Option<u32>,
 }
 
-/// Ways of a cache, numbered as in the topology.
+/// Contiguous ways of a cache, numbered as in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// First way; if absent, the engine places the classes one after another.
+    /// Index of the first way; if `None`, the engine allocates the classes one after another.
     pub first: Option<u32>,
     /// Number of ways.
     pub count: u32,
 }
 
-/// Target of a placement.
+/// CPUs on which a thread may run, as a policy states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A core group.
+    /// All CPUs of a core group.
     Group(GroupId),
-    /// A set of CPUs.
+    /// Explicit set of CPUs.
     Cpus(Arc<CpuSet>),
-    /// All CPUs that the program itself allows.
+    /// All CPUs that the program's own affinity mask allows.
     Anywhere,
 }
 
-/// Thresholds by which an engine places a thread at once, without the policy.
+/// Admission table: thresholds of a metric by which an engine places new and waking threads at once, without calling the
+/// policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionTable {
-    /// Metric to compare; a thread without it gets the last row.
+    /// Metric that is compared with the rows; a thread without a value gets the last row.
     pub metric: Cow<'static, str>,
-    /// Pairs of (least value, group), descending; the first row whose value is reached applies.
+    /// Pairs (smallest value, core group) in descending order. The first row applies whose value the thread's metric
+    /// reaches.
     pub rows: Vec<(f64, GroupId)>,
 }
 
-/// Reason for a placement.
+/// Reason for a placement, for records and reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reason {
-    /// Description of the rule that decided.
+    /// Description of the rule that led to the placement.
     pub rule: Cow<'static, str>,
-    /// Metrics used.
+    /// Names and values of the metrics that the rule used.
     pub seen: Vec<(Cow<'static, str>, f64)>,
-    /// Predicted value of each alternative.
+    /// Predicted benefit of each alternative core group.
     pub alternatives: Vec<(GroupId, f64)>,
-    /// Unit of the alternatives' values.
+    /// Unit of the predicted values of the alternatives.
     pub unit: Cow<'static, str>,
 }
 
-/// Combined placements of one policy so far. A policy does not repeat itself, so this state restores its placements after a
-/// pause or on another engine.
+/// Combination of all placements of a policy so far. A policy does not repeat placements, so this state restores them after
+/// a pause or on another engine.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementState {
     threads: BTreeMap<ThreadId, ThreadPlacement>,
@@ -129,7 +132,7 @@ pub struct PlacementState {
 }
 
 impl PlacementState {
-    /// Adds the next placement.
+    /// Adds the policy's next placement to the state.
     pub fn add(&mut self, placement: &Placement) {
         for next in &placement.threads {
             let before = self.threads.insert(next.thread, next.clone());
@@ -146,12 +149,12 @@ impl PlacementState {
         }
     }
 
-    /// Forgets exited threads.
+    /// Removes the threads for which `lives` returns false.
     pub fn retain(&mut self, lives: impl Fn(ThreadId) -> bool) {
         self.threads.retain(|id, _| lives(*id));
     }
 
-    /// Returns the state as one placement, threads in ascending order.
+    /// Returns the state as one placement, with threads in ascending order of ids.
     #[must_use]
     pub fn placement(&self) -> Placement {
         Placement {
@@ -163,7 +166,7 @@ impl PlacementState {
 }
 
 impl ThreadPlacement {
-    /// Returns a placement of a thread, without a weight or a frequency hint.
+    /// Creates a placement of a thread, without a weight or a frequency hint.
     #[must_use]
     pub const fn new(thread: ThreadId, target: Target, reason: Reason) -> Self {
         Self {
@@ -177,20 +180,20 @@ impl ThreadPlacement {
 }
 
 impl Clamp {
-    /// Capacity of the largest CPU.
+    /// Capacity of the largest CPU, the end of the utilisation scale.
     pub const MOST: u32 = 1024;
-    /// No hint.
+    /// Frequency hint without limits, which removes an earlier hint.
     pub const FREE: Self = Self {
         least: 0,
         most: Self::MOST,
     };
-    /// Full speed.
+    /// Frequency hint that demands the full speed.
     pub const FULL: Self = Self {
         least: Self::MOST,
         most: Self::MOST,
     };
 
-    /// Returns an upper limit at this capacity.
+    /// Returns a frequency hint with this capacity as the upper limit.
     #[must_use]
     pub fn at_most(capacity: u32) -> Self {
         Self {
@@ -219,7 +222,7 @@ impl fmt::Display for Members {
 }
 
 impl AdmissionTable {
-    /// Returns the group for a thread with this value of the metric; `None` if the table has no rows.
+    /// Returns the core group for a thread, given its value of the metric. `None` if the table has no rows.
     #[must_use]
     pub fn choose(&self, value: Option<f64>) -> Option<GroupId> {
         let reached = |row: &&(f64, GroupId)| value.is_some_and(|v| v >= row.0);
@@ -232,7 +235,7 @@ impl AdmissionTable {
 }
 
 impl Target {
-    /// Returns the CPUs of the target.
+    /// Returns the CPUs on which the thread may run.
     #[must_use]
     pub fn cpus(&self, topology: &Topology) -> Arc<CpuSet> {
         match self {
@@ -242,7 +245,7 @@ impl Target {
         }
     }
 
-    /// Returns its name in records and reports.
+    /// Returns the target's name in records and reports.
     #[must_use]
     pub fn name(&self, topology: &Topology) -> String {
         match self {
@@ -254,7 +257,7 @@ impl Target {
 }
 
 impl Reason {
-    /// Returns a reason without numbers.
+    /// Creates a reason that has only a rule.
     #[must_use]
     pub fn rule(rule: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -263,14 +266,14 @@ impl Reason {
         }
     }
 
-    /// Adds a metric; unavailable ones are left out.
+    /// Adds the name and value of a metric that the rule used, if the value is available.
     #[must_use]
     pub fn saw(mut self, metric: impl Into<Cow<'static, str>>, value: Option<f64>) -> Self {
         self.seen.extend(value.map(|v| (metric.into(), v)));
         self
     }
 
-    /// Adds alternatives with their predicted values.
+    /// Adds alternative core groups with their predicted values.
     #[must_use]
     pub fn against(
         mut self,

@@ -1,19 +1,19 @@
-//! Display of untrusted text: a process's name comes from another user and must not control this user's terminal.
+//! Display of untrusted text. The name of a process may come from another user and must not control this user's terminal.
 //!
-//! Input: a name or a text. Output: the text with `?`, as `ps` prints it, in place of characters that control a terminal or
-//! reorder text. These are control characters (ISO 6429), and Unicode's directions and line separators. JSON is not changed,
-//! because it has its own escapes.
+//! Input: a name or a text. Output: the text with `?` in place of characters that control a terminal or reorder text, as
+//! `ps` prints it. These are control characters (ISO 6429), and Unicode's direction marks and line separators. JSON output
+//! is unchanged, because JSON escapes such characters.
 
 use std::borrow::Cow;
 
-/// True if a character changes the display of the text around it.
+/// True if a character controls the terminal, or changes the order or lines of the text around it.
 const fn steers(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}'
         | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a name for display on one line.
+/// Returns a name for display on one line, with `?` in place of control characters.
 #[must_use]
 pub fn printable(name: &str) -> Cow<'_, str> {
     if name.chars().any(steers) {
@@ -25,7 +25,7 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a text with names in it for display; its own lines and tabs stay.
+/// Returns a text that may contain names, for display. Line feeds and tabs are kept; other control characters become `?`.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     let own = |c: char| c == '\n' || c == '\t';

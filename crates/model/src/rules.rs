@@ -1,7 +1,8 @@
-//! Rules that select the processes of a host to steer, and those to leave alone.
+//! Rules that select which processes of a host to steer and which to leave alone.
 //!
-//! Input: TOML text, and data of a process. Output: true if the process is steered. A process is steered if a row of `steer`
-//! matches and no row of `never` does. A row matches if all its fields do; `*` matches any characters and `?` one character.
+//! Input: TOML text, and data about a process. Output: true if the process is to be steered. This is the case if a row of
+//! `steer` matches and no row of `never` does. A row matches if all its fields match; `*` matches any characters and `?` one
+//! character.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use wildmatch::WildMatch;
 
 use crate::textfile::{TextError, parse_toml, table_line};
 
-/// Schema name in every rules file.
+/// Schema identifier in every rules file.
 pub const SCHEMA: &str = "countersteer.rules/1";
 
 /// Rules file.
@@ -85,14 +86,14 @@ const fn margin() -> f64 {
     0.02
 }
 
-/// Data of a process.
+/// Properties of a process that rules compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// Names and number of its user.
+    /// Names and UID of the process's user.
     pub users: Vec<String>,
-    /// Its control group.
+    /// Path of the process's control group.
     pub cgroup: String,
 }
 
@@ -100,7 +101,8 @@ impl Rules {
     /// Parses and checks a rules file.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, rows that match every process, and impossible times; with the line.
+    /// Fails on a syntax error, an unknown field, a row that matches every process, or an impossible time; the error
+    /// contains the line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let rules: Self = parse_toml(path, text)?;
         if rules.schema != SCHEMA {
@@ -139,7 +141,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// True if a process is steered.
+    /// True if the rules select a process for steering.
     #[must_use]
     pub fn covers(&self, process: &Process) -> bool {
         let fits = |rows: &[Row]| rows.iter().any(|row| row.fits(process));

@@ -1,8 +1,8 @@
-//! Samples: counts of one owner in one interval, by one set of events, on one core type.
+//! Samples: counts of one owner (thread, process or CPU) in one interval, by one event set, on one core type.
 //!
-//! Output of every source (perf_event, BPF, a simulated PMU, a record); input of [`crate::metric`] and of records. A [`Sample`]
-//! is the head of a row, and [`Samples`] contains many rows with all their values in one array. Counts are raw: an event that
-//! counted for half the time shows half the count, and the times say so.
+//! Every source (perf_event, BPF, a simulated PMU, a record) outputs samples; [`crate::metric`] and records consume them. A
+//! [`Sample`] is the head of a row, and [`Samples`] contains many rows with all their values in one array. Counts are raw: an
+//! event that counted for half of the time has half the count, and `enabled` and `running` show this.
 
 mod batch;
 mod counts;
@@ -13,51 +13,51 @@ use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 pub use batch::Samples;
 pub use counts::{Counts, EventSet, Row};
 
-/// Owner of the counts.
+/// Thread, process or CPU whose activity was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     Thread {
-        /// 0 if the source knows only threads, as tables of records do.
+        /// Process id; 0 if the source knows only threads, as tables of records do.
         pid: u32,
         tid: u32,
     },
     /// All threads of a process.
     Process { pid: u32 },
-    /// Threads that are known only as a sum: those alive at the end whose last run interval was not sampled.
+    /// Sum over threads that were alive at the end and whose last run interval was not sampled.
     Rest,
-    /// All activity on a CPU.
+    /// All activity on the CPU of the sample.
     Cpu,
-    /// Total of all activity observed.
+    /// All activity that was observed.
     Total,
 }
 
-/// Head of a row of [`Samples`]: owner, CPU, event set and times of the counts.
+/// Head of a row of [`Samples`]: the owner, CPU, event set and times of the counts.
 ///
-/// A thread that changed core type within a period has one row for each.
+/// A thread that changed core type within a period has one row per core type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub owner: Owner,
-    /// CPU it last ran on within the interval; `None` for sums over CPUs.
+    /// CPU on which the owner last ran in the interval; `None` for sums over CPUs.
     pub cpu: Option<CpuId>,
-    /// Core type of that CPU: of the topology in observations, a row of its own list in a counting session.
+    /// Core type of the CPU: an index in the topology for observations, and in the session's own list for counting sessions.
     pub core_type: CoreTypeId,
-    /// Number of its event set.
+    /// Index of the event set, as the source numbers its sets.
     pub set: u32,
-    /// Start of counting. If the source does not keep it, the latest possible time, given the owner's run time.
+    /// Start of counting. If the source does not store it, the latest start that is consistent with the owner's run time.
     pub start: Nanos,
     pub end: Nanos,
-    /// Time the set was enabled for the owner while it ran on this core type.
+    /// Time for which the event set was enabled while the owner ran on this core type.
     pub enabled: Nanos,
-    /// Time the set counted; less than `enabled` if there were too few counters.
+    /// Time for which the event set counted; less than `enabled` if the PMU had too few counters.
     pub running: Nanos,
-    /// One bit for each event of the set: it was counted.
+    /// Events of the set that were counted, one bit per position.
     pub present: u64,
-    /// True if the owner ended with this sample.
+    /// True if the owner exited, so that this is its last sample.
     pub last: bool,
 }
 
 impl Sample {
-    /// Creates a head without times and counted events.
+    /// Creates a head with zero times and no counted events.
     #[must_use]
     pub const fn new(owner: Owner, cpu: Option<CpuId>, core_type: CoreTypeId, set: u32) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Sample {
         }
     }
 
-    /// Creates a head for a thread that ran on this CPU for as long as the set was enabled.
+    /// Creates a head for a thread that ran on this CPU for `ran`, all of which was counted.
     #[must_use]
     pub fn of_thread(
         thread: ThreadId,
@@ -96,7 +96,7 @@ impl Sample {
         }
     }
 
-    /// Returns its thread; `None` for other owners.
+    /// Returns the thread whose activity was counted; `None` for other owners.
     #[must_use]
     pub const fn thread(&self) -> Option<ThreadId> {
         match self.owner {
@@ -105,7 +105,7 @@ impl Sample {
         }
     }
 
-    /// Returns the share of the enabled time in which the set counted; 1 if nothing ran.
+    /// Returns the fraction of the enabled time in which the event set counted; 1 if the enabled time is zero.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.enabled.0 == 0 {
@@ -115,7 +115,7 @@ impl Sample {
         }
     }
 
-    /// Returns the run time of the owner, as far as either time shows.
+    /// Returns the run time of the owner: the larger of `enabled` and `running`.
     #[must_use]
     pub fn ran(&self) -> Nanos {
         self.enabled.max(self.running)

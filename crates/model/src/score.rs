@@ -1,66 +1,66 @@
-//! Scores of a workload.
+//! Scores of a workload: throughput, fairness and energy.
 //!
-//! Input: completion times by program. Output: the field's metrics (definitions: PMCTrack, section 4.1.3; Eyerman and Eeckhout
-//! 2008 for STP and ANTT).
+//! Input: completion times by program. Output: the metrics usual in the literature (definitions: PMCTrack, section 4.1.3;
+//! Eyerman and Eeckhout 2008 for STP and ANTT).
 
 use serde::{Deserialize, Serialize};
 
-/// Accuracy of a program's metrics if only samples of its run were simulated in detail: half-widths of 95 % intervals.
+/// Accuracy of a program's metrics if only samples of its run were simulated in detail, as half-widths of 95 % intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Half-width for instructions per cycle, relative.
+    /// Relative half-width of the interval of instructions per cycle.
     pub ipc_half_width: f64,
-    /// Last-level misses per kilo-instruction.
+    /// Last-level cache misses per kilo-instruction.
     pub llc_mpki: f64,
     pub llc_mpki_half_width: f64,
-    /// Share of the instructions that were simulated in detail.
+    /// Fraction of the instructions that were simulated in detail.
     pub detailed: f64,
 }
 
-/// Outcome of one program.
+/// Measured outcome of one program, before scoring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramOutcome {
-    /// Unique name in the workload.
+    /// Name of the program, unique in the workload.
     pub name: String,
     #[serde(default)]
     pub nice: i8,
-    /// Length of each finished run.
+    /// Time of each finished run, in seconds.
     pub completions_s: Vec<f64>,
-    /// Runs done, with the unfinished one as the completed share of its time alone; `None` if unknown.
+    /// Number of runs. The unfinished one counts as the completed fraction of its time alone. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<f64>,
-    /// Time of one run alone with all its threads on the whole machine, fast cores first. 0 if unknown; scores that need it are
-    /// then NaN.
+    /// Time of one run alone with all threads of the program on the whole machine, fast cores first. If it is unknown (0),
+    /// scores that depend on it are NaN.
     pub alone_fast_s: f64,
-    /// Time of one run alone on the slowest cores only; 0 if unknown.
+    /// Time of one run alone on the slowest cores only, in seconds; 0 if unknown.
     pub alone_slow_s: f64,
-    /// Retired instructions, including unfinished runs.
+    /// Number of retired instructions, including unfinished runs.
     pub instructions: f64,
-    /// Instructions of one whole run; 0 if unknown: then only finished runs count as work.
+    /// Number of instructions of one whole run. If it is unknown (0), only finished runs count as work.
     #[serde(default)]
     pub run_instructions: f64,
-    /// Cycles while not halted.
+    /// Number of unhalted cycles.
     pub cycles: f64,
-    /// Accuracy, if the run was sampled.
+    /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
 }
 
-/// Outcome of a workload.
+/// Measured outcome of a workload, before scoring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Outcomes by program, in the workload's order.
+    /// Outcomes of the programs, in the workload's order.
     pub programs: Vec<ProgramOutcome>,
-    /// Length of the experiment.
+    /// Duration of the experiment in seconds.
     pub elapsed_s: f64,
-    /// Energy of the whole machine during the experiment.
+    /// Energy of the whole machine during the experiment, in joules.
     pub energy_j: f64,
     /// Number of migrations of threads between CPUs.
     pub migrations: u64,
     /// Number of context switches.
     pub switches: u64,
-    /// Evicted lines of the last-level caches, by the program that lost them, then by the one that evicted them. Empty if lines
-    /// are not simulated.
+    /// Number of lines evicted from the last-level caches, by the program that lost them, then by the program that evicted them.
+    /// Empty if cache lines are not simulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Vec<u64>>,
 }
@@ -68,66 +68,69 @@ pub struct Outcome {
 /// Scores of one program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramScore {
-    /// Unique name in the workload.
+    /// Name of the program, unique in the workload.
     pub name: String,
-    /// Geometric mean of its completion times.
+    /// Geometric mean of the program's completion times, in seconds.
     pub completion_s: f64,
-    /// Time of one run alone on the whole machine, fast cores first.
+    /// Time of one run alone on the whole machine, fast cores first, in seconds.
     pub alone_fast_s: f64,
-    /// Time of one run alone on the slowest cores only.
+    /// Time of one run alone on the slowest cores only, in seconds.
     pub alone_slow_s: f64,
-    /// Completion time divided by the time alone on the whole machine.
+    /// Completion time divided by the time of one run alone on the whole machine.
     pub slowdown: f64,
     /// Instructions per unhalted cycle.
     pub ipc: f64,
     /// Number of finished runs.
     pub runs: usize,
-    /// Accuracy, if the run was sampled.
+    /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
 }
 
-/// Scores of a workload.
+/// Scores of a workload and of its programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Aggregate speed-up: sum of `alone_slow / completion - 1`.
+    /// Aggregate speed-up (ASP): sum over programs of `alone_slow / completion - 1`.
     pub asp: f64,
-    /// System throughput: sum of `1 / slowdown`.
+    /// System throughput (STP): sum over programs of `1 / slowdown`.
     pub stp: f64,
-    /// System throughput sustained over the whole experiment: sum of runs per second times the time alone. `stp` uses geometric
-    /// means of finished runs and grows if runs differ in length; this value does not, so an upper bound holds for it. `None` if
-    /// the progress of unfinished runs is unknown.
+    /// System throughput sustained over the whole experiment: sum over programs of runs per second times the time alone. `stp`
+    /// uses geometric means of finished runs and grows if runs differ in length. This value does not, so an upper bound on it
+    /// exists. `None` if the progress of unfinished runs is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sustained_stp: Option<f64>,
-    /// Average normalised turnaround time: mean slowdown.
+    /// Average normalised turnaround time (ANTT): mean slowdown of the programs.
     pub antt: f64,
-    /// Largest over smallest slowdown; 1 is fair.
+    /// Ratio of the largest slowdown of a program to the smallest; 1 is fair.
     pub unfairness: f64,
-    /// Largest over smallest slowdown, each multiplied by the weight of the program's nice value: 1 is fair to the weights.
-    /// PMCTrack (section 4.1.3) names the measure without a formula; this is the quantity that ACFS equalises.
+    /// Ratio of the largest to the smallest slowdown, each multiplied by the weight of the program's nice value; 1 is fair with
+    /// respect to the weights. PMCTrack (section 4.1.3) names the measure without a formula; this is the quantity that ACFS
+    /// equalises.
     pub weighted_unfairness: f64,
-    /// Jain's index of the inverse slowdowns; 1 is fair.
+    /// Jain's fairness index of the inverse slowdowns; 1 is fair.
     pub jain: f64,
-    /// Mean over programs of instructions per cycle.
+    /// Mean instructions per cycle over the programs.
     pub ipc: f64,
-    /// Energy of the whole machine during the experiment, whose work differs between policies.
+    /// Energy of the whole machine during the experiment, in joules. Policies differ in the amount of work that is done in it.
     pub energy_j: f64,
-    /// Energy of the whole machine per instruction of all programs; 0 if either is unknown.
+    /// Energy of the whole machine per instruction of all programs, in nJ; 0 if energy or instructions are unknown.
     pub energy_per_instruction_nj: f64,
-    /// Energy of the whole machine per completed run. The divisor is the number of programs times the geometric mean of their
-    /// runs. A mix shifted to programs with cheap instructions therefore gains nothing. 0 if energy or a program's runs are
-    /// unknown.
+    /// Energy of the whole machine per completed run, in joules. The divisor is the number of programs times the geometric mean
+    /// of their numbers of runs. A policy that favours programs with cheap instructions therefore has no advantage. 0 if energy
+    /// or a program's runs are unknown.
     pub energy_per_run_j: f64,
-    /// Energy per 1e9 instructions times time per 1e9 instructions: independent of the amount of work in the experiment.
+    /// Energy-delay product in J s: energy per 1e9 instructions times time per 1e9 instructions. It does not depend on the
+    /// amount of work in the experiment.
     pub edp_js: f64,
     /// Number of migrations of threads between CPUs.
     pub migrations: u64,
-    /// Scores by program.
+    /// Scores of the programs, in the workload's order.
     pub programs: Vec<ProgramScore>,
 }
 
 impl Score {
-    /// Scores an outcome. Programs without a finished run are scored by the share of the work they did in the time.
+    /// Computes the scores of an outcome. The completion time of a program without a finished run is extrapolated from the
+    /// fraction of the run that it completed.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         let programs: Vec<ProgramScore> = outcome
@@ -172,13 +175,13 @@ impl Score {
     }
 }
 
-/// Returns a quantity per unit of work; 0 without work.
+/// Returns a quantity divided by the amount of work; 0 without work.
 fn per(quantity: f64, work: f64) -> f64 {
     if work > 0.0 { quantity / work } else { 0.0 }
 }
 
-/// Returns the runs of all programs: their number times the geometric mean of the programs' runs. Unfinished runs count in part
-/// if their length is known.
+/// Returns the number of programs times the geometric mean of their numbers of runs. Unfinished runs count as fractions if the
+/// instructions per run are known.
 fn runs(outcome: &Outcome) -> f64 {
     let runs = |p: &ProgramOutcome| {
         if p.run_instructions > 0.0 {
@@ -192,13 +195,13 @@ fn runs(outcome: &Outcome) -> f64 {
     n * (logs / n.max(1.0)).exp()
 }
 
-/// Returns the weight of a nice value relative to that of 0: a quarter more per step, as in the kernel's table.
+/// Returns the weight of a nice value relative to that of nice 0: a factor of 1.25 per step, as in the kernel's table.
 #[must_use]
 pub fn nice_weight(nice: i8) -> f64 {
     1.25f64.powi(-i32::from(nice))
 }
 
-/// Returns the largest over the smallest value; 1 without values, NaN if one is NaN.
+/// Returns the ratio of the largest value to the smallest; 1 without values, NaN if one is NaN.
 fn most_over_least(values: impl Iterator<Item = f64>) -> f64 {
     let range = |range: Option<(f64, f64)>, v: f64| {
         let (least, most) = range.unwrap_or((v, v));

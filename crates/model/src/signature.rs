@@ -1,34 +1,34 @@
-//! Architectural signatures: misses of a program in caches of many sizes, stored with the program.
+//! Architectural signatures: the misses of a program in caches of many sizes, stored with the program.
 //!
-//! Source: HASS, section 3. Input: a miss curve, recorded once on any machine. Output: the completion time on a core class, up
-//! to a factor common to all classes.
+//! Source: HASS, section 3. Input: a miss curve, recorded once on any machine. Output: the completion time on each core class,
+//! up to a common factor.
 
 use crate::topology::{Cache, Topology};
 use crate::units::CpuId;
 
-/// Cache sizes of a signature: 16 KiB to 16 MiB by powers of two.
+/// Number of cache sizes in a signature: 16 KiB to 16 MiB in powers of two.
 pub const SIZES: usize = 11;
-/// Bytes of the smallest cache.
+/// Size of the smallest cache of a signature, in bytes.
 pub const SMALLEST_BYTES: f64 = 16384.0;
-/// Lines of the smallest cache.
+/// Size of the smallest cache of a signature, in lines.
 pub const SMALLEST_LINES: u64 = 256;
-/// Associativities of a signature.
+/// Associativities of the caches of a signature.
 pub const WAYS: [u32; 4] = [4, 8, 16, 32];
-/// Number of instructions over which misses are counted.
+/// Number of instructions to which the misses of a signature refer.
 pub const PER_INSTRUCTIONS: f64 = 4096.0;
-/// Cycles per instruction without misses: the paper's constant.
+/// Cycles per instruction without misses, a constant in the paper.
 const BASE_CPI: f64 = 1.5;
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 pub const LINE_BYTES: f64 = 64.0;
 
-/// Misses per 4,096 instructions, by cache size and associativity.
+/// Architectural signature: misses per 4,096 instructions by cache size and associativity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     misses: [[u16; WAYS.len()]; SIZES],
 }
 
 impl Signature {
-    /// Creates the signature of a program with these misses per instruction in a cache of a number of lines and ways.
+    /// Creates the signature of a program. The function returns misses per instruction, given the lines and ways of a cache.
     pub fn new(misses_per_instruction: impl Fn(f64, u32) -> f64) -> Self {
         let mut misses = [[0; WAYS.len()]; SIZES];
         for (size, row) in misses.iter_mut().enumerate() {
@@ -41,27 +41,28 @@ impl Signature {
         Self { misses }
     }
 
-    /// Creates a signature from misses per 4,096 instructions, by size and associativity.
+    /// Creates a signature from misses per 4,096 instructions, by cache size and associativity.
     #[must_use]
     pub const fn of_counts(misses: [[u16; WAYS.len()]; SIZES]) -> Self {
         Self { misses }
     }
 
-    /// Returns the misses per 4,096 instructions, by size and associativity.
+    /// Returns the misses per 4,096 instructions, by cache size and associativity.
     #[must_use]
     pub const fn counts(&self) -> &[[u16; WAYS.len()]; SIZES] {
         &self.misses
     }
 
-    /// Returns the misses per 4,096 instructions by size, with the associativity nearest to this one.
+    /// Returns the misses per 4,096 instructions by cache size, for the associativity of the signature that is nearest to
+    /// `ways`.
     #[must_use]
     pub fn by_size(&self, ways: u32) -> [f64; SIZES] {
         let column = nearest(ways);
         self.misses.map(|row| f64::from(row[column]))
     }
 
-    /// Returns the misses per 4,096 instructions in a cache: interpolated by the logarithm of the size, with the nearest
-    /// associativity.
+    /// Returns the misses per 4,096 instructions in a cache. Values are interpolated in the logarithm of the size, for the
+    /// nearest associativity.
     #[must_use]
     pub fn misses(&self, bytes: f64, ways: u32) -> f64 {
         let column = nearest(ways);
@@ -73,8 +74,8 @@ impl Signature {
         cell(below) + (cell(above) - cell(below)) * (place - below as f64)
     }
 
-    /// Returns the seconds per instruction on a core, as published: misses of the core's last private cache have the latency of
-    /// memory.
+    /// Returns the seconds per instruction on a core, as HASS computes them: every miss of the core's last private cache has
+    /// the latency of memory.
     #[must_use]
     pub fn seconds(&self, core: &CoreTraits) -> f64 {
         let (bytes, ways) = core.own;
@@ -82,8 +83,8 @@ impl Signature {
         BASE_CPI / core.clock_hz + far / PER_INSTRUCTIONS
     }
 
-    /// Returns the seconds per instruction with this number of bytes of the last-level cache. Its hits have its latency, the
-    /// others that of memory, which is `queue` times that of idle memory.
+    /// Returns the seconds per instruction with `bytes` bytes of the last-level cache. Hits have the latency of that cache.
+    /// Misses have that of memory: `queue` times the latency of idle memory.
     #[must_use]
     pub fn seconds_with(&self, core: &CoreTraits, bytes: f64, queue: f64) -> f64 {
         let near = self.misses(core.inner.0, core.inner.1);
@@ -93,7 +94,7 @@ impl Signature {
         BASE_CPI / core.clock_hz + waits / PER_INSTRUCTIONS
     }
 
-    /// Returns the misses per 4,096 instructions that go to memory, with this number of bytes of the last-level cache.
+    /// Returns the misses per 4,096 instructions that go to memory if the program has `bytes` bytes of the last-level cache.
     #[must_use]
     pub fn far_misses(&self, core: &CoreTraits, bytes: f64) -> f64 {
         let (own, ways) = core.inner;
@@ -102,44 +103,44 @@ impl Signature {
     }
 }
 
-/// Returns the column of an associativity.
+/// Returns the index in [`WAYS`] of the associativity nearest to `ways`.
 fn nearest(ways: u32) -> usize {
     let column = (0..WAYS.len()).min_by_key(|c| WAYS[*c].abs_diff(ways));
     column.unwrap_or_default()
 }
 
-/// Properties of a core and its caches that a signature is evaluated with.
+/// Properties of a core and its caches that determine a signature's completion time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreTraits {
-    /// Clock frequency in Hz.
+    /// Clock frequency of the core in Hz.
     pub clock_hz: f64,
     /// Latency of a miss of the last-level cache, in seconds.
     pub memory_latency_s: f64,
-    /// Bytes per second from memory to the last-level cache: its cores' part of their memory domain.
+    /// Bandwidth from memory in bytes per second for the cores of the last-level cache: their fraction of the memory domain.
     pub memory_bytes_per_s: f64,
     /// Bytes and ways of the core's last private cache.
     pub own: (f64, u32),
-    /// Bytes and ways of the caches in front of the last-level cache; of caches that few cores share, the core's part.
+    /// Bytes and ways of the cache before the last-level cache. For a cache shared by a few cores, the bytes of one core.
     pub inner: (f64, u32),
-    /// The last-level cache.
+    /// Properties of the last-level cache.
     pub last: LastCache,
 }
 
-/// Last-level cache.
+/// Properties of a last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LastCache {
     /// Size in bytes.
     pub bytes: f64,
-    /// Associativity.
+    /// Associativity of the cache.
     pub ways: u32,
     /// Latency of a hit, in seconds.
     pub latency_s: f64,
-    /// Number of cores that share it.
+    /// Number of cores that share the cache.
     pub cores: usize,
 }
 
 impl CoreTraits {
-    /// Returns the properties of a CPU's core.
+    /// Returns the properties of the core and caches of a CPU.
     #[must_use]
     pub fn of(topology: &Topology, cpu: CpuId) -> Self {
         let row = &topology.cpus[cpu.index()];
@@ -187,7 +188,7 @@ impl CoreTraits {
     }
 }
 
-/// Returns the number of cores under a cache.
+/// Returns the number of cores that share a cache.
 fn cores_under(topology: &Topology, cache: &Cache) -> usize {
     let mut cores: Vec<u32> = cache
         .cpus

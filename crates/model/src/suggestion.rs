@@ -1,9 +1,9 @@
-//! Names that a mistyped one may have been meant to be.
+//! Suggestions for mistyped names: known names that resemble a mistyped one.
 //!
-//! Input: a name, and those that there are. Output: a question to put behind the message. Distance is counted in letters that are
-//! added, left out, exchanged for another or with their neighbour (Damerau 1964, "optimal string alignment").
+//! Input: a name, and the known names. Output: a question that is appended to the error message. Distance is the number of
+//! characters that are inserted, deleted, replaced, or swapped with the adjacent one (Damerau 1964, "optimal string alignment").
 
-/// ` (did you mean ...?)` with up to three names, or nothing where none is near.
+/// Returns ` (did you mean ...?)` with up to three known names; empty if no name resembles the written one.
 #[must_use]
 pub fn suggestion<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let written = plain(written);
@@ -29,7 +29,8 @@ fn plain(name: &str) -> Vec<char> {
         .collect()
 }
 
-/// Mistyped names come first, then those that begin as the written one, then those that contain it.
+/// Returns the rank of a name as a suggestion: mistyped names come first, then names that begin with the written one, then names
+/// that contain it. `None` if the name does not resemble it.
 fn rank(written: &[char], name: &[char]) -> Option<usize> {
     let changes = distance(written, name);
     let contains = |whole: &[char], part: &[char]| {

@@ -1,26 +1,26 @@
-//! Errors in text files, with path, line and description.
+//! Errors in text files, each with path, line and description.
 //!
-//! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that names the file and line and shows
-//! the line.
+//! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that contains the path, the line's
+//! number and the line.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
-/// Error in a text file, with its position.
+/// Error in a text file, with its path and line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}{}: {message}{}", line.map(|l| format!(":{l}")).unwrap_or_default(), shown.as_ref().map(|s| format!("\n    {s}")).unwrap_or_default())]
 pub struct TextError {
-    /// The file as the user named it.
+    /// Path of the file as the user wrote it.
     pub path: String,
-    /// Line, from 1, if it is known.
+    /// Line of the error, from 1; `None` if it is unknown.
     pub line: Option<usize>,
-    /// Description of the error and its remedy.
+    /// Description of the error and of its remedy.
     pub message: String,
     pub shown: Option<String>,
 }
 
 impl TextError {
-    /// Creates an error about an impossible value somewhere in the file.
+    /// Creates an error about an invalid value at an unknown line of the file.
     #[must_use]
     pub fn value(path: &str, message: impl Into<String>) -> Self {
         Self {
@@ -65,7 +65,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Parses TOML into `T`.
 ///
 /// # Errors
-/// Fails on syntax errors, unknown fields and wrong types, with their line.
+/// Fails on a syntax error, an unknown field or a wrong type; the error contains the line.
 pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
     toml::from_str(text).map_err(|e| {
         let message = e.message().to_owned();
@@ -79,7 +79,7 @@ pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
 /// Parses JSON into `T`.
 ///
 /// # Errors
-/// Fails on syntax errors, truncation, unknown fields and wrong types, with their line.
+/// Fails on a syntax error, truncation, an unknown field or a wrong type; the error contains the line.
 pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
     serde_json::from_str(text).map_err(|e| {
         let message = if e.is_eof() {
@@ -91,7 +91,8 @@ pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
     })
 }
 
-/// Deserializes and checks a value; the parser adds the line to errors. For `deserialize_with`.
+/// Deserializes a value and fails if `fault` returns a description. For use with `deserialize_with`, so that the parser adds
+/// the line to the error.
 pub(crate) fn checked<'de, D, T>(
     from: D,
     fault: impl FnOnce(&T) -> Option<String>,
@@ -104,7 +105,7 @@ where
     fault(&value).map_or(Ok(value), |why| Err(D::Error::custom(why)))
 }
 
-/// Returns the line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.
+/// Returns the line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text. `None` if there are fewer.
 #[must_use]
 pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
     let array = format!("[[{table}]]");

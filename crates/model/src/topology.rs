@@ -1,4 +1,4 @@
-//! Topology: CPUs, core types, caches and core groups, as seen by policies and schedulers.
+//! Topology: CPUs, core types, caches and core groups, as policies and schedulers see them.
 //!
 //! Input: a [`Machine`]. Output: dense tables, all indexed by the identifiers of [`crate::units`].
 
@@ -12,84 +12,87 @@ use crate::machine::{CoreType, Governor, LinuxKind, Machine, Memory, PowerLimit,
 use crate::models::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
-/// Machine as seen by policies and schedulers.
+/// Topology of a machine as policies and schedulers see it.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Name of the machine.
     pub name: String,
-    /// Linux's treatment of the core types.
+    /// Kind of treatment that Linux gives the core types.
     pub linux: LinuxKind,
-    /// Timer interrupts per second.
+    /// Timer interrupts per second of the kernel.
     pub hz: u32,
-    /// CPUs by number.
+    /// Logical CPUs, indexed by number.
     pub cpus: Vec<Cpu>,
     /// Core types, fastest first (capacity, then frequency, then the file's order).
     pub core_types: Vec<CoreType>,
-    /// Trained models by core type.
+    /// Trained models of each core type, in the order of `core_types`.
     pub models: Vec<Models>,
-    /// Shared caches, inner levels first; a CPU without one has its private last level here.
+    /// Shared caches, inner levels first. For a CPU without a shared cache, its private last level
+    /// is included.
     pub caches: Vec<Cache>,
-    /// Memory domains.
+    /// Memory domains, each with its CPUs.
     pub memory: Vec<Memory>,
     /// Power of the package that belongs to no core, in watts.
     pub static_power_w: f64,
-    /// Governor of core types with operating points.
+    /// Frequency governor of core types that have operating points.
     pub governor: Governor,
-    /// Sustained power limit of the package.
+    /// Sustained power limit of the package; `None` without a limit.
     pub power_limit: Option<PowerLimit>,
-    /// Core groups of every kind; [`GroupBy::Machine`] is row 0.
+    /// Core groups of all kinds; [`GroupBy::Machine`] has index 0.
     pub groups: Vec<Group>,
-    /// Row in `groups` by CPU and kind, for a constant-time look-up of a CPU's group.
+    /// Index in `groups` by CPU and kind, for a constant-time look-up of a CPU's group.
     group_rows: Vec<[GroupId; GROUP_KINDS]>,
 }
 
 /// Number of kinds of core groups.
 const GROUP_KINDS: usize = 7;
 
-/// Group number of a CPU, and the function that makes the group's name.
+/// Function that returns a CPU's group number for one kind of group, and the function that makes
+/// the group's name.
 type KeyOf = fn(&Cpu) -> (u32, fn(&Topology, u32) -> String);
 
-/// A logical CPU.
+/// Logical CPU with its core, caches and memory domain.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// Its number.
+    /// Number of the CPU.
     pub id: CpuId,
-    /// Its core; SMT siblings share it.
+    /// Index of the core; SMT siblings have the same.
     pub core: u32,
-    /// Position among the siblings, 0 first.
+    /// Index among the SMT siblings of the core, from 0.
     pub thread: u32,
-    /// Its type.
+    /// Core type of the CPU.
     pub core_type: CoreTypeId,
-    /// Linux's capacity.
+    /// Capacity of the CPU as Linux defines it; 1,024 for the largest CPU.
     pub capacity: u32,
-    /// Shared caches, inner ones first; never empty, the last is the LLC.
+    /// Shared caches of the CPU, inner levels first. Never empty; the last entry is the last-level
+    /// cache.
     pub caches: Vec<CacheId>,
-    /// Row of [`Topology::memory`].
+    /// Index of the CPU's memory domain in [`Topology::memory`].
     pub memory: u32,
-    /// Processor socket.
+    /// Index of the processor socket.
     pub socket: u32,
-    /// Number of its clock: CPUs with the same number always have the same frequency.
+    /// Index of the clock domain. CPUs of one clock domain always have the same frequency.
     pub clock: u32,
 }
 
-/// Cache outside the core.
+/// Cache outside the core, or a core's private last level.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    /// Row.
+    /// Index of the cache in [`Topology::caches`].
     pub id: CacheId,
-    /// 1 to 4.
+    /// Level of the cache, 1 to 4.
     pub level: u32,
-    /// CPUs that share it.
+    /// CPUs that share the cache.
     pub cpus: CpuSet,
     /// Capacity in 64-byte lines.
     pub lines: f64,
-    /// Associativity.
+    /// Associativity of the cache.
     pub ways: u32,
-    /// Load-to-use latency.
+    /// Load-to-use latency of a hit, in nanoseconds.
     pub latency_ns: f64,
-    /// Energy of an access.
+    /// Energy of one access, in nJ.
     pub access_nj: f64,
-    /// True for the core's own cache, listed only because it has no other cache behind it.
+    /// True if the cache is private to a core and listed only because it is the core's last level.
     pub private: bool,
 }
 
@@ -115,24 +118,26 @@ pub enum GroupBy {
     Cpu,
 }
 
-/// Core group: placements assign threads to it, and the kernel balances inside.
+/// Core group, the unit of placement. Placements assign threads to a group, and the kernel balances
+/// load inside.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Row.
+    /// Index of the group in [`Topology::groups`].
     pub id: GroupId,
-    /// Criterion of the group.
+    /// Kind of the group: the property that its CPUs share.
     pub by: GroupBy,
-    /// Name: `golden-cove`, `llc1`, `core7`, ...
+    /// Name of the group: `golden-cove`, `llc1`, `core7`, ...
     pub name: String,
-    /// Its CPUs.
+    /// CPUs of the group.
     pub cpus: Arc<CpuSet>,
-    /// Number of physical cores.
+    /// Number of physical cores in the group.
     pub cores: u32,
-    /// Type of its cores if all are equal.
+    /// Core type of the group; `None` if the cores are of several types.
     pub core_type: Option<CoreTypeId>,
 }
 
-/// Returns the models of each core type: those in the machine's file, or else shipped ones.
+/// Returns the models of each core type. Models in the machine's file take precedence over shipped
+/// ones.
 fn models(machine: &Machine, core_types: &[CoreType]) -> Vec<Models> {
     models_for(&machine.name, core_types, |core_type| {
         let own = machine.model.iter().filter(|m| m.core_type == core_type);
@@ -143,7 +148,7 @@ fn models(machine: &Machine, core_types: &[CoreType]) -> Vec<Models> {
 }
 
 impl Topology {
-    /// Derives the tables.
+    /// Derives the topology of a machine.
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         let mut core_types = machine.core_type.clone();
@@ -172,7 +177,7 @@ impl Topology {
         topology
     }
 
-    /// Returns the core groups of kind `by`, in order.
+    /// Returns the core groups of one kind, in order.
     #[must_use]
     pub fn groups_by(&self, by: GroupBy) -> &[Group] {
         let start = self.groups.partition_point(|g| g.by < by);
@@ -180,7 +185,7 @@ impl Topology {
         &self.groups[start..end]
     }
 
-    /// Returns the group of kind `by` that contains `cpu`.
+    /// Returns the group of one kind that contains `cpu`; `None` for an unknown CPU.
     #[must_use]
     pub fn group_of(&self, cpu: CpuId, by: GroupBy) -> Option<&Group> {
         self.group_rows
@@ -188,19 +193,19 @@ impl Topology {
             .map(|row| self.group(row[by as usize]))
     }
 
-    /// Returns a group by row.
+    /// Returns the group with an identifier.
     #[must_use]
     pub fn group(&self, id: GroupId) -> &Group {
         &self.groups[id.index()]
     }
 
-    /// Returns a group by name.
+    /// Returns the group with a name; `None` if there is none.
     #[must_use]
     pub fn group_named(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|g| g.name == name)
     }
 
-    /// Returns the type of a CPU.
+    /// Returns the core type of a CPU.
     #[must_use]
     pub fn core_type_of(&self, cpu: CpuId) -> CoreTypeId {
         self.cpus[cpu.index()].core_type
@@ -216,7 +221,7 @@ impl Topology {
             .unwrap_or_default()
     }
 
-    /// Returns the fastest and the slowest core type.
+    /// Returns the fastest and the slowest core type; both are equal if there is only one.
     #[must_use]
     pub fn extremes(&self) -> (CoreTypeId, CoreTypeId) {
         (

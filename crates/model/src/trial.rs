@@ -1,11 +1,11 @@
-//! Trials: a policy against a baseline on the same live load, in randomised blocks.
+//! A/B trials: a policy is compared with a baseline under the same live load, in randomised blocks.
 //!
-//! Input: observations, and the current arm. Output: for each program, its gain under the policy, with a confidence interval.
+//! Input: observations, and the current arm. Output: for each program, the gain under the policy, with a confidence interval.
 //!
-//! Blocks come in pairs, one of each arm, in random order, so that slow drifts (load, phases, temperature) affect both alike.
-//! The first part of a block is left out, while caches and queues still reflect the other arm. Each pair gives one logarithm of
-//! a ratio of rates per program. [`Evidence`] turns these into an interval that may be evaluated after every pair. Pairs in
-//! which a program did not run in both blocks are ignored for it.
+//! Blocks come in pairs, one per arm, in random order, so that slow drifts (load, phases, temperature) affect both arms
+//! equally. The beginning of each block is discarded, because caches and queues still reflect the other arm. Each pair yields
+//! one logarithm of a ratio of rates per program. [`Evidence`] turns these into an interval that may be evaluated after every
+//! pair. For a program, pairs are ignored in which it did not run in both blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,40 +19,41 @@ use crate::policy::PolicyRng;
 use crate::sample::Event;
 use crate::units::{Nanos, ProgramId, ThreadId};
 
-/// Time for which a program's name is kept after its last observation: counts of its last threads may arrive late.
+/// Time for which a program's name is kept after the last observation of the program. Counts of its last threads may arrive
+/// late.
 const NAME_KEPT: Nanos = Nanos::from_millis(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     Policy,
-    /// Baseline of the comparison.
+    /// Arm without the policy, usually plain Linux.
     Baseline,
 }
 
-/// Layout of the blocks.
+/// Layout of the blocks of a trial, and the criteria for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialPlan {
-    /// Length of a block of the policy.
+    /// Length of a block under the policy.
     pub policy: Nanos,
-    /// Length of a block of the baseline.
+    /// Length of a block under the baseline.
     pub baseline: Nanos,
-    /// Part of each block that is left out at its beginning, 0 to 1.
+    /// Fraction of each block, 0 to 1, that is discarded at its beginning.
     pub settle: f64,
-    /// Confidence of the intervals, 0 to 1.
+    /// Confidence level of the intervals, 0 to 1.
     pub confidence: f64,
-    /// Equivalence margin: gains up to this, in either direction, count as no difference; 0.01 is 1 %.
+    /// Equivalence margin: gains up to this value, in either direction, count as no difference; 0.01 is 1 %.
     pub margin: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Work per second of wall time, in the programs' own units, if they report it.
+    /// Work per second of wall time, in the unit in which the program reports it.
     Work,
     /// Instructions per second of wall time.
     Instructions,
-    /// CPU time per second of wall time, if instructions are not counted. It shows threads that had to wait, not threads that
-    /// ran slowly.
+    /// CPU time per second of wall time, used if instructions are not counted. This measures run-queue latency, but not the
+    /// speed of running threads.
     CpuTime,
 }
 
@@ -60,47 +61,47 @@ pub enum Measure {
 pub struct Trial {
     plan: TrialPlan,
     first: Arm,
-    /// True in the second block of the pair.
+    /// True during the second block of a pair.
     second: bool,
     began: Nanos,
     last: Nanos,
     program_of: BTreeMap<ThreadId, Arc<str>>,
-    /// Names of programs, with the time of their last observation: threads that are never listed are known by their programs
-    /// only.
+    /// Names of programs, with the time of the last observation of each. Threads that are never listed can be attributed only
+    /// by their program.
     names: BTreeMap<ProgramId, (Arc<str>, Nanos)>,
-    /// Work done in the current pair by program and arm, and the time over which it was measured.
+    /// Work in the current pair by program and arm, and the time over which it was measured.
     done: BTreeMap<Arc<str>, [Done; 2]>,
     time_s: [f64; 2],
-    /// Logarithms of ratios by program, and of all programs together.
+    /// Confidence sequence of each program, from one log ratio per pair.
     ratios: BTreeMap<Arc<str>, Evidence>,
     overall: Evidence,
     measure: Measure,
     begun: bool,
 }
 
-/// Work of a program in a block.
+/// Work of a program in one block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     work: f64,
     counted: f64,
 }
 
-/// Result of a trial for a program, or for all together.
+/// Result of a trial for a program, or for all programs together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     pub program: String,
-    /// Number of pairs in which it ran under both arms.
+    /// Number of pairs in which the program ran under both arms.
     pub pairs: u64,
-    /// Relative gain in speed: 0.05 is 5 %.
+    /// Relative gain in speed under the policy: 0.05 is 5 %.
     pub gain: f64,
-    /// Anytime-valid interval that contains the true gain with the plan's confidence; `None` while there are few pairs.
+    /// Anytime-valid confidence interval of the gain, at the plan's confidence level. `None` while there are too few pairs.
     pub interval: Option<(f64, f64)>,
-    /// Decision from the interval, if any.
+    /// Decision from the confidence interval; `None` while it allows none.
     pub verdict: Option<Verdict>,
 }
 
 impl Trial {
-    /// Creates a trial that begins with the first observation.
+    /// Creates a trial that starts with the first observation.
     #[must_use]
     pub fn new(plan: TrialPlan) -> Self {
         Self {
@@ -129,7 +130,7 @@ impl Trial {
         }
     }
 
-    /// Takes in an observation under the current arm.
+    /// Adds an observation to the block of the current arm.
     pub fn observe(&mut self, seen: &Observation) {
         self.meet(seen);
         let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
@@ -164,7 +165,7 @@ impl Trial {
         }
     }
 
-    /// Records the programs of threads, including threads that started and exited between two observations.
+    /// Records the programs of the observed threads, including threads that started and exited between two observations.
     fn meet(&mut self, seen: &Observation) {
         let listed = seen.threads.iter().map(|t| (t.program, &t.name));
         let programs = seen.programs.iter().map(|p| (p.id, &p.name));
@@ -189,7 +190,7 @@ impl Trial {
             .retain(|_, (_, heard_of)| seen.at.since(*heard_of) <= NAME_KEPT);
     }
 
-    /// Advances the time. Returns true if the arm changes.
+    /// Advances the trial to the time `now`. Returns true if the arm changes.
     pub fn turn(&mut self, now: Nanos, rng: &mut PolicyRng) -> bool {
         let before = self.arm();
         if !std::mem::replace(&mut self.begun, true) {
@@ -237,13 +238,14 @@ impl Trial {
         }
     }
 
-    /// Returns the measured quantity. If some programs report their work, others are measured by the best available quantity.
+    /// Returns the quantity by which speed is measured. If only some programs report their work, the others are measured by
+    /// instructions, or else CPU time.
     #[must_use]
     pub const fn measure(&self) -> Measure {
         self.measure
     }
 
-    /// Returns the current result of each program.
+    /// Returns the current gain of each program.
     #[must_use]
     pub fn gains(&self) -> Vec<Gain> {
         self.ratios
@@ -252,7 +254,7 @@ impl Trial {
             .collect()
     }
 
-    /// Returns the current result of all programs together: the geometric mean of their gains.
+    /// Returns the current gain of all programs together: the geometric mean of their gains.
     #[must_use]
     pub fn overall(&self) -> Gain {
         self.gain("all", &self.overall)

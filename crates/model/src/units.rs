@@ -1,6 +1,6 @@
-//! Newtypes that distinguish identifiers and quantities.
+//! Newtypes for identifiers and quantities.
 //!
-//! Stage: everywhere. Every other module takes and returns these instead of bare integers.
+//! All other modules take and return these types instead of bare integers.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ macro_rules! id {
                 self.0 as usize
             }
 
-            /// Returns the identifier of a dense table's row.
+            /// Returns the identifier for an index of a dense table.
             #[must_use]
             pub fn from_index(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
@@ -61,7 +61,7 @@ id!(
     CacheId, "cache"
 );
 
-/// A point in time, or a duration, in nanoseconds.
+/// Point in time, or duration, in nanoseconds.
 #[derive(
     Clone,
     Copy,
@@ -80,24 +80,24 @@ id!(
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// Start of time.
+    /// Start of the run, or a zero duration.
     pub const ZERO: Self = Self(0);
-    /// Time later than any event.
+    /// Time later than that of any event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Converts whole milliseconds.
+    /// Converts a number of milliseconds.
     #[must_use]
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
 
-    /// Converts whole microseconds.
+    /// Converts a number of microseconds.
     #[must_use]
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
     }
 
-    /// Converts seconds, rounded to the nearest nanosecond; negative and NaN become zero.
+    /// Converts seconds, rounded to the nearest nanosecond. Negative values and NaN become zero.
     #[must_use]
     pub fn from_secs_f64(s: f64) -> Self {
         Self((s * 1e9).round().max(0.0) as u64)
@@ -137,5 +137,5 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Bytes in a cache line on every machine modelled.
+/// Size of a cache line in bytes on all modelled machines.
 pub const LINE_BYTES: u64 = 64;

@@ -1,6 +1,7 @@
-//! CPU time and instructions of threads and programs, by core type.
+//! CPU usage: CPU time and instructions of threads and programs, by core type.
 //!
-//! Input: observations with samples. Output: the usage by which policies account; it is equal on every engine and in a replay.
+//! Input: observations with samples. Output: the usage on which policies base their accounting. It is the same on every engine
+//! and in a replay.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +11,21 @@ use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::{Event, Row};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
 
-/// Usage of a thread or a program.
+/// CPU time and instructions of a thread or a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// CPU seconds by core type, since its first observation; zero for core types beyond the last entry.
+    /// CPU seconds by core type since the first observation; zero for core types beyond the last entry.
     cpu_s: Vec<f64>,
     /// CPU seconds by core type in the last interval.
     last_cpu_s: Vec<f64>,
-    /// Instructions since its first observation.
+    /// Instructions since the first observation.
     instructions: f64,
     /// Instructions in the last interval.
     last_instructions: f64,
 }
 
 impl Usage {
-    /// Returns the CPU seconds on a core type since the start.
+    /// Returns the CPU seconds on a core type since the first observation.
     #[must_use]
     pub fn cpu_s(&self, core_type: CoreTypeId) -> f64 {
         self.cpu_s.get(core_type.index()).copied().unwrap_or(0.0)
@@ -37,19 +38,19 @@ impl Usage {
         row.copied().unwrap_or(0.0)
     }
 
-    /// Returns the CPU seconds on all core types since the start.
+    /// Returns the CPU seconds on all core types since the first observation.
     #[must_use]
     pub fn total_cpu_s(&self) -> f64 {
         self.cpu_s.iter().sum()
     }
 
-    /// Returns the instructions since the start; 0 if none are counted.
+    /// Returns the instructions since the first observation; 0 if instructions are not counted.
     #[must_use]
     pub const fn instructions(&self) -> f64 {
         self.instructions
     }
 
-    /// Returns the instructions in the last interval; 0 if none are counted.
+    /// Returns the instructions in the last interval; 0 if instructions are not counted.
     #[must_use]
     pub const fn last_instructions(&self) -> f64 {
         self.last_instructions
@@ -75,18 +76,19 @@ impl Usage {
     }
 }
 
-/// Consecutive observations without a program after which it has ended: a daemon meets new programs without end.
+/// Limit on consecutive observations without a program, after which its usage is dropped. A daemon meets an unlimited number
+/// of programs.
 const MOST_UNHEARD: u32 = 16;
 
-/// Usage of a program, with its age.
+/// Usage of a program, with the number of observations since it was last observed.
 #[derive(Default)]
 struct ProgramUsage {
     usage: Usage,
-    /// Observations since the last one that contained the program.
+    /// Number of observations since the last one that contained the program.
     unheard: u32,
 }
 
-/// Usage of every living thread, and of every program that has threads or had some recently.
+/// Usage of each living thread, and of each program that has threads or had some recently.
 #[derive(Default)]
 pub struct UsageBank {
     threads: ByThread<Usage>,
@@ -95,7 +97,7 @@ pub struct UsageBank {
 }
 
 impl UsageBank {
-    /// Takes in an observation. Samples of threads whose program is unknown count for the thread only.
+    /// Adds the samples of an observation. A sample of a thread whose program is unknown counts for the thread only.
     pub fn update(&mut self, observation: &Observation) {
         self.threads.values_mut().for_each(Usage::begin_interval);
         self.begin_interval_of_programs(observation);
@@ -118,7 +120,7 @@ impl UsageBank {
         }
     }
 
-    /// Begins an interval of programs, and forgets ended ones if observations contain programs.
+    /// Begins the next interval of each program, and drops programs that have ended, if observations list programs.
     fn begin_interval_of_programs(&mut self, observation: &Observation) {
         let programs = &observation.programs;
         let ended: BTreeSet<ProgramId> = observation.ended.iter().map(|row| row.1).collect();
@@ -136,31 +138,33 @@ impl UsageBank {
         });
     }
 
-    /// Returns the exited threads that still have samples in the last observation.
+    /// Returns the exited threads that have samples in the last observation.
     pub(crate) fn late(&self, observation: &Observation) -> Vec<ThreadId> {
         self.departed.late(observation)
     }
 
-    /// Returns a thread's usage; `None` before its first sample.
+    /// Returns the usage of a thread; `None` before its first sample.
     #[must_use]
     pub fn thread(&self, thread: ThreadId) -> Option<&Usage> {
         self.threads.get(thread)
     }
 
-    /// Returns a reader of usage, thread by thread; cheapest in the order of threads.
+    /// Returns a reader of the usage of many threads. Access in ascending order of thread ids is cheapest.
     #[must_use]
     pub const fn read_threads(&self) -> Reader<'_, ThreadId, Usage> {
         self.threads.reader()
     }
 
-    /// Returns a program's usage, including exited threads; `None` once it has ended and its late counts are included.
+    /// Returns the usage of a program, including its exited threads. `None` before the first sample, and some time after the
+    /// program has ended.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&Usage> {
         self.programs.get(program).map(|row| &row.usage)
     }
 }
 
-/// Returns the program of a thread. `near` is the row of [`Observation::threads`] that is tried first; it is advanced.
+/// Returns the program of a thread; `None` if it is unknown. `near` is the index in [`Observation::threads`] that is tried
+/// first; it is advanced past the thread.
 fn program_of(observation: &Observation, thread: ThreadId, near: &mut usize) -> Option<ProgramId> {
     let threads = &observation.threads;
     if threads.get(*near).is_none_or(|t| t.id != thread) {

@@ -1,6 +1,6 @@
 //! Workload files: sets of programs that run together.
 //!
-//! Input: TOML text. Output: a checked [`Workload`]; the caller finds its profiles.
+//! Input: TOML text. Output: a checked [`Workload`]. The caller loads the profiles that it refers to.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Workload {
     /// Parses and checks a workload file.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, or impossible values, with the line.
+    /// Fails on a syntax error, an unknown field, or an invalid value; the error contains the line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let workload: Self = parse_toml(path, text)?;
         if workload.program.is_empty() {
@@ -120,7 +120,7 @@ impl Workload {
     }
 }
 
-/// Creates an error about a program of a workload file, with its line.
+/// Creates an error about a `[[program]]` of a workload file, with the line of that table.
 #[must_use]
 pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError {
     match table_line(text, "program", row) {
@@ -129,10 +129,10 @@ pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError 
     }
 }
 
-/// Returns the CPUs of a core group's name or a CPU list, as `launch_on` has them.
+/// Returns the CPUs that `place`, a value of `launch_on`, names: a core group's name or a CPU list.
 ///
 /// # Errors
-/// Returns one sentence if the machine has no such group or CPUs.
+/// Returns a sentence with the error if the machine has no such group or CPUs.
 pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
     if let Some(group) = topology.group_named(place) {
         return Ok(Arc::clone(&group.cpus));
@@ -151,7 +151,7 @@ pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> 
 }
 
 impl WorkloadProgram {
-    /// Creates one copy of a command, started at once.
+    /// Creates a program from a command: one copy, started at time zero.
     #[must_use]
     pub fn of_command(command: Vec<String>) -> Self {
         Self {
@@ -170,10 +170,12 @@ impl WorkloadProgram {
         }
     }
 
-    /// Returns the threads of each copy, and the share of its instructions that one thread executes before the others begin.
+    /// Returns the number of threads per copy, and the fraction of the instructions that one thread executes before the
+    /// others start.
     ///
     /// # Errors
-    /// Returns one sentence if several threads were requested, and neither the profile nor the workload has parallel work.
+    /// Returns a sentence with the error if several threads were requested, but neither the profile nor the workload
+    /// describes parallel work.
     pub fn shape(&self, profile: &Profile) -> Result<(u32, f64), String> {
         let (recorded, recorded_share) = match profile {
             Profile::Recorded(p) => (p.shape.threads, p.shape.serial_share),

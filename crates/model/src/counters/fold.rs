@@ -1,7 +1,7 @@
-//! Sums of samples: by thread, process, CPU or in total.
+//! Aggregation of samples by thread, process, CPU or in total.
 //!
-//! Input: samples of one period. Output: samples with fewer rows. Samples of different sets or core types are never summed.
-//! Counts of two sets are of different intervals, and counts of two core types have different meanings.
+//! Input: the samples of one period. Output: samples with fewer rows. Samples of different event sets or core types are
+//! never summed: two sets count over different intervals, and an event may have another meaning on another core type.
 
 use std::collections::hash_map::Entry;
 
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::sample::{Owner, Sample, Samples};
 
-/// Aggregation of rows.
+/// Key by which the rows of samples are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     Thread,
@@ -18,7 +18,7 @@ pub enum Per {
     Total,
 }
 
-/// Aggregator of samples; it reuses its memory.
+/// Aggregator of samples. Buffers are reused from call to call.
 #[derive(Debug)]
 pub struct Fold {
     per: Per,
@@ -27,7 +27,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Creates an aggregator per thread, process, CPU or total.
+    /// Creates an aggregator that sums rows by thread, process, CPU or in total.
     #[must_use]
     pub fn new(per: Per) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Fold {
         }
     }
 
-    /// Returns the sums of `samples`; rows are in the order of their first part.
+    /// Returns the sums of `samples`. A sum's row stands where the first sample in this sum stood.
     pub fn fold(&mut self, samples: &Samples) -> &Samples {
         self.rows.clear();
         self.sums.clear();
@@ -45,7 +45,7 @@ impl Fold {
         &self.sums
     }
 
-    /// Adds samples to the current sums.
+    /// Adds samples to the sums of the previous calls.
     pub fn add(&mut self, samples: &Samples) {
         for row in samples.iter() {
             let owner = self.owner(&row);
@@ -55,7 +55,7 @@ impl Fold {
                 Entry::Occupied(known) => self.sums.add_row(*known.get(), row),
                 Entry::Vacant(new) => {
                     new.insert(self.sums.rows().len());
-                    // A thread's row keeps the last CPU; other rows span several CPUs.
+                    // The row of a thread keeps the CPU of its last sample. Other rows span several CPUs.
                     let cpu = if self.per == Per::Thread {
                         row.cpu
                     } else {
@@ -68,7 +68,7 @@ impl Fold {
         }
     }
 
-    /// Returns the current sums.
+    /// Returns the sums since the last call of [`Self::fold`].
     #[must_use]
     pub const fn sums(&self) -> &Samples {
         &self.sums

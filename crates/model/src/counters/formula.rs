@@ -1,13 +1,13 @@
-//! Formulas over events: `1000 * llc_misses / instructions`.
+//! Formulas over events, such as `1000 * llc_misses / instructions`.
 //!
-//! Input: text. Output: a checked [`Formula`] that can be evaluated over counts; a missing value makes the result unavailable.
-//! Times are in seconds, energies in joules, everything else in events. Adding seconds to events is an error.
+//! Input: text. Output: a checked [`Formula`] that can be evaluated over counts. The result is unavailable if a value is
+//! missing. Times are in seconds, energies in joules, everything else in events. Adding seconds to events is an error.
 
 use std::fmt;
 
 use super::syntax::{Cursor, SpecError};
 
-/// Dimension of a quantity: exponents of events, seconds, joules, bytes and degrees.
+/// Dimension of a quantity: the exponents of events, seconds, joules, bytes and degrees Celsius.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dimension([i8; 5]);
 
@@ -19,8 +19,8 @@ impl Dimension {
     pub const EVENTS: Self = Self([1, 0, 0, 0, 0]);
     pub const SECONDS: Self = Self([0, 1, 0, 0, 0]);
 
-    /// Returns the dimension of a unit as sysfs, metrics and virtual counters name it. The factor converts a value to seconds,
-    /// joules, bytes or a ratio.
+    /// Returns the dimension of a unit as sysfs, metrics and virtual counters spell it. The second result is the factor that
+    /// converts a value to seconds, joules, bytes or a ratio.
     #[must_use]
     pub fn of_unit(unit: &str) -> (Self, f64) {
         match unit {
@@ -67,11 +67,11 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// Variable of a formula.
+/// Variable in a formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub name: String,
-    /// Offset of its first occurrence.
+    /// Byte offset of the variable's first occurrence in the formula's text.
     pub offset: usize,
 }
 
@@ -80,26 +80,26 @@ enum Step {
     Number(f64),
     Variable(usize),
     Negate,
-    /// Operator and its offset.
+    /// Arithmetic operator (`+ - * /`) and its byte offset in the formula's text.
     Operator(char, usize),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     text: String,
-    /// Variables, each once, in order of appearance.
+    /// Variables of the formula in order of first appearance, without duplicates.
     pub variables: Vec<Variable>,
     steps: Vec<Step>,
 }
 
-/// Largest nesting depth of parentheses.
+/// Limit on the nesting depth of parentheses in a formula.
 const DEPTH: usize = 64;
 
 impl Formula {
-    /// Parses a formula of numbers, names, `+ - * /` and parentheses.
+    /// Parses a formula that consists of numbers, names, `+ - * /` and parentheses.
     ///
     /// # Errors
-    /// Returns the column of the first syntax error.
+    /// Fails at the first syntax error; the error contains its column.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut parser = Parser {
             cursor: Cursor::new(text),
@@ -126,10 +126,10 @@ impl Formula {
         &self.text
     }
 
-    /// Returns the dimension of the formula, given the dimension of each variable.
+    /// Returns the dimension of the formula's result, given the dimension of each variable.
     ///
     /// # Errors
-    /// Fails if quantities of different dimensions are added or subtracted, with the operator's column.
+    /// Fails if quantities of different dimensions are added or subtracted; the error contains the operator's column.
     pub fn dimension(&self, of: &[Dimension]) -> Result<Dimension, SpecError> {
         let mut stack: Vec<Dimension> = Vec::new();
         for step in &self.steps {
@@ -157,8 +157,9 @@ impl Formula {
         Ok(stack.pop().unwrap_or_default())
     }
 
-    /// Returns the factor, the numerator and the denominator of a formula that is a scaled ratio of two variables, such as `1000
-    /// * llc_misses / instructions`; `None` for other formulas.
+    /// Returns the factor, the index of the numerator's variable and that of the denominator's, if the formula is a scaled ratio
+    /// of
+    /// * two variables, such as `1000 * llc_misses / instructions`. `None` for other formulas.
     #[must_use]
     pub fn as_ratio(&self) -> Option<(f64, usize, usize)> {
         let mut stack: Vec<(f64, Option<usize>, Option<usize>)> = Vec::new();
@@ -187,7 +188,8 @@ impl Formula {
         }
     }
 
-    /// Returns the value, given the values of the variables; `None` if one of them is missing or the result is not finite.
+    /// Returns the formula's value, given the values of its variables. `None` if one of them is missing or the result is not
+    /// finite.
     #[must_use]
     pub fn evaluate(&self, of: &[Option<f64>], stack: &mut Vec<f64>) -> Option<f64> {
         stack.clear();
@@ -213,7 +215,7 @@ impl Formula {
     }
 }
 
-/// Returns the one that is present, if any; `None` if both are.
+/// Returns the present one of two optional indices. `None` if both are present.
 const fn one_of(a: Option<usize>, b: Option<usize>) -> Option<Option<usize>> {
     match (a, b) {
         (Some(_), Some(_)) => None,

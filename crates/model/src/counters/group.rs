@@ -1,6 +1,6 @@
-//! Groups of metrics from files: events, formula, unit, prose.
+//! Metric groups from files: each metric has events, a formula, a unit and a description.
 //!
-//! Input: TOML text, or formulas from a command line. Output: [`Metric`]s, and the events that selected metrics need.
+//! Input: TOML text, or formulas from a command line. Output: [`Metric`]s, and the events that the selected metrics need.
 
 use std::collections::BTreeMap;
 
@@ -40,29 +40,29 @@ pub struct MetricRow {
     pub events: BTreeMap<String, String>,
 }
 
-/// Metric, by name or from a formula.
+/// Metric with its formula, from a metric group's file or from the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Name of its column.
+    /// Name of the metric's column in tables.
     pub name: String,
-    /// Its unit; empty for formulas of a command line.
+    /// Unit of the metric's value; empty for formulas from a command line.
     pub unit: String,
-    /// Description; empty for formulas from a command line.
+    /// Description of the metric; empty for formulas from a command line.
     pub prose: String,
-    /// Formula over its variables.
+    /// Formula over events and `seconds`.
     pub formula: Formula,
-    /// Event string of each variable of the formula; `None` for `seconds`.
+    /// Event string of each variable of the formula; `None` for the variable `seconds`.
     pub events: Vec<Option<String>>,
 }
 
-/// Name of the variable that is no event: the time counted.
+/// Name of the variable for the time over which the events were counted.
 pub const SECONDS: &str = "seconds";
 
 impl MetricGroup {
-    /// Parses a file's text and checks its formulas.
+    /// Parses the text of a metric group's file and checks the formulas.
     ///
     /// # Errors
-    /// Fails on text of another format and on invalid formulas, with the line.
+    /// Fails if the text has another format or a formula is invalid; the error contains the line.
     pub fn parse(path: &str, text: &str) -> Result<Vec<Metric>, TextError> {
         let group: Self = textfile::parse_toml(path, text)?;
         let metric = |(nth, row): (usize, MetricRow)| {
@@ -117,10 +117,10 @@ impl Metric {
         })
     }
 
-    /// Returns the metrics of a comma-separated list of names and formulas.
+    /// Returns the metrics of a comma-separated list of names of `known` metrics and formulas.
     ///
     /// # Errors
-    /// Fails on an item that is neither, with its column.
+    /// Fails on an item that is neither a known name nor a formula; the error contains the item's column.
     pub fn choose(list: &str, known: &[Self]) -> Result<Vec<Self>, SpecError> {
         let mut chosen: Vec<Self> = Vec::new();
         let mut offset = 0;
@@ -145,44 +145,45 @@ impl Metric {
     }
 }
 
-/// Meaning of a variable in a formula.
+/// Source of a variable's value in a formula over a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// Event, by its position in the set.
+    /// Event, by the index of its column in the event set.
     Event(usize),
-    /// Time counted.
+    /// Time over which the events were counted.
     Seconds,
-    /// Virtual counter, which no PMU counts.
+    /// Virtual counter, whose value does not come from a PMU.
     Outside {
-        /// Its name.
+        /// Name of the virtual counter.
         name: &'static str,
-        /// Its unit.
+        /// Unit of the virtual counter's values.
         unit: &'static str,
     },
 }
 
-/// Value of a virtual counter, by name, for a row: the change over its interval, or the level at its end.
+/// Function that returns the value of a virtual counter, given by name, for a sample: the change over the sample's interval,
+/// or the level at the end.
 pub type Outside<'a> = dyn Fn(&str, &Sample) -> Option<f64> + 'a;
 
-/// Metric bound to a set that counts its events.
+/// Metric whose variables are bound to the columns of an event set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundMetric {
-    /// Name of its column.
+    /// Name of the metric's column in tables.
     pub name: String,
-    /// Its unit.
+    /// Unit of the metric's value.
     pub unit: String,
-    /// The set.
+    /// Index of the event set that counts the metric's events.
     pub set: u32,
     formula: Formula,
-    /// Operand of each variable, and the factor to seconds, joules or bytes.
+    /// Source of each variable's value, and the factor that converts the value to seconds, joules or bytes.
     operands: Vec<(Operand, f64)>,
 }
 
 impl BoundMetric {
-    /// Binds a metric to a set; `operands` holds the operand of each variable.
+    /// Binds the variables of a metric to an event set; `operands` holds the source of each variable's value.
     ///
     /// # Errors
-    /// Fails if the formula adds quantities of different dimensions, with the column.
+    /// Fails if the formula adds quantities of different dimensions; the error contains the operator's column.
     pub fn new(
         metric: &Metric,
         set: u32,
@@ -224,7 +225,7 @@ impl BoundMetric {
         })
     }
 
-    /// Returns the virtual counters that it uses.
+    /// Returns the names of the virtual counters in the formula.
     pub fn outside(&self) -> impl Iterator<Item = &'static str> {
         self.operands
             .iter()
@@ -234,8 +235,8 @@ impl BoundMetric {
             })
     }
 
-    /// Returns its value for a row. `None` for rows of other sets, and if an event was not counted or a virtual counter has no
-    /// value.
+    /// Returns the metric's value for a row of samples. `None` if the row is of another event set, an event was not counted,
+    /// or a virtual counter has no value.
     #[must_use]
     pub fn value(&self, samples: &Samples, row: usize, outside: &Outside<'_>) -> Option<f64> {
         let sample = samples.row(row).filter(|r| r.set == self.set)?;

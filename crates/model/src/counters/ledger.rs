@@ -1,4 +1,4 @@
-//! Ledger of counts: the counts of each thread so far, and the part already reported.
+//! Ledger of counts: the current counts of each thread, and the counts already reported.
 //!
 //! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel reports them, and the totals of trees of threads.
 //! Output: [`Samples`] since the last flush. Nothing is counted twice or lost: the samples of a tree add up to its total, in
@@ -16,20 +16,20 @@ use crate::units::{CoreTypeId, CpuId, Nanos};
 use crate::sample::{Owner, Sample, Samples};
 use thread::{Slot, TIMES, Thread, advance};
 
-/// Threads of no tree: they have their own counts, without a total to compare with.
+/// Tree number of a thread that belongs to no tree. Such a thread has its own counts, without a tree's total to compare with.
 pub const NO_TREE: u32 = u32::MAX;
 
-/// Cumulative counts since a thread's fork.
+/// Cumulative counts of a thread since its fork, as the kernel reports them.
 #[derive(Clone, Copy, Debug)]
 pub struct Cumulative<'a> {
     pub at: Nanos,
-    /// CPU it last ran on, for counts of several CPUs that are stored under one CPU number.
+    /// CPU on which the thread last ran, if counts of several CPUs are stored under one CPU number.
     pub seen_on: CpuId,
-    /// Time the thread ran on that CPU while the set was scheduled.
+    /// Time for which the thread ran on that CPU while the event set was scheduled.
     pub enabled: Nanos,
-    /// Time the set counted there.
+    /// Time for which the event set counted the thread on that CPU.
     pub running: Nanos,
-    /// One value per event of the set.
+    /// Cumulative counts, one per event of the set.
     pub values: &'a [u64],
 }
 
@@ -39,30 +39,30 @@ pub enum Which {
     All,
 }
 
-/// Cumulative and reported counts of all threads.
+/// Cumulative counts and already reported counts of all threads.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     threads: FxHashMap<u32, Thread>,
     core_types: Vec<u32>,
-    /// Events counted, as bits, by (cpu, set).
+    /// Events that are counted, one bit per event, by (CPU, event set).
     present: FxHashMap<(u32, u32), u64>,
-    /// TID of the root of each existing tree.
+    /// TID of the root of each existing tree, by the tree's number.
     roots: FxHashMap<u32, u32>,
     is_root: FxHashSet<u32>,
     /// Number of trees created so far.
     trees: u32,
-    /// Counts of threads other than the root, by (tree, cpu, set).
+    /// Sum of the counts of a tree's threads except the root, by (tree, CPU, event set).
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
-    /// Threads with unreported counts, in order of arrival.
+    /// TIDs of the threads with unreported counts, in order of arrival.
     dirty: Vec<u32>,
-    /// Threads whose TID another thread took over before they were reported.
+    /// Exited threads with unreported counts whose TID was reused by another thread.
     replaced: Vec<Thread>,
-    /// Slots of exited threads, for reuse.
+    /// Slots of exited threads, kept for reuse.
     spare: Vec<Slot>,
 }
 
 impl Ledger {
-    /// Creates a ledger for a machine with CPUs of these core types.
+    /// Creates a ledger for a machine; `core_types` holds the core type of each CPU.
     #[must_use]
     pub fn new(core_types: Vec<u32>) -> Self {
         Self {
@@ -71,9 +71,9 @@ impl Ledger {
         }
     }
 
-    /// Sets the events of a set that are counted on a CPU.
+    /// Sets which events of an event set are counted on a CPU, one bit per event.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
-        // Before the first call, all events count as present.
+        // Until the first call for a CPU and set, all events are taken as counted.
         if self
             .present
             .insert((cpu.0, set), present)
@@ -90,7 +90,7 @@ impl Ledger {
             .for_each(|s| s.present = present);
     }
 
-    /// Adds a tree by its root. Returns the tree's number.
+    /// Adds the tree of a root thread that exists already. Returns the tree's number.
     pub fn root(&mut self, pid: u32, tid: u32, at: Nanos) -> u32 {
         self.forked(Owner::Thread { pid, tid }, at);
         let tree = self.trees;
@@ -122,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// Adds a forked thread. A thread with the same TID whose exit was not reported ends.
+    /// Adds a thread that was forked. If another thread has the same TID and its exit was not reported, that thread has exited.
     pub fn forked(&mut self, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
@@ -150,7 +150,7 @@ impl Ledger {
         );
     }
 
-    /// Gives a thread a new TID. Its counts continue; the former TID has exited.
+    /// Changes the TID of a thread. The thread's counts continue, and the thread with the new TID counts as exited.
     pub fn renumber(&mut self, before: u32, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else {
             return;
@@ -163,7 +163,7 @@ impl Ledger {
                 .collect::<Vec<_>>()
         };
         let mut slots = self.threads.get(&before).map_or_else(Vec::new, reported);
-        // The former owner of this TID may be the root of an existing tree: its part of that tree's total is kept.
+        // The former owner of this TID may be the root of an existing tree. Its part of that tree's total is kept.
         let own = self
             .threads
             .get(&tid)
@@ -194,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the only other thread of a process that has not exited, besides the thread with the process's own number.
+    /// Returns the TID of the only living thread of a process apart from the main thread. `None` if there are several or none.
     #[must_use]
     pub fn survivor(&self, pid: u32) -> Option<u32> {
         let of = |(tid, thread): (&u32, &Thread)| {
@@ -205,7 +205,7 @@ impl Ledger {
         living.next().filter(|_| living.next().is_none())
     }
 
-    /// Records that a thread exited; it is forgotten after the flush.
+    /// Records that a thread exited. The thread is removed at the next flush.
     pub fn exit(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.ended = true;
@@ -221,13 +221,13 @@ impl Ledger {
         self.threads.get(&tid).is_some_and(|t| !t.ended)
     }
 
-    /// Returns the number of trees.
+    /// Updates the cumulative counts of a thread since its start. Values smaller than the stored ones are outdated and ignored.
     #[must_use]
     pub fn trees(&self) -> usize {
         self.roots.len()
     }
 
-    /// Returns the number of threads that have not exited, without roots.
+    /// Returns the number of threads that have not exited, excluding the roots of trees.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.threads
@@ -238,7 +238,8 @@ impl Ledger {
 
     /// Updates the cumulative counts of a thread since its start. Values smaller than the known ones are outdated and ignored.
     ///
-    /// The counts of a set may come in parts; a part has zero for the values it lacks. Returns true if the thread was unknown.
+    /// The counts of a set may arrive in parts; a part has zero for the values that it lacks. Returns true if the thread was
+    /// unknown.
     #[inline]
     pub fn tell(
         &mut self,
@@ -251,8 +252,8 @@ impl Ledger {
         self.take_in(owner, (tree, cpu, set), cumulative, false)
     }
 
-    /// Updates cumulative counts like [`Self::tell`]; with `of_root`, those of the tree's root, whichever thread has its TID
-    /// now.
+    /// Updates cumulative counts like [`Self::tell`]. With `of_root`, the counts belong to the tree's root even if another
+    /// thread now has its TID.
     fn take_in(
         &mut self,
         owner: Owner,
@@ -304,7 +305,7 @@ impl Ledger {
             thread.slots.len() - 1
         });
         let slot = &mut thread.slots[index];
-        // If each thread is its own tree, this table is as long as that of the threads, and far from the processor's caches.
+        // If each thread is its own tree, this table has one entry per thread and does not fit into the processor's caches.
         let shared = (!slot.own && tree != NO_TREE).then(|| {
             others
                 .entry((tree, cpu.0, set))
@@ -312,7 +313,8 @@ impl Ledger {
         });
         let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
         let (times, values) = slot.counts.split_at_mut(TIMES);
-        // The clock and the counts of a PMU are read one after the other. A thread has run at least as long as it has counted.
+        // The clock and the counts of a PMU are read one after the other. A thread has run for at least as long as its events
+        // counted.
         let enabled = cumulative.enabled.0.max(cumulative.running.0).max(times[1]);
         slot.dirty |= advance(times, &[enabled, cumulative.running.0], time_sums);
         slot.dirty |= advance(values, cumulative.values, value_sums);
@@ -324,15 +326,16 @@ impl Ledger {
         unknown
     }
 
-    /// Marks the last counts of a thread as final. Its exit is reported with them if it arrives before the flush after the next.
+    /// Marks the current counts of a thread as final. The thread's exit is reported with them if it arrives before the next
+    /// flush but one.
     pub fn leaves(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.leaving = true;
         }
     }
 
-    /// Updates the total of a whole tree. With `only_root`, the difference to known counts is attributed to the root. Otherwise
-    /// the difference is returned: living threads have counted it since their last report.
+    /// Updates the total of a tree. With `only_root`, the difference between the total and the sum of known counts is attributed
+    /// to the root. Otherwise the difference is returned: the living threads have counted it since their last report.
     pub fn total(
         &mut self,
         tree: u32,
@@ -381,7 +384,7 @@ impl Ledger {
         own.iter().any(|v| *v > 0).then_some(own)
     }
 
-    /// Reports new counts, thread by thread, and forgets exited threads.
+    /// Appends unreported counts to `into`, thread by thread, and removes exited threads.
     pub fn flush(&mut self, which: Which, into: &mut Samples) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for mut thread in std::mem::take(&mut self.replaced) {
@@ -391,7 +394,7 @@ impl Ledger {
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
-            // A TID may be listed twice: once for its former owner.
+            // A TID may be listed twice: once for a thread that had it earlier.
             let Some(thread) = self.threads.get_mut(tid) else {
                 return false;
             };
@@ -401,7 +404,7 @@ impl Ledger {
                 thread.report(into);
             }
             if thread.ended && !stays {
-                // The tree's total may contain more counts of a root.
+                // The total of the tree may still add counts to its root.
                 if !self.is_root.contains(tid) {
                     thread.final_counts(into);
                 }
@@ -412,7 +415,7 @@ impl Ledger {
         self.dirty = dirty;
     }
 
-    /// Reports the unreported exits of roots: no more counts of these threads will arrive.
+    /// Reports the exits of roots that are still unreported, because no more counts of these threads will arrive.
     pub fn final_counts(&mut self, into: &mut Samples) {
         let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
         roots.sort_unstable();
@@ -423,7 +426,7 @@ impl Ledger {
         }
     }
 
-    /// Reports counts that are known only as a sum, by CPU and set: enabled and running time, then values.
+    /// Appends counts that are known only as a sum per CPU and event set: enabled time, running time, then values.
     pub fn rest(
         &self,
         at: Nanos,
@@ -455,7 +458,7 @@ impl Ledger {
     }
 
     fn recycle(&mut self, tid: u32) {
-        // A root's slots hold its part of the tree's total, so they stay until the end.
+        // The slots of a root hold its part of the tree's total, so they are kept until the tree is removed.
         if self.is_root.contains(&tid) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Counters as data: the events to count, and the counts.
+//! Counters as data: specifications of the events to count, and their counts.
 //!
 //! Stage: before and after a source of counters. Input: event strings and raw observations of counters. Output: event
 //! specifications, a [`Plan`] of sets, and [`Sample`]s with the counts of one thread in one interval. No I/O: a host opens the

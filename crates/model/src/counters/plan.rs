@@ -1,29 +1,29 @@
-//! Counting plan: the schedule of event sets.
+//! Counting plan: the multiplexing schedule of event sets.
 //!
-//! Input: the requested sets, in order. Output: the columns of each set. Sets are multiplexed, one per period, so that counts of
-//! a set are never an unmarked extrapolation. A sample names its set and the time it counted.
+//! Input: the requested sets, in order. Output: the columns of each set. One set counts per period, so that counts of a set are
+//! never an unmarked extrapolation. A sample contains the index of its set and the time for which the set counted.
 
 use std::sync::Arc;
 
 use crate::sample::{Event, EventSet};
 use crate::units::Nanos;
 
-/// Largest number of events in one set.
+/// Limit on the number of events in one set.
 const MAX_EVENTS: usize = EventSet::MOST;
 
-/// Event of a set.
+/// Event of a planned event set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedEvent {
     pub name: String,
-    /// Unit of a count times `scale`; empty for plain counts.
+    /// Unit of a count multiplied by `scale`; empty for plain counts.
     pub unit: String,
-    /// Factor that converts a count to that unit; 1 for plain counts.
+    /// Factor that converts a count to `unit`; 1 for plain counts.
     pub scale: f64,
-    /// Portable event behind it, if any.
+    /// Portable event with the same meaning; `None` if the event has no row in the event table.
     pub event: Option<Event>,
 }
 
-/// Events that are counted at the same time.
+/// Event set: events that are counted at the same time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlannedSet {
     /// Events in the order of their columns.
@@ -32,23 +32,23 @@ pub struct PlannedSet {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Sets in the order of multiplexing.
+    /// Event sets in multiplexing order.
     pub sets: Vec<PlannedSet>,
-    /// Time for which each set counts; `None` if there is one set.
+    /// Time for which each event set counts per multiplexing cycle; `None` if there is only one set.
     pub turn: Option<Nanos>,
 }
 
-/// Error of planning sets.
+/// Error of creating a counting plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("no event was asked for; name some with -e, as in -e task_clock,context_switches")]
     Empty,
-    /// A set has too many events.
+    /// A set has more events than can be counted together.
     #[error(
         "set {set} has {found} events, at most {MAX_EVENTS} can count together; use -e several times"
     )]
     TooLarge {
-        /// Index of the set, from 0.
+        /// Index of the set in the plan, from 0.
         set: usize,
         found: usize,
     },
@@ -59,10 +59,10 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Creates a plan in which each set counts for a period, one after the other.
+    /// Creates a plan in which one set counts per period, in the given order.
     ///
     /// # Errors
-    /// Fails without events, with too many events, and with several sets but no period.
+    /// Fails if no set has events, if a set has too many, or if there are several sets but no period.
     pub fn new(sets: Vec<PlannedSet>, period: Option<Nanos>) -> Result<Self, PlanError> {
         if sets.iter().all(|s| s.events.is_empty()) {
             return Err(PlanError::Empty);
@@ -90,13 +90,13 @@ impl Plan {
         }
     }
 
-    /// Returns the set that counts after `set`.
+    /// Returns the index of the set that counts after `set`.
     #[must_use]
     pub fn after(&self, set: usize) -> usize {
         (set + 1) % self.sets.len().max(1)
     }
 
-    /// Returns the event sets of sample rows, by set.
+    /// Returns the event sets in the form that rows of samples refer to, in the order of the plan.
     #[must_use]
     pub fn event_sets(&self) -> Vec<Arc<EventSet>> {
         let compile = |set: &PlannedSet| {
@@ -106,7 +106,7 @@ impl Plan {
         self.sets.iter().map(compile).collect()
     }
 
-    /// Returns every event once, in order of first appearance.
+    /// Returns the events of all sets in order of first appearance, without duplicates.
     #[must_use]
     pub fn columns(&self) -> Vec<&PlannedEvent> {
         let mut columns: Vec<&PlannedEvent> = Vec::new();
@@ -118,7 +118,7 @@ impl Plan {
         columns
     }
 
-    /// Returns the column of each event, by set, with columns as in [`Plan::columns`].
+    /// Returns for each set the column of each of its events in [`Plan::columns`].
     #[must_use]
     pub fn places(&self) -> Vec<Vec<usize>> {
         let columns = self.columns();
@@ -135,11 +135,11 @@ impl Plan {
     }
 }
 
-/// Divides groups of events among few sets that fit, in order. The second result holds the events that fit nowhere.
+/// Distributes groups of events over as few sets as possible, in order. Returns the sets, and the events for which no set fits.
 ///
 /// The events of a group are in one set if possible, so that they are counted over the same time. Each set also has the events
-/// of `base`, with which the others are compared. They also show if sets belong to the same phase. If not even one more event
-/// fits beside them, each set has only the first of `base`, and the others are multiplexed.
+/// of `base`: the denominators of ratios, which also show if two sets were counted in the same phase. If no event fits beside
+/// all of `base`, each set has only the first event of `base`, and the others are multiplexed.
 #[must_use]
 pub fn divide<E: Clone + PartialEq>(
     base: &[E],
@@ -180,7 +180,7 @@ pub fn divide<E: Clone + PartialEq>(
     (sets, left_out)
 }
 
-/// Adds a group to a set that contains it, to the last one, or to a new one. Returns true if it fits.
+/// Adds a group to the last set or to a new one, unless a set contains it already. Returns false if the group fits in neither.
 fn place<E: Clone + PartialEq>(
     sets: &mut Vec<Vec<E>>,
     base: &[E],
@@ -206,7 +206,7 @@ fn place<E: Clone + PartialEq>(
     fitting
 }
 
-/// Returns the events of both, each once.
+/// Returns the union of two lists of events, in order of first appearance.
 fn union<E: Clone + PartialEq>(set: &[E], more: &[E]) -> Vec<E> {
     let mut all = set.to_vec();
     for event in more {

@@ -1,6 +1,6 @@
-//! Event strings: the argument of `-e`.
+//! Event strings, the argument of `-e`.
 //!
-//! Input: one set of events as text. Output: [`EventSpec`]s; the host resolves their names for its machine.
+//! Input: one event set as text. Output: [`EventSpec`]s, whose names the host resolves for its machine.
 //!
 //! ```text
 //! instructions,llc_misses:u         names (portable, software, or a vendor's), :u or :k for user or kernel mode only
@@ -12,68 +12,68 @@
 
 use super::syntax::{Cursor, SpecError, number};
 
-/// Requested event.
+/// Event requested by the user, parsed but not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
-    /// Text as written, which names its column.
+    /// Text of the event as the user wrote it, which is also the name of its column.
     pub text: String,
-    /// Byte offset within the set's text, for errors of later stages.
+    /// Byte offset of the event in the text of its set, for errors of later stages.
     pub offset: usize,
     pub source: EventSource,
-    /// Processor modes in which it counts.
+    /// Processor modes (user, kernel) in which the event is counted.
     pub space: Space,
 }
 
-/// Meaning of an event string.
+/// Kind of an event string, with its parsed content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSource {
-    /// Name to look up.
+    /// Name of an event, to be resolved for the machine.
     Named(String),
-    /// PMU with terms.
+    /// PMU with terms, as in `cpu/event=0x2e,umask=0x41/`.
     Pmu {
         pmu: String,
-        /// Terms between the slashes.
+        /// Terms between the PMU's slashes.
         terms: Vec<Term>,
     },
-    /// Raw config of the core's PMU.
+    /// Raw config value for the core's PMU, as in `r01c2`.
     Raw(u64),
-    /// Counter of a PMCTrack string.
+    /// Counter of a PMCTrack event string.
     Counter(RawCounter),
 }
 
-/// Term between a PMU's slashes.
+/// Term between the slashes of a PMU's event string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     pub name: String,
-    /// Its value; `None` for named events and flags.
+    /// Value of the term; `None` for named events and flags.
     pub value: Option<TermValue>,
-    /// Byte offset within the set's text.
+    /// Byte offset of the term in the text of its set.
     pub offset: usize,
 }
 
-/// Value of a term.
+/// Value of a term of a PMU's event string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TermValue {
     Number(u64),
-    /// Word, as in `event=?`.
+    /// Value that is not a number, as in `event=?`.
     Word(String),
 }
 
-/// Counter of a PMCTrack string.
+/// Counter of a PMCTrack event string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCounter {
     pub counter: u32,
-    /// Event code; `None` for a fixed counter.
+    /// Code of the event; `None` for a fixed-function counter.
     pub event: Option<u64>,
     pub umask: u64,
     pub cmask: u64,
     pub edge: bool,
     pub inv: bool,
-    /// Number of events per sample.
+    /// Sampling period in events; `None` without sampling.
     pub every: Option<u64>,
 }
 
-/// Processor modes in which an event counts.
+/// Processor modes (user, kernel) in which an event is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub user: bool,
@@ -100,10 +100,10 @@ impl Space {
     }
 }
 
-/// Parses one set of events.
+/// Parses one event set.
 ///
 /// # Errors
-/// Fails on text of none of the forms above, with its column.
+/// Fails if the text has none of the supported forms; the error contains the column.
 pub fn parse_set(text: &str) -> Result<Vec<EventSpec>, SpecError> {
     if is_pmctrack(text) {
         return pmctrack(text);
@@ -221,7 +221,7 @@ fn space(cursor: &mut Cursor<'_>) -> Result<Space, SpecError> {
     }
 }
 
-/// Keys of PMCTrack's raw strings; each is followed by a counter's number.
+/// Keys of PMCTrack's raw event strings. Each key is followed by the number of a counter.
 const KEYS: [&str; 7] = ["pmc", "umask", "cmask", "edge", "inv", "ebs", "usr"];
 
 fn split_key(text: &str) -> Option<(&'static str, u32)> {

@@ -1,16 +1,16 @@
-//! Common parts of the small languages of the command line: a cursor over text, numbers, and errors that point at a column.
+//! Common code of the parsers for command-line strings: a cursor over text, numbers, and errors with a column.
 
 use std::fmt;
 
 use crate::units::Nanos;
 
-/// Error in a string that the user wrote, with its position.
+/// Error at a position of a string that the user wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     pub text: String,
-    /// Byte offset of the error.
+    /// Byte offset of the error in the string.
     pub offset: usize,
-    /// Description of the error and of valid input.
+    /// Description of the error and of the valid input.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl SpecError {
         }
     }
 
-    /// Returns the column in characters, from 1.
+    /// Returns the column of the error in characters, from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text
@@ -50,7 +50,7 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// Reader of a string from left to right.
+/// Cursor over a string, from left to right.
 pub(super) struct Cursor<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Returns the longest run of characters of a kind; it may be empty.
+    /// Consumes and returns the longest prefix of the rest in which `of` is true for all characters. The prefix may be empty.
     pub(super) fn run(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let found = &rest[..rest.find(|c| !of(c)).unwrap_or(rest.len())];
@@ -98,10 +98,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Parses `46`, `0x2e`.
+/// Parses a decimal number (`46`) or a hexadecimal one (`0x2e`). `None` if the text is neither.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // Rust's own parser would accept a sign.
+        // Rust's own number parser would accept a sign.
         Some(hex) if hex.starts_with('+') => None,
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None if text.starts_with('+') => None,
@@ -109,10 +109,10 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Parses a number of events: `100`, `5k`, `100M`, `2G`.
+/// Parses a number of events, such as `100`, `5k`, `100M` or `2G`.
 ///
 /// # Errors
-/// Fails if it is no such number, zero, or too large.
+/// Fails if the text is no such number, or if the number is zero or too large.
 pub fn parse_count(text: &str) -> Result<u64, SpecError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
@@ -134,18 +134,18 @@ pub fn parse_count(text: &str) -> Result<u64, SpecError> {
     value.ok_or_else(|| SpecError::new(text, 0, "write a number above zero, as in 100M"))
 }
 
-/// Parses a time span: `100ms`, `1.5s`, `250us`, `2m`. A number without a unit is refused: some tools read milliseconds, others
-/// seconds.
+/// Parses a time span, such as `100ms`, `1.5s`, `250us` or `2m`. A number without a unit is refused: some tools read it as
+/// milliseconds, others as seconds.
 ///
 /// # Errors
-/// Fails if it is no such time span, zero, or too long.
+/// Fails if the text is no such time span, or if the span is zero or too long.
 pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "us" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
-        // Tools differ: `perf stat -I 100` means milliseconds, `sleep 100` seconds.
+        // Without a unit, tools differ: `perf stat -I 100` means milliseconds, `sleep 100` seconds.
         "" if digits.parse::<f64>().is_ok() => {
             return Err(SpecError::new(
                 text,

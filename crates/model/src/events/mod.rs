@@ -1,7 +1,7 @@
-//! Countable events by portable name, with their sources on every backend.
+//! Table of countable events by portable name, with their sources on every backend.
 //!
-//! One table ([`EVENTS`]). Command lines, metrics, machine files, records, `perf_event`, the virtual counters and the simulator
-//! all refer to its rows. A backend that cannot count an event leaves it out of a sample; it never counts zero.
+//! Command lines, metrics, machine files, records, `perf_event`, virtual counters and the simulator all refer to the rows of
+//! this table ([`EVENTS`]). A backend that cannot count an event omits it from a sample; it never reports zero.
 
 mod own;
 mod table;
@@ -10,53 +10,54 @@ use std::fmt;
 
 pub use table::{EVENTS, Event};
 
-/// Row of the event table.
+/// Row of the event table: an event with its names, unit and source.
 #[derive(Clone, Copy, Debug)]
 pub struct EventDef {
     pub event: Event,
-    /// Portable name in records and command lines.
+    /// Portable name of the event in records and on command lines.
     pub name: &'static str,
-    /// Other names, including those of perf and PMCTrack; `-` and `_` are equivalent in all.
+    /// Other names of the event, including those of perf and PMCTrack; `-` and `_` are equivalent in all names.
     pub aliases: &'static [&'static str],
     /// Unit of a count; empty for plain counts.
     pub unit: &'static str,
-    /// Source on real machines.
+    /// Source of the event's counts on real machines.
     pub source: Source,
     pub prose: &'static str,
 }
 
-/// Source of an event on a real machine.
+/// Source of an event's counts on a real machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Generic event of the kernel with one meaning on every processor (`perf_event_open(2)`).
+    /// Generic event of the kernel, which has the same meaning on every processor (`perf_event_open(2)`).
     Kernel {
-        /// `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
+        /// Event type: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
         kind: u32,
         config: u64,
-        /// True if it happens in the kernel: counting user mode only would show zero.
+        /// True if the event occurs in kernel mode, so that counting user mode only would show zero.
         in_kernel: bool,
     },
-    /// Event with processor-specific codes.
+    /// Event with processor-specific codes, one per group of PMUs.
     Processor(&'static [ProcessorEvent]),
-    /// Virtual counter of threads.
+    /// Virtual counter that is read per thread.
     Virtual {
         /// Name of the virtual counter.
         counter: &'static str,
         /// Number of events per unit of the virtual counter.
         factor: u64,
     },
-    /// Reported by programs on their hint page.
+    /// Count that programs report on their hint page.
     Program,
-    /// Known to the simulator only.
+    /// Count that exists only in the simulator.
     Simulator,
 }
 
-/// Encoding of an event on the PMUs of some processors.
+/// Encoding of an event on one or several PMUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorEvent {
-    /// Names of PMUs (`cpu_core`) or of their models (`skylake`, `zen`); empty for any PMU that names the event itself.
+    /// Names of PMUs (`cpu_core`) or of their models (`skylake`, `zen`) with this encoding. Empty for every PMU whose own list
+    /// contains `terms`.
     pub pmus: &'static [&'static str],
-    /// Name from the PMU's own list (`l2d_cache_refill`), or terms (`event=0x24,umask=0x3f`).
+    /// Name of the event in the PMU's own list (`l2d_cache_refill`), or terms (`event=0x24,umask=0x3f`).
     pub terms: &'static str,
 }
 
@@ -82,7 +83,7 @@ impl Source {
         }
     }
 
-    /// Returns the event of reads of a cache, given the kernel's number of the cache: misses, or all accesses.
+    /// Returns the source that counts reads of a cache: misses, or all accesses. `cache` is the kernel's number of the cache.
     const fn cache(cache: u64, misses: bool) -> Self {
         let in_kernel = false;
         Self::Kernel {
@@ -94,7 +95,8 @@ impl Source {
 }
 
 impl EventDef {
-    /// Returns type and config for `perf_event_open`; `None` if they depend on the processor.
+    /// Returns type and config for `perf_event_open`; `None` if they depend on the processor or `perf_event` does not count the
+    /// event.
     #[must_use]
     pub const fn perf(&self) -> Option<(u32, u64)> {
         match self.source {
@@ -103,25 +105,25 @@ impl EventDef {
         }
     }
 
-    /// True if `perf_event` counts it on some processor.
+    /// True if `perf_event` counts this event on at least one processor.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         matches!(self.source, Source::Kernel { .. } | Source::Processor(_))
     }
 
-    /// True if it takes a counter of the core's PMU.
+    /// True if counting this event occupies a counter of the core's PMU.
     #[must_use]
     pub const fn takes_counter(&self) -> bool {
         self.is_counted() && !self.is_software()
     }
 
-    /// True if the kernel counts it without hardware.
+    /// True if the kernel counts this event in software.
     #[must_use]
     pub const fn is_software(&self) -> bool {
         matches!(self.source, Source::Kernel { kind: SOFTWARE, .. })
     }
 
-    /// True if it happens in the kernel, so that counting user mode only would show zero.
+    /// True if the event occurs in kernel mode, so that counting user mode only would show zero.
     #[must_use]
     pub const fn is_in_kernel(&self) -> bool {
         matches!(
@@ -133,7 +135,7 @@ impl EventDef {
         )
     }
 
-    /// Returns the row of a name, in any spelling.
+    /// Returns the row of an event, given its name or an alias in any spelling. `None` if the name is unknown.
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         let exact = EVENTS.iter().find(|row| row.name == name);
@@ -156,22 +158,23 @@ impl Event {
             .unwrap_or_else(|| own::def(row - EVENTS.len()))
     }
 
-    /// Returns the event of a portable name, one of its aliases, or a string that [`Self::named`] has seen.
+    /// Returns the event of a portable name, of an alias, or of a string passed to [`Self::named`] before. `None` if the name is
+    /// unknown.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         EventDef::by_name(name).map(|row| row.event)
     }
 
     /// Returns the event of a name, or of a string that encodes it on some processor. Such a string is a raw code (`r01c2`), a
-    /// PMU with terms (`cpu/event=0x2e,umask=0x41/`), or a vendor's name, which contains a dot (`uops_retired.slots`). `None` if
-    /// it is neither, or if the process has named more than [`Self::OWN`] such strings.
+    /// PMU with terms (`cpu/event=0x2e,umask=0x41/`), or a vendor's name, which contains a dot (`uops_retired.slots`). `None`
+    /// for any other string, and if the process has already named as many such strings as [`Self::OWN`] has slots.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
         let row = EventDef::by_name(text).or_else(|| own::named(text));
         row.map(|row| row.event)
     }
 
-    /// True for a processor's event outside the table, known by the string that encodes it.
+    /// True for a processor-specific event outside the table, identified by the string that encodes it.
     #[must_use]
     pub const fn is_own(self) -> bool {
         self as usize >= EVENTS.len()

@@ -1,19 +1,19 @@
-//! Processor-specific events outside the table, known by the string that encodes them (`r01c2`, `uops_retired.slots`,
+//! Processor-specific events outside the table, identified by the string that encodes them (`r01c2`, `uops_retired.slots`,
 //! `cpu_core/event=0x2e,umask=0x41/`).
 //!
-//! An event gets one of a few slots when a formula first names it, and keeps it for the life of the process.
+//! An event gets one of a few slots when a formula first names it, and keeps the slot for the life of the process.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{Event, EventDef, Source};
 
-/// Events with a slot, in the order in which they were named.
+/// Slots for processor-specific events, filled in the order in which the events are first named.
 static OWN: [OnceLock<EventDef>; Event::OWN.len()] = [const { OnceLock::new() }; Event::OWN.len()];
 
-/// Lock held while an event gets its slot.
+/// Lock held while a slot is assigned to an event.
 static NAMING: Mutex<()> = Mutex::new(());
 
-/// Slot without an event.
+/// Row of a slot without an event.
 static FREE: EventDef = EventDef {
     event: Event::Own0,
     name: "",
@@ -23,18 +23,18 @@ static FREE: EventDef = EventDef {
     prose: "a place for an event of this processor",
 };
 
-/// Returns the row of a slot.
+/// Returns the event row of a slot, given its index.
 pub(super) fn def(place: usize) -> &'static EventDef {
     OWN.get(place).and_then(OnceLock::get).unwrap_or(&FREE)
 }
 
-/// Returns the event of a string, if it was named before.
+/// Returns the row of an event string that was named before; `None` if it was not.
 pub(super) fn by_name(name: &str) -> Option<&'static EventDef> {
     let named = OWN.iter().map_while(OnceLock::get);
     named.into_iter().find(|def| def.name == name)
 }
 
-/// True if a string encodes an event, so that it cannot be a mistyped name of the table. Such a string is a raw code, a PMU with
+/// True if a string encodes an event, and so cannot be a mistyped name of the table. Such a string is a raw code, a PMU with
 /// terms, or a vendor's name, which contains a dot. Its meaning on a machine is resolved by the code that counts it.
 fn encodes(text: &str) -> bool {
     let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -52,7 +52,8 @@ fn encodes(text: &str) -> bool {
     is_raw || is_vendors || has_terms
 }
 
-/// Returns the event that a string encodes; `None` if it encodes none, or if all slots are taken.
+/// Returns the row of the event that a string encodes, and assigns a slot to it if it has none. `None` if the string encodes no
+/// event, or if all slots are assigned.
 pub(super) fn named(text: &str) -> Option<&'static EventDef> {
     let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = by_name(text) {

@@ -1,11 +1,12 @@
-//! Table of events. A new event is one line here, and one in the simulator if its model provides it.
+//! Table of events. A new event needs one line here, and one in the simulator if its model provides the
+//! event.
 
 use super::{EventDef, ProcessorEvent, Source};
 
 /// Declares [`Event`] and [`EVENTS`] from the same lines: event, name, aliases, unit, source, prose.
 macro_rules! events {
     ($($event:ident $name:literal $aliases:expr, $unit:literal $source:expr, $prose:literal;)*) => {
-        /// Countable event, by its portable name.
+        /// Event that can be counted, by its portable name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Event {
@@ -14,18 +15,18 @@ macro_rules! events {
         }
 
         impl Event {
-            /// Slots for events outside the table.
+            /// Slots for processor-specific events outside the table.
             pub const OWN: [Self; 8] = [
                 Self::Own0, Self::Own1, Self::Own2, Self::Own3, Self::Own4, Self::Own5, Self::Own6, Self::Own7,
             ];
-            /// Every event, in order: those of the table, then [`Self::OWN`].
+            /// Every event: first those of the table, in order, then [`Self::OWN`].
             pub const ALL: &'static [Self] = &[
                 $(Self::$event,)*
                 Self::Own0, Self::Own1, Self::Own2, Self::Own3, Self::Own4, Self::Own5, Self::Own6, Self::Own7,
             ];
         }
 
-        /// Every event, in the order of [`Event`].
+        /// Rows of the event table, in the order of [`Event`].
         pub static EVENTS: &[EventDef] = &[
             $(EventDef {
                 event: Event::$event,
@@ -39,14 +40,15 @@ macro_rules! events {
     };
 }
 
-/// Intel's cores from Skylake on, which share the codes used here; hybrids name theirs `cpu_core`.
+/// PMU models of Intel's cores from Skylake on, which share the codes in this table. On hybrid
+/// processors the PMU is `cpu_core`.
 const INTEL: &[&str] = &["cpu_core", "skylake", "icelake", "sapphire_rapids"];
-/// Intel's small cores from Gracemont on.
+/// PMU models of Intel's small cores from Gracemont on.
 const INTEL_SMALL: &[&str] = &["cpu_atom", "gracemont", "crestmont"];
-/// AMD's cores from family 17h on.
+/// PMU models of AMD's cores from family 17h on.
 const AMD: &[&str] = &["zen"];
 
-/// Returns an event that PMUs name themselves.
+/// Returns the encoding of an event that is in the PMUs' own lists.
 const fn named(terms: &'static str) -> ProcessorEvent {
     ProcessorEvent { pmus: &[], terms }
 }
@@ -55,7 +57,8 @@ const fn coded(pmus: &'static [&'static str], terms: &'static str) -> ProcessorE
     ProcessorEvent { pmus, terms }
 }
 
-// Codes: Intel's perfmon lists and AMD's processor programming references; names: the Arm PMUv3 driver.
+// Sources of the codes: Intel's perfmon lists and AMD's processor programming references. Source of the
+// names: the Arm PMUv3 driver.
 events! {
     Instructions      "instructions"      ["instr", "inst", "instructions_retired"], "" Source::hardware(1), "instructions retired";
     Cycles            "cycles"            ["cpu_cycles", "unhalted_core_cycles"],    "" Source::hardware(0), "core cycles while not halted";

@@ -1,6 +1,7 @@
-//! Validation of machines.
+//! Validation of machine files.
 //!
-//! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], with its table and key in the file.
+//! Input: a [`Machine`] that was just read. Output: nothing, or the first [`Problem`], with its table and key in
+//! the file.
 
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
@@ -9,7 +10,7 @@ use crate::events::Event;
 use crate::textfile::{TextError, is_name, table_line};
 use crate::units::CpuId;
 
-/// Impossible value, at a key in the `nth` table of a name; the table `""` is the top of the file.
+/// Invalid value of a key in the `nth` table of a name. The name `""` stands for the top level of the file.
 pub(super) struct Problem {
     table: &'static str,
     nth: usize,
@@ -18,7 +19,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// Returns the error with its line.
+    /// Returns the problem as an error with its line in the machine file.
     pub(super) fn locate(self, path: &str, text: &str) -> TextError {
         match self.line(text) {
             Some(line) => TextError::at_line(path, text, line, self.message),
@@ -26,7 +27,8 @@ impl Problem {
         }
     }
 
-    /// Returns the line of the key, as `key = ..` or as `[table.key]`, or else that of the table.
+    /// Returns the line of the key, written as `key = ..` or as `[table.key]`, or else the line of the table.
+    /// `None` if neither is found.
     fn line(&self, text: &str) -> Option<usize> {
         let header = if self.table.is_empty() {
             0
@@ -67,7 +69,7 @@ fn problem<T>(
     })
 }
 
-/// Key, bounds and value of a number.
+/// Key, allowed range and value of a number in a machine file.
 type Figure = (&'static str, Bounds, f64);
 
 pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
@@ -122,7 +124,8 @@ fn models(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-/// True for names of core groups of other kinds; a core type with such a name would be ambiguous.
+/// True for names of other groups of CPUs, such as `llc0`, `node1` or `machine`. A core type with such a name
+/// would be ambiguous.
 fn is_group_name(name: &str) -> bool {
     let counted = ["llc", "node", "socket", "core", "cpu"].iter().any(|kind| {
         name.strip_prefix(kind)
@@ -215,7 +218,8 @@ fn core_figures(t: &CoreType) -> [Figure; 8] {
     ]
 }
 
-/// Checks operating points and idle states. Returns the key and the problem.
+/// Checks the operating points and idle states of a core type. Returns the key and the description of the first
+/// problem.
 fn frequencies(t: &CoreType) -> Result<(), (&'static str, String)> {
     let idle = t.idle.iter().flat_map(|states| {
         [
@@ -257,7 +261,7 @@ fn power_figures(power: CorePower) -> [Figure; 5] {
     ]
 }
 
-/// Checks `[[cores]]` and returns each core's CPUs.
+/// Checks the `[[cores]]` tables and returns the CPUs of each core.
 fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
     let mut all = Vec::new();
     let mut seen = CpuSet::default();
@@ -332,7 +336,8 @@ fn odd_cores(range: &Cores, core_type: &CoreType) -> String {
     )
 }
 
-/// Splits `cpus` into cores: each takes the lowest free CPU and its siblings.
+/// Splits `cpus` into cores: each core takes the lowest free CPU and its siblings, `step` apart. `None` if a
+/// sibling is missing.
 pub(super) fn split_into_cores(cpus: &CpuSet, threads: u32, step: u32) -> Option<Vec<Vec<CpuId>>> {
     if threads == 0 || (threads > 1 && step == 0) {
         return None;
@@ -352,7 +357,7 @@ pub(super) fn split_into_cores(cpus: &CpuSet, threads: u32, step: u32) -> Option
     Some(cores)
 }
 
-/// Returns the first core that lies partly inside `cpus`.
+/// Returns the first core with CPUs both inside and outside `cpus`; `None` if there is none.
 fn cut_core<'a>(cpus: &CpuSet, cores: &'a [CpuSet]) -> Option<&'a CpuSet> {
     cores
         .iter()

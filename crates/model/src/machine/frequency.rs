@@ -1,6 +1,6 @@
-//! Frequencies of cores: operating points, turbo, governor, power limit, idle states.
+//! Frequencies of cores: operating points, turbo, governor, power limit and idle states.
 //!
-//! Part of a machine file. A core type without points always runs at its `freq_ghz`.
+//! These tables are part of a machine file. A core type without operating points always runs at its `freq_ghz`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,20 +17,20 @@ pub enum Governor {
 }
 
 impl Governor {
-    /// Governors by name.
+    /// Frequency governors with their names in machine files.
     pub const ALL: [(&'static str, Self); 2] = [
         ("performance", Self::Performance),
         ("schedutil", Self::Schedutil),
     ];
 
-    /// Returns its name.
+    /// Returns the governor's name in machine files.
     #[must_use]
     pub fn name(self) -> &'static str {
         let row = Self::ALL.iter().find(|(_, value)| *value == self);
         row.map_or("", |(name, _)| name)
     }
 
-    /// Returns the governor of a name.
+    /// Returns the governor with a name; `None` if the name is unknown.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let row = Self::ALL.iter().find(|(known, _)| *known == name);
@@ -85,16 +85,16 @@ pub struct IdleStates {
     pub power_gated_after_us: f64,
 }
 
-/// Operating point in the form for simulation.
+/// Operating point of a core type, with its power in relative units for the simulator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub ghz: f64,
-    /// Power of a busy core relative to that at the type's `freq_ghz`, at equal instructions per cycle.
+    /// Power of a busy core relative to its power at the type's `freq_ghz`, at equal instructions per cycle.
     pub power: f64,
 }
 
 impl Point {
-    /// Returns the energy per instruction relative to that at `freq_ghz` (`nominal`).
+    /// Returns the energy per instruction at this point relative to that at `nominal`, the type's `freq_ghz`.
     #[must_use]
     pub fn energy(&self, nominal: f64) -> f64 {
         self.power / (self.ghz / nominal)
@@ -102,7 +102,7 @@ impl Point {
 }
 
 impl Frequencies {
-    /// Returns the points of a type whose power values hold at `nominal` GHz, slowest first.
+    /// Returns the operating points, slowest first, with powers relative to the point at `nominal` GHz.
     #[must_use]
     pub fn scaled(&self, nominal: f64) -> Vec<Point> {
         let reference = self.points.iter().find(|p| p.ghz == nominal);
@@ -113,7 +113,7 @@ impl Frequencies {
         scaled.collect()
     }
 
-    /// Returns the row of the fastest point while `active` cores of the type are busy.
+    /// Returns the index of the fastest permitted operating point while `active` cores of the type are busy.
     #[must_use]
     pub fn fastest(&self, active: usize, nominal: f64) -> usize {
         let last = self.turbo_ghz.len().saturating_sub(1);
@@ -123,7 +123,7 @@ impl Frequencies {
         within.saturating_sub(1)
     }
 
-    /// Returns the first problem, if any.
+    /// Returns a description of the first invalid value; `None` if all are valid.
     pub(super) fn fault(&self, nominal: f64) -> Option<String> {
         let known = |ghz: f64| self.points.iter().any(|p| p.ghz == ghz);
         if !self.points.is_sorted_by(|a, b| a.ghz < b.ghz) || self.points.is_empty() {
@@ -164,7 +164,7 @@ impl OperatingPoint {
 }
 
 impl IdleStates {
-    /// Returns the energy (nJ) of `ns` of idling, with power `gated_w` in the deep state.
+    /// Returns the energy (nJ) of `ns` nanoseconds of idling; `gated_w` is the power in the deep idle state.
     #[must_use]
     pub fn energy_nj(&self, ns: f64, gated_w: f64) -> f64 {
         let shallow = ns.min(self.power_gated_after_us * 1e3);

@@ -5,21 +5,21 @@
 
 use super::CoreType;
 
-/// Range of measured over simulated speed-up factors for nine programs in ten.
+/// Range of the ratio of measured to simulated speed-up factors that holds for nine programs in ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SfSpread {
     pub low: f64,
     pub high: f64,
     /// Number of programs compared.
     pub programs: u32,
-    /// Machine of the measurement.
+    /// Machine on which the factors were measured.
     pub on: &'static str,
 }
 
-/// Fast and slow core type, by name, and their range.
+/// Names of the fast and the slow core type, and the range for this pair.
 type Row = (&'static str, &'static str, SfSpread);
 
-/// Every pair of core types with measurements.
+/// Ranges of all measured pairs of core types.
 const SPREADS: [Row; 1] = [(
     "golden-cove",
     "gracemont",
@@ -32,8 +32,8 @@ const SPREADS: [Row; 1] = [(
 )];
 
 impl SfSpread {
-    /// Returns the range of a pair of core types, and true if it was measured on them. For other types, the range measured
-    /// elsewhere is used.
+    /// Returns the range for a pair of core types, and true if it was measured on this pair. For an unmeasured pair, the
+    /// range of another pair is used.
     #[must_use]
     pub fn of(fast: &CoreType, slow: &CoreType) -> (Self, bool) {
         let own = SPREADS
@@ -42,13 +42,13 @@ impl SfSpread {
         own.map_or((SPREADS[0].2, false), |(.., spread)| (*spread, true))
     }
 
-    /// Returns the interval of a simulated factor.
+    /// Returns the interval of the real speed-up factor, given the simulated one.
     #[must_use]
     pub fn interval(&self, sf: f64) -> (f64, f64) {
         (self.low * sf, self.high * sf)
     }
 
-    /// Range of any simulated factor, for unknown core types.
+    /// Range used for pairs of core types without measurements.
     pub const KNOWN: Self = SPREADS[0].2;
 }
 

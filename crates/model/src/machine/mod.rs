@@ -1,6 +1,7 @@
 //! Machines from `machines/*.toml` files.
 //!
-//! Input: TOML text. Output: a checked [`Machine`]. The topology is derived from it and is the view of policies and schedulers.
+//! Input: TOML text. Output: a checked [`Machine`]. The topology is derived from the machine; policies and schedulers see only
+//! the topology.
 
 mod check;
 mod frequency;
@@ -22,7 +23,7 @@ pub use held::SfSpread;
 pub use models::{is_for, models_for, swaps_for};
 pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
 
-/// Schema name in every machine file.
+/// Schema identifier in every machine file.
 pub const SCHEMA: &str = "countersteer.machine/1";
 
 /// Machine: core types, their CPUs, caches, memory.
@@ -140,7 +141,7 @@ pub struct CoreType {
 }
 
 impl CoreType {
-    /// Returns its frequencies, slowest first: the operating points, or the single frequency.
+    /// Returns the operating points of the core type, slowest first, or its single frequency as one point.
     #[must_use]
     pub fn points(&self) -> Vec<Point> {
         let only = Point {
@@ -151,21 +152,21 @@ impl CoreType {
         points.unwrap_or_else(|| vec![only])
     }
 
-    /// Returns the row of [`Self::points`] at `freq_ghz`.
+    /// Returns the index in [`Self::points`] of the point at `freq_ghz`.
     #[must_use]
     pub fn nominal_point(&self) -> usize {
         let points = self.frequency.iter().flat_map(|f| &f.points);
         points.take_while(|p| p.ghz < self.freq_ghz).count()
     }
 
-    /// Returns the row of [`Self::points`] of the fastest point while `active` cores of the type are busy.
+    /// Returns the index in [`Self::points`] of the fastest permitted point while `active` cores of the type are busy.
     #[must_use]
     pub fn fastest_point(&self, active: usize) -> usize {
         let frequency = self.frequency.as_ref();
         frequency.map_or(0, |f| f.fastest(active, self.freq_ghz))
     }
 
-    /// Returns the energy (nJ) of a core that idles for `ns`.
+    /// Returns the energy (nJ) of a core that idles for `ns` nanoseconds.
     #[must_use]
     pub fn idle_nj(&self, ns: f64) -> f64 {
         let states = self.idle.as_ref();
@@ -174,7 +175,7 @@ impl CoreType {
         })
     }
 
-    /// True if these cores have a counter for an event.
+    /// True if cores of this type can count an event.
     #[must_use]
     pub fn counts(&self, event: Event) -> bool {
         self.uncounted.iter().all(|name| name != event.def().name)
@@ -233,7 +234,8 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Returns the CPUs core by core: each core takes the lowest free CPU and its siblings. `None` if they form no whole cores.
+    /// Returns the CPUs of each core: each core takes the lowest free CPU and its siblings. `None` if the CPUs form no whole
+    /// cores.
     #[must_use]
     pub fn split(&self, core_type: &CoreType) -> Option<Vec<Vec<CpuId>>> {
         check::split_into_cores(
@@ -301,27 +303,27 @@ impl Machine {
     /// Parses and checks a machine file.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, or an impossible machine, with the line.
+    /// Fails on a syntax error, an unknown field, or an impossible machine; the error contains the line.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let machine: Self = parse_toml(path, text)?;
         check::check(&machine).map_err(|problem| problem.locate(path, text))?;
         Ok(machine)
     }
 
-    /// Returns the number of logical CPUs.
+    /// Returns the number of logical CPUs of the machine.
     #[must_use]
     pub fn cpu_count(&self) -> usize {
         self.cores.iter().map(|c| c.cpus.len()).sum()
     }
 
-    /// Returns the operating system's CPU numbers, indexed by this machine's.
+    /// Returns the operating system's number of each CPU, indexed by the machine's CPU number.
     #[must_use]
     pub fn os_cpu_numbers(&self) -> Vec<CpuId> {
         let all = || CpuSet::first(u32::try_from(self.cpu_count()).unwrap_or(u32::MAX));
         self.os_cpus.clone().unwrap_or_else(all).iter().collect()
     }
 
-    /// Returns the machine as a TOML file.
+    /// Returns the machine as the text of a TOML file.
     ///
     /// # Errors
     /// Never fails for a checked machine.

@@ -1,14 +1,14 @@
-//! Selection of models and rules for a machine: those trained for it, or else for the same core types at the same ratio of
-//! frequencies.
+//! Selection of trained models and exchange rules for a machine: those trained for it, or else those for the same core types at
+//! the same ratio of frequencies.
 
 use super::CoreType;
 use crate::models::swaps::SwapFile;
 use crate::models::{Model, ModelFile, Models, Target, shipped_swaps};
 
-/// Relative difference up to which ratios of frequencies count as equal.
+/// Threshold: maximum relative difference at which two ratios of frequencies count as equal.
 const SAME_CLOCKS: f64 = 0.05;
 
-/// Core types that a factor compares.
+/// Fast and slow core type that a speed-up factor compares.
 struct Pair<'a> {
     fast: &'a str,
     slow: &'a str,
@@ -16,7 +16,8 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Returns the pair of a machine's core types, fastest first; `None` if there is only one type.
+    /// Returns the fastest and the slowest type of a machine, given its core types, fastest first. `None` if there is only one
+    /// type.
     fn of(core_types: &'a [CoreType]) -> Option<Self> {
         let [fast, .., slow] = core_types else {
             return None;
@@ -28,7 +29,7 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// True if a file compares these core types at these frequencies.
+    /// True if the names equal this pair's core types and the ratio of frequencies is that of this pair.
     fn fits(&self, fast: &str, slow: &str, clock_ratio: f64) -> bool {
         let same_clocks = (clock_ratio / self.clock_ratio - 1.0).abs() <= SAME_CLOCKS;
         fast == self.fast && slow == self.slow && same_clocks
@@ -39,16 +40,16 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// True if a model is for a machine with these core types, fastest first.
+/// True if a model fits a machine with these core types, fastest first.
 #[must_use]
 pub fn is_for(file: &ModelFile, core_types: &[CoreType]) -> bool {
     let known = core_types.iter().any(|t| t.name == file.core_type);
     known && Pair::of(core_types).is_some_and(|pair| pair.fits_model(file))
 }
 
-/// Returns the models for each of a machine's core types, fastest first, from the files that `files` returns for a core type.
-/// Models trained for this machine take precedence, then those for the same core types at the same ratio of frequencies; of
-/// several, the last.
+/// Returns the models for each core type of a machine, fastest first, chosen from the files that `files` returns for a core
+/// type. Models trained for this machine take precedence over those for the same core types at the same ratio of frequencies.
+/// Of several models, the last one is used.
 #[must_use]
 pub fn models_for(
     machine: &str,
@@ -73,8 +74,8 @@ pub fn models_for(
     core_types.iter().map(of).collect()
 }
 
-/// Returns the shipped exchange rules for a machine with these core types, fastest first. They are those with its name, or else
-/// for the same core types at the same ratio of frequencies.
+/// Returns the shipped exchange rules for a machine with these core types, fastest first. Rules with the machine's name take
+/// precedence over those for the same core types at the same ratio of frequencies. `None` if no rules fit.
 #[must_use]
 pub fn swaps_for(machine: &str, core_types: &[CoreType]) -> Option<SwapFile> {
     let pair = Pair::of(core_types)?;

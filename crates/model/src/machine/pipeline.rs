@@ -1,6 +1,7 @@
-//! Pipelines of core types: the limits of a core between its misses.
+//! Pipelines of core types: the limits of a core's throughput between cache misses.
 //!
-//! Input: the name of a pipeline in a machine file. Output: a [`CorePipeline`] from `pipelines.toml`, which names its sources.
+//! Input: the name of a pipeline in a machine file. Output: a [`CorePipeline`] from `pipelines.toml`; that file names its
+//! sources.
 
 use std::sync::OnceLock;
 
@@ -8,7 +9,7 @@ use serde::Deserialize;
 
 use crate::profile::Operation;
 
-/// Kind of work that an instruction needs from a pipeline: an operation, a load, a store, a branch.
+/// Kind of work that an instruction demands of a pipeline: an operation, a load, a store or a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Compute(Operation),
@@ -18,7 +19,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All units, in the order of the bits of a [`UnitSet`].
+    /// All kinds of work, in the order of the bits of a [`UnitSet`].
     pub const ALL: [Self; 11] = [
         Self::Compute(Operation::Alu),
         Self::Compute(Operation::Shift),
@@ -48,7 +49,7 @@ impl Unit {
     ];
 }
 
-/// Set of units, one bit for each of [`Unit::ALL`].
+/// Set of kinds of work, one bit for each of [`Unit::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitSet(u16);
 
@@ -68,7 +69,7 @@ impl UnitSet {
         self.0 & other.0 != 0
     }
 
-    /// Returns the work on these units, given that of each of [`Unit::ALL`].
+    /// Returns the sum of `work` over the kinds in this set; `work` holds one value for each of [`Unit::ALL`].
     #[must_use]
     pub fn sum(self, work: &[f64; Unit::ALL.len()]) -> f64 {
         let rows = (0..work.len()).filter(|row| self.contains(*row));
@@ -89,14 +90,14 @@ impl<'de> Deserialize<'de> for UnitSet {
     }
 }
 
-/// Scheduler queue.
+/// Scheduler queue of a core, in front of its execution units.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// Number of operations that can wait in it.
+    /// Number of operations that can wait in the queue.
     pub entries: f64,
     pub holds: UnitSet,
-    /// Number of separate queues that these form, each in front of its own units.
+    /// Number of separate queues into which the entries are divided, each in front of its own units.
     #[serde(default = "one")]
     pub parts: u32,
 }
@@ -105,7 +106,7 @@ const fn one() -> u32 {
     1
 }
 
-/// Latencies in cycles; those not listed are one cycle.
+/// Latencies of operations in cycles. Operations not listed take one cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latencies {
@@ -118,7 +119,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Returns the cycles of an operation.
+    /// Returns the latency of an operation in cycles.
     #[must_use]
     pub const fn of(&self, operation: Operation) -> f64 {
         match operation {
@@ -133,80 +134,82 @@ impl Latencies {
     }
 }
 
-/// Largest number of port sets that matter for the port bound.
+/// Limit on the number of port sets that the port bound considers.
 pub const MAX_PORT_SETS: usize = 14;
 
-/// Ports, one bit each.
+/// Set of execution ports, one bit per port.
 type PortSet = u32;
 
-/// Limits of a core between its misses, and its number of outstanding misses.
+/// Limits of a core's throughput between cache misses, and its number of outstanding misses.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorePipeline {
     pub name: String,
-    /// Units that each execution port accepts.
+    /// Kinds of work that each execution port accepts.
     pub ports: Vec<UnitSet>,
     /// Scheduler queues; empty for an in-order core.
     #[serde(default)]
     pub queues: Vec<Queue>,
-    /// Integer registers for instructions in flight, if they may end the window before the reorder buffer does.
+    /// Number of integer registers for instructions in flight; `None` if they never limit the window before the reorder buffer
+    /// does.
     #[serde(default)]
     pub registers: Option<f64>,
-    /// Entries of the reorder buffer.
+    /// Number of entries of the reorder buffer.
     #[serde(default)]
     pub retained: Option<f64>,
-    /// Cycles from a load that hits the first level to a dependent operation.
+    /// Latency in cycles from a load that hits the L1 to a dependent operation.
     pub load_cycles: f64,
     pub latency: Latencies,
-    /// True if a compare and the branch after it are fused.
+    /// True if the core fuses a compare with the branch after it.
     #[serde(default)]
     pub fused_branches: bool,
     pub taken_per_cycle: f64,
-    /// Outstanding lines of the first level.
+    /// Number of outstanding cache lines of the L1 (miss buffers).
     pub miss_buffers: f64,
-    /// Outstanding lines of prefetchers and misses together beyond the second level.
+    /// Number of outstanding cache lines of prefetchers and misses together beyond the L2.
     pub prefetch_lines: f64,
-    /// Work that only some ports can do, and the number of these ports, for every set of ports that matters.
+    /// Pairs (kinds of work that no other ports accept, number of ports), one for each set of ports in the port bound.
     #[serde(skip)]
     forms: Vec<(UnitSet, f64)>,
 }
 
 impl CorePipeline {
-    /// Returns the pipeline of a name, if there is one.
+    /// Returns the pipeline with a name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         all().iter().find(|p| p.name == name)
     }
 
-    /// Returns the cycles per instruction that the ports need for `work` per instruction on each of [`Unit::ALL`].
+    /// Returns the cycles per instruction that the execution ports need, given the `work` per instruction on each of
+    /// [`Unit::ALL`].
     ///
-    /// Exact for the best assignment of work to ports (Hall's condition): for every set of ports, the work that can go nowhere
-    /// else shares them (Abel, Sharma and Reineke, Facile, IISWC 2023).
+    /// The result is exact for the best assignment of work to ports (Hall's condition). For every set of ports, the work that
+    /// no other port accepts is divided by the number of ports (Abel, Sharma and Reineke, Facile, IISWC 2023).
     #[must_use]
     pub fn port_cycles(&self, work: &[f64; Unit::ALL.len()]) -> f64 {
         self.port_uses(work).fold(0.0, f64::max)
     }
 
-    /// Returns the cycles per instruction of each set of ports that matters, at most [`MAX_PORT_SETS`] of them. The maximum is
-    /// the port bound. Threads that share the ports add up set by set.
+    /// Returns the cycles per instruction of each set of ports in the port bound, at most [`MAX_PORT_SETS`] values. The port
+    /// bound is their maximum. If threads share the ports, their values are added set by set.
     pub fn port_uses(&self, work: &[f64; Unit::ALL.len()]) -> impl Iterator<Item = f64> {
         let forms = self.forms.iter();
         forms.map(|(units, ports)| units.sum(work) / ports)
     }
 
-    /// Returns the linear forms of the port bound.
+    /// Returns the sets of ports in the port bound, each with the kinds of work that only these ports accept.
     fn port_forms(&self) -> Vec<(UnitSet, f64)> {
         let mut forms: Vec<(UnitSet, PortSet)> = Vec::new();
         for bits in 1..1u16 << Unit::ALL.len() {
             let asked = UnitSet(bits);
             let ports = self.ports_of(asked);
             match forms.iter_mut().find(|(_, known)| *known == ports) {
-                // The last one added has all units that fit: subsets come before their supersets.
+                // Subsets come before their supersets, so the last set added for these ports has all kinds of work that fit.
                 Some((units, _)) => units.0 |= asked.0,
                 None => forms.push((asked, ports)),
             }
         }
-        // Two disjoint sets bind before their union does.
+        // If a set is the union of two disjoint sets, one of the two always gives a larger or equal bound.
         let falls_apart = |(units, ports): &(UnitSet, PortSet)| {
             forms.iter().any(|(part, some)| {
                 let rest = forms.iter().find(|(_, other)| *other == ports & !some);
@@ -220,13 +223,13 @@ impl CorePipeline {
             .collect()
     }
 
-    /// Returns the ports that accept one of `units`, one bit each.
+    /// Returns the ports that accept at least one of `units`.
     fn ports_of(&self, units: UnitSet) -> PortSet {
         let meets = |(row, port): (usize, &UnitSet)| PortSet::from(port.meets(units)) << row;
         self.ports.iter().enumerate().map(meets).sum()
     }
 
-    /// Returns the names of all pipelines, in the order of the file.
+    /// Returns the names of all pipelines, in the order of `pipelines.toml`.
     pub fn names() -> impl Iterator<Item = &'static str> {
         all().iter().map(|p| p.name.as_str())
     }
@@ -238,7 +241,7 @@ fn all() -> &'static [CorePipeline] {
         pipeline: Vec<CorePipeline>,
     }
     static ALL: OnceLock<Vec<CorePipeline>> = OnceLock::new();
-    // A test reads the file, so an empty list is impossible in a build that passed.
+    // A test parses the file, so an error is impossible in a build that passed the tests.
     ALL.get_or_init(|| {
         let file: Result<File, _> = toml::from_str(include_str!("pipelines.toml"));
         let mut pipelines = file.map_or_else(|_| Vec::new(), |f| f.pipeline);

@@ -1,4 +1,4 @@
-//! Speed-up factors by Intel's Thread Director. The processor assigns a thread to one of four classes, and a table holds the
+//! Speed-up factors from Intel's Thread Director. The processor assigns a thread to one of four classes, and a table holds the
 //! performance of each core type for each class.
 //!
 //! Source: PMCSched, section 4 (classes 0 to 3; none is valid on a small core). Registers, after Intel's manual: the class of
@@ -31,13 +31,13 @@ pub(super) const SF_TD: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Literal(Director::new(topology)))),
 };
 
-/// Performance of the classes on big and small cores, in the unitless bytes of the table.
+/// Performance of each class on the big and the small core, in the unitless bytes of the table.
 pub const TABLE: [(u8, u8); 4] = [(175, 100), (195, 100), (214, 100), (156, 100)];
 
-/// Factor of a thread without a class (constant of PMCTrack's public code).
+/// Speed-up factor of a thread without a class (constant of PMCTrack's public code).
 const NO_CLASS: f64 = 2.5;
 
-/// Returns the factor of a class; 1 if the table has no value.
+/// Returns the speed-up factor of a class; 1 if the table has no value for small cores. `None` for an unknown class.
 #[must_use]
 pub fn factor_of_class(class: usize) -> Option<f64> {
     let (big, small) = *TABLE.get(class)?;
@@ -47,7 +47,7 @@ pub fn factor_of_class(class: usize) -> Option<f64> {
     })
 }
 
-/// Classes of threads on the fastest core type.
+/// Reader of the classes of threads on the fastest core type.
 pub(super) struct Director {
     fast: CoreTypeId,
 }
@@ -59,7 +59,7 @@ impl Director {
         }
     }
 
-    /// Returns the factor of the class, if a class is valid.
+    /// Returns the speed-up factor of the thread's class. `None` if the thread has no class or runs on another core type.
     pub(super) fn factor(&self, round: &Round<'_>) -> Option<f64> {
         let sample = round.sample;
         let class = sample.counts.get(Event::TdClass)?;
@@ -67,7 +67,7 @@ impl Director {
     }
 }
 
-/// Thread Director's factor without any other source.
+/// Metric source whose only input is Thread Director's class.
 struct Literal(Director);
 
 impl MetricSource for Literal {

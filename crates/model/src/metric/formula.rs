@@ -1,23 +1,23 @@
-//! Metrics that are formulas over one sample.
+//! Metrics that are formulas over the events of one sample.
 //!
 //! Input: a [`Metric`] from files and command lines. Output: a [`Computed`], whose names are resolved to events of the table, so
-//! that reading needs no look-up. Times are in seconds, energies in joules, everything else in events or bytes.
+//! that reading a sample needs no look-up. Times are in seconds, energies in joules, everything else in events or bytes.
 
 use super::{MetricSource, Round};
 use crate::counters::{Dimension, Formula, Metric};
 use crate::events::{EVENTS, Source};
 use crate::sample::{Event, Row};
 
-/// Meaning of a variable in a formula.
+/// Source of a variable's value in a formula over a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operand {
-    /// Event, and the factor from its counts to the named quantity.
+    /// Event, and the factor that converts its count to the quantity in the formula.
     Event(Event, f64),
-    /// Time counted.
+    /// Time over which the events were counted.
     Seconds,
 }
 
-/// Formula over the events of a sample.
+/// Formula over the events of a sample, with all names resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Computed {
     formula: Formula,
@@ -26,8 +26,8 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Binds a metric to events. `None` if a name is neither an event nor a virtual counter in samples, or if the formula adds
-    /// quantities of different dimensions.
+    /// Resolves the names in a metric's formula to events. `None` if a name is neither an event nor a virtual counter in
+    /// samples, or if the formula adds quantities of different dimensions.
     #[must_use]
     pub fn new(metric: &Metric) -> Option<Self> {
         let bound: Vec<(Operand, Dimension)> = metric
@@ -49,7 +49,7 @@ impl Computed {
         })
     }
 
-    /// Returns its events, all of which one event set must contain.
+    /// Returns the events of the formula. One event set must contain all of them.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
@@ -58,8 +58,8 @@ impl Computed {
 
 const TIME: (Operand, Dimension) = (Operand::Seconds, Dimension::SECONDS);
 
-/// Returns the event of a name, that of a virtual counter that samples contain as an event, or a processor's event by its
-/// encoding.
+/// Returns the event for a variable, with its factor and dimension. The name is that of an event, of a virtual counter that
+/// samples contain as an event, or a processor-specific encoding.
 fn operand(name: &str) -> Option<(Operand, Dimension)> {
     if let Some(event) = Event::by_name(name) {
         let (dimension, factor) = Dimension::of_unit(event.def().unit);
@@ -80,7 +80,7 @@ fn operand(name: &str) -> Option<(Operand, Dimension)> {
     })
 }
 
-/// Evaluator of a formula; its memory is reused at every sample.
+/// Metric source that evaluates a formula, with a stack that is reused at every sample.
 pub(super) struct Evaluated {
     computed: &'static Computed,
     values: Vec<Option<f64>>,

@@ -1,20 +1,20 @@
-//! Speed-up factors of big cores, stored by phase, for use on small cores.
+//! Speed-up factors measured on big cores, stored by phase, for use on small cores.
 //!
 //! Source: PMCSched, section 4: HSF/B (`sf_history`: the trained model of the big core) and HSF/TD (`sf_td_history`: Thread
 //! Director); the idea follows Garcia-Garcia et al. (2018). Each thread has a table of phases. The signature of a phase is
 //! branches, loads, floating-point and vector operations, and misses of the last-level cache (as `log2(1 + x)`), all per 1,000
 //! instructions. These hardly depend on the core type.
 //!
-//! On the big core, the estimate is entered into the table. On a small one, the factor is that of the nearest phase. A small
-//! core without a phase near enough is a *miss*: the factor is unchanged. `sf_history_misses` counts consecutive misses, so that
-//! a policy can send the thread to a big core for an estimate.
+//! On the big core, the estimate is entered into the table. On a small core, the factor is that of the nearest phase. If no
+//! phase is near enough, this is a *miss*, and the factor stays unchanged. `sf_history_misses` counts consecutive misses, so
+//! that a policy can send the thread to a big core for an estimate.
 //!
-//! Decided here, because the papers give no numbers: a table has 16 phases. Phases are equal up to a mean relative difference of
-//! .15; an estimate moves the entry by .65; the least recently used entry is replaced. Tables are per thread, not per program.
-//! The model's estimate is always used: the paper's models do not abstain. A core type without a trained model uses the
-//! untrained one.
+//! Decided here, because the papers give no numbers: a table has 16 phases. Two phases are equal up to a mean relative
+//! difference of .15. A new estimate replaces the entry with weight .65, and the least recently used entry is evicted. Tables
+//! are per thread, not per program. The model's estimate is always used, while the paper's models do not abstain. A core type
+//! without a trained model uses the untrained one.
 //!
-//! Assumption: a phase has one SF. Weakness: programs with more phases than the table, and phases with equal signatures.
+//! Assumption: a phase has one SF. Weaknesses: programs with more phases than table entries, and phases with equal signatures.
 
 use std::sync::Arc;
 
@@ -68,22 +68,22 @@ pub(super) const SF_TD_HISTORY_MISSES: MetricDef = MetricDef {
     ..SF_TD_HISTORY
 };
 
-/// True if a metric reads, on the fastest core type, the events of its SF model.
+/// True if a metric needs the events of the SF model on the fastest core type.
 pub(super) fn by_model(metric: &str) -> bool {
     [SF_HISTORY.name, SF_HISTORY_MISSES.name].contains(&metric)
 }
 
-/// Number of phases of a thread that are remembered.
+/// Number of phases stored per thread.
 const MOST_PHASES: usize = 16;
-/// Mean relative difference of ratios up to which phases are equal.
+/// Threshold: maximum mean relative difference of ratios at which two phases count as equal.
 const SAME: f64 = 0.15;
-/// Weight of the old entry when a new estimate of its phase arrives.
+/// Weight of the stored factor when a new estimate of its phase arrives; the estimate has the rest.
 const KEPT: f64 = 0.35;
 
-/// Ratios per 1,000 instructions; `None` for those not counted.
+/// Ratios per 1,000 instructions that identify a phase; `None` for ratios that were not counted.
 type Signature = [Option<f64>; 4];
 
-/// Returns the signature of a round; `None` if the round is incomplete or has none of its events.
+/// Returns the phase signature of a round of samples; `None` if the round is incomplete or has none of the signature's events.
 fn signature(round: &Round<'_>) -> Option<Signature> {
     if !round.is_whole() {
         return None;
@@ -99,8 +99,8 @@ fn signature(round: &Round<'_>) -> Option<Signature> {
     signature.iter().any(Option::is_some).then_some(signature)
 }
 
-/// Returns the mean relative difference of the ratios that both have. Ratios below 1 are taken as 1, because they are
-/// negligible.
+/// Returns the mean relative difference of the ratios that both signatures have; infinite if there are none. Ratios below 1 are
+/// taken as 1, because they are negligible.
 fn distance(a: &Signature, b: &Signature) -> f64 {
     let both = a.iter().zip(b).filter_map(|(a, b)| (*a).zip(*b));
     let (sum, count) = both.fold((0.0, 0u32), |(sum, count), (a, b)| {
@@ -113,7 +113,7 @@ fn distance(a: &Signature, b: &Signature) -> f64 {
     }
 }
 
-/// Source of estimates on the big core.
+/// Source of speed-up factors on the big core.
 enum Estimate {
     Model {
         topology: Arc<Topology>,
@@ -134,7 +134,7 @@ impl Estimate {
         Self::Director(Director::new(topology))
     }
 
-    /// Returns an estimate if the thread runs on the fastest core type.
+    /// Returns an estimate of the speed-up factor; `None` if the thread does not run on the fastest core type.
     fn read(&mut self, round: &Round<'_>, fast: bool) -> Option<f64> {
         match self {
             Self::Director(director) => director.factor(round),
@@ -153,17 +153,17 @@ impl Estimate {
     }
 }
 
-/// State of a thread.
+/// Stored phases of a thread, with its last factor.
 #[derive(Default)]
 struct Known {
-    /// Signatures and factors, most recently used first.
+    /// Signature and speed-up factor of each stored phase, most recently used first.
     phases: Vec<(Signature, f64)>,
     factor: Option<f64>,
     misses: u32,
 }
 
 impl Known {
-    /// Returns the nearest phase, moved to the front, if it is near enough.
+    /// Returns the factor of the nearest stored phase and moves the phase to the front. `None` if no phase is near enough.
     fn recall(&mut self, signature: &Signature) -> Option<&mut f64> {
         let distances = self
             .phases
@@ -197,7 +197,7 @@ struct History {
     fast: CoreTypeId,
     estimate: Estimate,
     threads: ByThread<Known>,
-    /// Consecutive misses of the last thread read.
+    /// Number of consecutive misses of the thread that was read last.
     misses: u32,
 }
 

@@ -1,8 +1,8 @@
-//! Metrics, which policies request by name.
+//! Metrics that policies request by name.
 //!
 //! Input: [`crate::sample::Samples`]. Output: for each thread, the latest value of each requested metric. A metric is a formula
-//! over events, by name or written out, or has its own source. A policy is architecture-independent; a metric source is not.
-//! Several sources run at once.
+//! over events, or has a source in code. Policies are independent of the processor architecture; metric sources are not. Several
+//! sources run at once.
 
 mod director;
 mod formula;
@@ -30,52 +30,52 @@ pub use formula::Computed;
 pub use registry::{FILES, NameTaken, add, all, by_name, resolve, shipped};
 pub use round::Round;
 
-/// Source that turns the samples of all threads into one metric.
+/// Source of one metric, computed from the samples of all threads.
 pub trait MetricSource: Send {
-    /// Returns the metric after the newest sample of this round; `None` if it is unavailable.
+    /// Returns the metric's value after the newest sample of this round; `None` if it is unavailable.
     fn read(&mut self, round: &Round<'_>) -> Option<f64>;
 
-    /// Returns a second metric from the last call of `read`, if the table has one ([`ReadBy::Beside`]).
+    /// Returns the value of a second metric, computed by the last call of `read`, if the source has one ([`ReadBy::Beside`]).
     fn beside(&self) -> Option<f64> {
         None
     }
 
-    /// Forgets an exited thread.
+    /// Drops the state of an exited thread.
     fn forget(&mut self, _thread: ThreadId) {}
 }
 
-/// Row of the metric table.
+/// Row of the metric table: a metric with its name, unit and events.
 pub struct MetricDef {
-    /// Name in policies, flags and records.
+    /// Name of the metric in policies, flags and records.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the metric's values.
     pub unit: &'static str,
     pub prose: &'static str,
-    /// Events that a sample, or the samples of a round, must have.
+    /// Events that a sample, or the samples of a multiplexing cycle, must contain for this metric.
     pub needs: &'static [Event],
-    /// Events that improve its accuracy.
+    /// Optional events that improve the metric's accuracy.
     pub helps: &'static [Event],
     pub read_by: ReadBy,
 }
 
-/// Method of reading a metric.
+/// Method by which a metric is computed from samples.
 pub enum ReadBy {
-    /// By a formula over the newest sample with its events.
+    /// A formula is evaluated over the newest sample that has its events.
     Formula(&'static Computed),
-    /// By its own source, created for a machine: for metrics with state or knowledge of core types.
+    /// A source created for a machine computes the metric, since the metric has state or depends on core types.
     Source(fn(&Arc<Topology>) -> Box<dyn MetricSource>),
-    /// By the source of another metric, which yields both at once.
+    /// The source of another metric, given by name, computes both metrics at once.
     Beside(&'static str),
 }
 
 impl MetricDef {
-    /// True if only a trained model provides the metric.
+    /// True if the metric is available only with a trained model.
     #[must_use]
     pub fn is_trained_only(&self) -> bool {
         [trained::SF_DOUBT.name, trained::EF_MODEL.name].contains(&self.name)
     }
 
-    /// Returns the events behind it on a core type: those of the trained model, if it is evaluated and exists.
+    /// Returns the events that the metric needs on a core type, including those of the trained model if the metric uses one.
     fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
         let models = topology.models.get(core_type.index());
         let target = TRAINED.iter().find(|(name, _)| *name == self.name);
@@ -93,7 +93,7 @@ impl MetricDef {
     }
 }
 
-/// Metrics that a trained model provides, if there is one.
+/// Metrics computed by a trained model, with the model's target.
 const TRAINED: [(&str, Target); 4] = [
     (trained::SF_MODEL.name, Target::Sf),
     (trained::SF_DOUBT.name, Target::Sf),
@@ -102,7 +102,7 @@ const TRAINED: [(&str, Target); 4] = [
 ];
 
 impl MetricDef {
-    /// Creates its source; `None` if it accompanies a metric that is not in the table.
+    /// Creates the metric's source. `None` if the metric belongs to another metric's source and that metric is not in the table.
     fn source(&self, topology: &Arc<Topology>) -> Option<Box<dyn MetricSource>> {
         match self.read_by {
             ReadBy::Formula(computed) => Some(Box::new(formula::Evaluated::new(computed))),
@@ -111,7 +111,7 @@ impl MetricDef {
         }
     }
 
-    /// Returns the metric whose source reads it.
+    /// Returns the name of the metric whose source computes this one.
     fn read_with(&self) -> &'static str {
         match self.read_by {
             ReadBy::Beside(other) => other,
@@ -120,7 +120,7 @@ impl MetricDef {
     }
 }
 
-/// Source, with the columns that it fills.
+/// Metric source, with the columns of the metric bank that it fills.
 struct Reading {
     metric: &'static str,
     source: Box<dyn MetricSource>,
@@ -128,7 +128,7 @@ struct Reading {
     beside: Option<usize>,
 }
 
-/// Returns the sources of the metrics in columns; two metrics of one source share it.
+/// Returns the metric sources for the columns of these metrics. Two metrics with the same source share one instance.
 fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
     let mut all: Vec<Reading> = Vec::new();
     for (column, metric) in rows.iter().enumerate() {
@@ -157,22 +157,22 @@ fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
     all
 }
 
-/// Returns the events behind these metrics, each once, in the order of first need, without those of trained models. Unknown
-/// names need none.
+/// Returns the events that these metrics need, without duplicates, in the order of first need, and without the events of trained
+/// models. Unknown names need no events.
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
     let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.needs.iter().chain(m.helps).copied()))
 }
 
-/// Returns the events behind these metrics on a core type.
+/// Returns the events that these metrics need on a core type, without duplicates.
 #[must_use]
 pub fn events_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Event> {
     let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.events(topology, core_type)))
 }
 
-/// Returns the events behind these metrics on any core type.
+/// Returns the events that these metrics need on at least one core type, without duplicates.
 #[must_use]
 pub fn events_on_any(topology: &Topology, names: &[&str]) -> Vec<Event> {
     let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
@@ -189,8 +189,8 @@ fn unique(all: impl Iterator<Item = Event>) -> Vec<Event> {
     events
 }
 
-/// Returns the events behind these metrics on a core type, in groups that are to be counted together. The needs of a metric form
-/// one group, and each helping event its own.
+/// Returns the events that these metrics need on a core type, in groups to be counted at the same time. The required events of a
+/// metric form one group; each optional event forms a group by itself.
 #[must_use]
 pub fn groups_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Vec<Event>> {
     let mut groups: Vec<Vec<Event>> = Vec::new();
@@ -203,7 +203,8 @@ pub fn groups_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> 
     groups
 }
 
-/// Returns the groups of all core types, like [`groups_on`]: for PMUs that are programmed alike.
+/// Returns the event groups of [`groups_on`] for all core types together, for PMUs that are all programmed with the same event
+/// sets.
 #[must_use]
 pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
     let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
@@ -212,7 +213,7 @@ pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
         .collect()
 }
 
-/// Requested metrics, with their latest values per thread.
+/// Requested metrics with their latest values per thread.
 pub struct MetricBank {
     names: Vec<&'static str>,
     readings: Vec<Reading>,
@@ -228,7 +229,7 @@ impl fmt::Debug for MetricBank {
 }
 
 impl MetricBank {
-    /// Creates a bank for these metrics. Unknown names are left out, so their values stay unavailable.
+    /// Creates a bank for the metrics with these names. Values of unknown names stay unavailable.
     #[must_use]
     pub fn new(topology: &Arc<Topology>, names: &[&str]) -> Self {
         let mut rows: Vec<&MetricDef> = names.iter().filter_map(|n| resolve(n)).collect();
@@ -243,7 +244,8 @@ impl MetricBank {
         }
     }
 
-    /// Combines samples of different phases, to measure the value of phase detection.
+    /// Disables the detection of phase changes, so that samples of different phases are combined. Experiments use this to
+    /// measure the benefit of phase detection.
     #[must_use]
     pub fn blind_to_phases(self) -> Self {
         Self {
@@ -252,7 +254,7 @@ impl MetricBank {
         }
     }
 
-    /// Takes in an observation: new samples update values, and exited threads are forgotten.
+    /// Updates the values of metrics by the samples of an observation, and drops the state of exited threads.
     pub fn update(&mut self, observation: &Observation) {
         self.usage.update(observation);
         for (thread, sample) in observation.samples.of_threads() {
@@ -283,7 +285,7 @@ impl MetricBank {
         sources.for_each(|s| s.forget(thread));
     }
 
-    /// Returns the bank for another policy's metrics, with the usage of this one.
+    /// Creates a bank for the metrics of another policy, which keeps the CPU usage of this bank.
     #[must_use]
     pub fn succeed(self, topology: &Arc<Topology>, names: &[&str]) -> Self {
         Self {
@@ -292,43 +294,43 @@ impl MetricBank {
         }
     }
 
-    /// Returns CPU time and instructions of threads and programs.
+    /// Returns the CPU time and instructions of threads and programs.
     #[must_use]
     pub const fn usage(&self) -> &UsageBank {
         &self.usage
     }
 
-    /// Returns the column of a metric, for callers that read it for many threads.
+    /// Returns the column of a metric, for callers that read the metric of many threads. `None` if the bank does not have it.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|n| *n == name)
     }
 
-    /// Returns the latest value of the metric in a column.
+    /// Returns a thread's latest value of the metric in a column; `None` if it is unavailable.
     #[must_use]
     pub fn at(&self, thread: ThreadId, column: usize) -> Option<f64> {
         self.values.get(thread)?[column]
     }
 
-    /// Returns the latest value of a metric.
+    /// Returns a thread's latest value of a metric; `None` if it is unavailable.
     #[must_use]
     pub fn get(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.at(thread, self.column(name)?)
     }
 
-    /// Returns the metrics' names, in column order.
+    /// Returns the names of the metrics in column order.
     #[must_use]
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// Returns all values of a thread, in column order.
+    /// Returns the latest values of all metrics of a thread, in column order. `None` for a thread without samples.
     #[must_use]
     pub fn row(&self, thread: ThreadId) -> Option<&[Option<f64>]> {
         self.values.get(thread).map(AsRef::as_ref)
     }
 
-    /// Returns a reader of one metric for many threads; the name is looked up once.
+    /// Returns a reader of one metric for many threads. The name is looked up only once.
     #[must_use]
     pub fn read_column(&self, name: &str) -> Column<'_> {
         Column {
@@ -338,7 +340,7 @@ impl MetricBank {
     }
 }
 
-/// Reader of one metric, thread by thread; cheapest in the order of threads.
+/// Reader of one metric, thread by thread. Access in ascending order of thread ids is cheapest.
 #[derive(Debug)]
 pub struct Column<'a> {
     rows: Reader<'a, ThreadId, Box<[Option<f64>]>>,
@@ -346,7 +348,7 @@ pub struct Column<'a> {
 }
 
 impl Column<'_> {
-    /// Returns the latest value.
+    /// Returns a thread's latest value of the metric; `None` if it is unavailable.
     pub fn get(&mut self, thread: ThreadId) -> Option<f64> {
         let column = self.column?;
         self.rows.get(thread)?[column]

@@ -1,6 +1,7 @@
-//! Metrics by name: formulas of the files in `metrics/`, sources of this crate, and additions of other packages.
+//! Registry of metrics by name: formulas from the files in `metrics/`, metric sources of this crate, and additions of other
+//! packages.
 //!
-//! A formula without a name is identified by its text. Each is compiled once, however often it is requested.
+//! A formula without a name is identified by its text. Each text is compiled once, however often it is requested.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
@@ -9,7 +10,7 @@ use super::formula::Computed;
 use super::{MetricDef, ReadBy, director, history, sf, steps, trained, work};
 use crate::counters::{Metric, MetricGroup};
 
-/// Files of metrics, with their texts.
+/// Paths of the shipped metric files, with their texts.
 pub const FILES: [(&str, &str); 4] = [
     (
         "metrics/caches.toml",
@@ -29,7 +30,7 @@ pub const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Metrics with state, or computed from more than one sample.
+/// Metrics that have state or are computed from more than one sample.
 static SOURCES: &[MetricDef] = &[
     trained::SF_MODEL,
     trained::SF_DOUBT,
@@ -46,12 +47,12 @@ static SOURCES: &[MetricDef] = &[
     history::SF_TD_HISTORY_MISSES,
 ];
 
-/// Metrics of the files.
+/// Metrics from the shipped files.
 static SHIPPED: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let parsed = FILES
         .iter()
         .map(|(path, text)| MetricGroup::parse(path, text));
-    // A test of this crate parses every file.
+    // A test of this crate checks that every file can be parsed.
     parsed.flat_map(Result::unwrap_or_default).collect()
 });
 
@@ -60,30 +61,30 @@ static KNOWN: LazyLock<RwLock<Vec<&'static MetricDef>>> = LazyLock::new(|| {
     RwLock::new(formulas.chain(SOURCES).collect())
 });
 
-/// Unnamed formulas by text; `None` for text that is no formula over events.
+/// Metrics of formulas without a name, by text; `None` for a text that is no formula over events.
 static INLINE: Mutex<BTreeMap<String, Option<&'static MetricDef>>> = Mutex::new(BTreeMap::new());
 
-/// Error: a metric's name is taken.
+/// Error: another metric already has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is a metric `{0}` already; rename the one that is added")]
 pub struct NameTaken(pub &'static str);
 
-/// Returns the metrics of the shipped files.
+/// Returns the metrics from the shipped files.
 #[must_use]
 pub fn shipped() -> &'static [Metric] {
     &SHIPPED
 }
 
-/// Returns every named metric.
+/// Returns all metrics that have a name.
 #[must_use]
 pub fn all() -> Vec<&'static MetricDef> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds metrics of another package, for policies, records and command lines.
+/// Adds metrics of another package. Policies, records and command lines can then use them.
 ///
 /// # Errors
-/// Fails if a name is taken.
+/// Fails if another metric already has one of the names.
 pub fn add(metrics: &'static [MetricDef]) -> Result<(), NameTaken> {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     for metric in metrics {
@@ -95,14 +96,15 @@ pub fn add(metrics: &'static [MetricDef]) -> Result<(), NameTaken> {
     Ok(())
 }
 
-/// Returns the metric of a name.
+/// Returns the metric with a name; `None` if there is none.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static MetricDef> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.iter().find(|m| m.name == name).copied()
 }
 
-/// Returns the metric of a name, or of a formula over events such as `1000 * l2_misses / instructions`.
+/// Returns the metric with a name, or the metric of a formula over events such as `1000 * l2_misses / instructions`. `None`
+/// if the text is neither.
 #[must_use]
 pub fn resolve(text: &str) -> Option<&'static MetricDef> {
     by_name(text).or_else(|| {
@@ -120,8 +122,8 @@ pub fn resolve(text: &str) -> Option<&'static MetricDef> {
     })
 }
 
-/// Compiles a formula to a row of the table. Like all rows, it stays for the program's life; their number is limited by the
-/// texts given.
+/// Compiles a formula to a row of the metric table. Like all rows, it is never freed; the number of rows is limited by that
+/// of the formulas requested.
 fn compiled(metric: &Metric) -> Option<&'static MetricDef> {
     let computed: &'static Computed = Box::leak(Box::new(Computed::new(metric)?));
     let row = MetricDef {

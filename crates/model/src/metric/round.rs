@@ -1,10 +1,10 @@
-//! Rounds: samples of a thread by multiplexed event sets since its phase began.
+//! Rounds of samples: the samples of a thread by multiplexed event sets since its current phase began.
 //!
-//! If a PMU cannot count all events of a metric at once, event sets are multiplexed. Their counts are of different intervals, so
-//! they are never summed or scaled. A ratio is taken from the newest sample that has both its sides, and a metric from ratios of
-//! samples that belong together.
+//! If a PMU cannot count all events of a metric at once, event sets are multiplexed. Counts of different sets are from different
+//! intervals, so they are never summed or scaled. A ratio is taken from the newest sample that has both its numerator and its
+//! denominator. A metric combines only ratios of samples of one round.
 //!
-//! The samples of a *round* belong together: they are of one core type, one of each set, and all of one phase. The test uses the
+//! The samples of a *round* are of one core type, one of each set, and all of one phase. The test for a phase change uses the
 //! first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says otherwise). A sample
 //! whose ratio differs by more than a quarter from that of the round's first sample begins another round, and earlier samples
 //! are dropped. The engine in the kernel uses the same rule.
@@ -19,17 +19,18 @@ use crate::sample::{Event, Row, Samples};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
-/// Sample, with those of other sets in the same round.
+/// Newest sample of a thread, together with the samples of other event sets in the same round.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
     pub thread: ThreadId,
     pub sample: Row<'a>,
-    /// Samples of the round, oldest first, including the newest sample; `None` if one set counts all the time.
+    /// Samples of the round, oldest first, including the newest sample; `None` if there is only one event set.
     parts: Option<&'a Samples>,
 }
 
 impl<'a> Round<'a> {
-    /// Returns the newest of these samples, if it is a thread's and its set is not multiplexed.
+    /// Returns the round of the last sample in `samples`; `None` if there is none or it is not of a thread. The sample's event
+    /// set must not be multiplexed.
     #[must_use]
     pub fn of(samples: &'a Samples) -> Option<Self> {
         let sample = samples.iter().next_back()?;
@@ -45,14 +46,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// True if a sample of each set is present.
+    /// True if the round has a sample of each event set.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let sets = self.sample.sets();
         self.parts.map_or(0, Samples::len) >= sets as usize || sets <= 1
     }
 
-    /// Returns the newest sample that has all of these events.
+    /// Returns the newest sample of the round in which all of these events were counted; `None` if there is none.
     #[must_use]
     pub fn with(&self, events: &[Event]) -> Option<Row<'a>> {
         let has = |sample: &Row<'_>| {
@@ -65,7 +66,8 @@ impl<'a> Round<'a> {
             .or_else(|| self.parts?.iter().rev().find(has))
     }
 
-    /// Returns `numerator / denominator` in the newest sample that has both; `None` if the denominator is zero.
+    /// Returns `numerator / denominator` from the newest sample that has both; `None` if there is none or the denominator is
+    /// zero.
     #[must_use]
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
         self.with(&[numerator, denominator])?
@@ -74,20 +76,20 @@ impl<'a> Round<'a> {
     }
 }
 
-/// State of a round.
+/// State of a thread's current round.
 #[derive(Default)]
 struct Known {
-    /// First available ratio of its samples.
+    /// First available ratio of the round's samples, in Q20 fixed point, to which later ratios are compared.
     began_q20: Option<u64>,
     parts: Samples,
 }
 
-/// Rounds of all threads.
+/// Current rounds of all threads.
 pub(super) struct Rounds {
     topology: Arc<Topology>,
-    /// Models by core type, once sets are multiplexed.
+    /// Step models by core type, whose first ratio detects phases; empty until event sets are multiplexed.
     models: Vec<FixedModel>,
-    /// True if samples of different phases belong together as well.
+    /// True if phase changes are ignored, so that a round may contain samples of several phases.
     blind: bool,
     threads: ByThread<BTreeMap<CoreTypeId, Known>>,
 }
@@ -114,7 +116,7 @@ impl Rounds {
         self.threads.remove(thread);
     }
 
-    /// Adds a sample and returns its round.
+    /// Adds a sample of a thread and returns the thread's current round.
     pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: Row<'a>) -> Round<'a> {
         if sample.sets() <= 1 {
             self.threads.remove(thread);
@@ -127,7 +129,8 @@ impl Rounds {
             .models
             .get(sample.core_type.index())
             .and_then(|model| model.features.first());
-        // A sample without activity belongs to no round; a set that does not count the feature belongs to any.
+        // A sample in which the denominator is zero belongs to no round. A set that does not count the ratio's events belongs to
+        // any.
         let counted = feature.filter(|f| {
             sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
         });

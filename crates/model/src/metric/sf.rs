@@ -39,7 +39,7 @@ pub(super) const EF_ORACLE: MetricDef = MetricDef {
     read_by: ReadBy::Source(|_| Box::new(Oracle(Event::EfTrue))),
 };
 
-/// Value that a simulator reports as an event.
+/// Metric source that returns the true value, which a simulator reports as an event.
 struct Oracle(Event);
 
 impl MetricSource for Oracle {
@@ -50,7 +50,7 @@ impl MetricSource for Oracle {
 
 pub(super) struct Sampled {
     topology: Arc<Topology>,
-    /// Instructions per second by core type.
+    /// Instructions per second of each thread by core type; `None` for a type on which the thread has not run.
     speeds: ByThread<Box<[Option<f64>]>>,
 }
 
@@ -83,47 +83,49 @@ impl MetricSource for Sampled {
     }
 }
 
-/// Untrained model. It splits the measured cycles into base, branch and memory parts by the core type's parameters, then adds up
-/// their cost on another core type. This is interval analysis (Karkhanis and Smith 2004, Eyerman et al. 2009), applied to core
-/// types as in performance impact estimation (Van Craeynest et al. 2012). Nothing is trained.
+/// Untrained model. It splits the measured cycles into base, branch and memory parts by the core type's parameters. Then it adds
+/// up the cost of these parts on another core type. This is interval analysis (Karkhanis and Smith 2004, Eyerman et al. 2009),
+/// applied to core types as in performance impact estimation (Van Craeynest et al. 2012). No parameter is trained.
 ///
-/// - Misses overlap if they fall into one window and are independent of each other. Of m misses per instruction a window of W
-///   holds mW; the independent part of them is a property of the thread. A miss stalls for its latency, minus half a window of
-///   dispatched work, divided among the overlapping misses.
-/// - Base part and independence cannot both follow from one number of cycles. Fewer cycles than typical reduce both alike, down
-///   to the dispatch width. More cycles are attributed to dependent misses, as far as these can explain them, and beyond that to
-///   the base part.
-/// - Types differ in the cache in front of the last-level cache (the core's own, or one that a cluster shares). References to
-///   the last level are therefore compared, not misses of the private caches.
-/// - The base part scales with the width as far as the thread used it, or else with the dependencies that the window exposes.
-/// - If the other type has a cache of another size, misses follow the square root of the size (Hartstein et al. 2006).
+/// - Misses overlap if they are within one instruction window and independent of each other. With m misses per instruction, a
+///   window of W instructions contains mW misses; the independent fraction of them is a property of the thread. The stall per
+///   miss is the latency minus half a window of dispatched work, divided by the number of overlapping misses.
+/// - The base part and the independent fraction cannot both follow from one number of cycles. If there are fewer cycles than
+///   typical, both are reduced by the same factor, down to the dispatch width. If there are more, they are attributed to
+///   dependent misses as far as possible, and the rest to the base part.
+/// - Types differ in the cache before the last-level cache: the core's own, or one that a cluster shares. References to the last
+///   level are therefore compared, not misses of the private caches.
+/// - The base part scales with the dispatch width to the extent that the thread used this width. The rest scales with the
+///   dependencies that the window exposes.
+/// - If the other type has a cache of another size, the number of misses falls with the square root of the size (Hartstein et
+///   al. 2006).
 ///
-/// Assumption: references to and misses of the last-level cache are counted alike on all types. The model is wrong for threads
-/// with working sets that fit one type's cache and not the other's. It ignores strengths of a core type outside of intervals
-/// (prefetching, vector units).
+/// Assumption: references to and misses of the last-level cache are counted in the same way on all types. The model is wrong for
+/// threads whose working set fits the cache of one type and not that of the other. It ignores strengths of a core type that
+/// intervals do not contain (prefetching, vector units).
 pub(super) struct Model {
     types: Vec<Type>,
     fast: usize,
     slow: usize,
 }
 
-/// Parameters of a core type in the model.
+/// Parameters of a core type that the untrained model uses.
 struct Type {
     freq_ghz: f64,
     width: f64,
     window: f64,
     in_order: bool,
     branch_penalty: f64,
-    /// Latency of the shared last-level cache in cycles; `None` if the last level is the core's own.
+    /// Latency of the shared last-level cache in cycles; `None` if the last-level cache is private to the core.
     llc: Option<f64>,
     memory: f64,
-    /// Lines of the cache in front of the last level: the core's own, or one that a cluster shares.
+    /// Number of lines of the cache before the last-level cache: the core's own, or one that a cluster shares.
     near_lines: f64,
-    /// Row and size of the last-level cache.
+    /// Index and size in lines of the last-level cache.
     last_level: (usize, f64),
 }
 
-/// Demand of a thread per instruction, from counters.
+/// Events of a thread per instruction, from counters.
 #[derive(Clone, Copy)]
 struct Demand {
     llc_references: f64,
@@ -131,13 +133,13 @@ struct Demand {
     branch_misses: f64,
 }
 
-/// Independent part of the misses in a window, for a typical thread.
+/// Fraction of the misses in a window that are independent of each other, for a typical thread.
 const INDEPENDENT: f64 = 0.5;
-/// Part of the window that is full at a miss, on average.
+/// Fraction of the window that is occupied at a miss, on average.
 const COVER: f64 = 0.5;
-/// Relative accuracy of the stalls.
+/// Tolerance: relative error of the stall cycles at which the root search stops.
 const CLOSE: f64 = 5e-3;
-/// Window entries per miss buffer on current cores; it limits the number of overlapping misses.
+/// Number of window entries per miss buffer on current cores; the miss buffers limit the number of overlapping misses.
 const WINDOW_PER_BUFFER: f64 = 20.0;
 
 impl MetricSource for Model {
@@ -183,7 +185,7 @@ impl Model {
 }
 
 impl Demand {
-    /// Returns the demand on another core type's caches.
+    /// Returns the thread's events per instruction, rescaled to the cache sizes of core type `there`.
     fn moved(self, here: &Type, there: &Type) -> Self {
         let rule = |from: f64, to: f64| {
             if from > 0.0 && to > 0.0 {
@@ -229,10 +231,10 @@ impl Type {
         }
     }
 
-    /// Returns the base part of the measured cycles, and the independent part of the misses.
+    /// Splits the measured cycles per instruction. Returns the base part, and the independent fraction of the misses.
     fn split(&self, cpi: f64, demand: &Demand) -> (f64, f64) {
         let floor = 1.0 / self.width;
-        // Between full width and a chain of dependent instructions.
+        // The base CPI of a typical thread lies between 1/width and 1, a chain of dependent instructions.
         let typical = floor.sqrt();
         let here = (cpi - demand.branch_misses * self.branch_penalty).max(floor);
         let alone = self.stalls(demand, typical, 0.0);
@@ -244,16 +246,17 @@ impl Type {
             (usual * factor).min(here - floor)
         };
         let base = here - stalls;
-        // Without misses, or on a core that overlaps none, their independence is unknown.
+        // Without misses, or on a core that overlaps none, the independent fraction cannot be determined.
         if alone < 0.05 * here {
             return (base, INDEPENDENT);
         }
         (base, self.independence(demand, base, stalls))
     }
 
-    /// Returns the independent part of the misses if they stall for `stalls`.
+    /// Returns the independent fraction of the misses for which the model predicts `stalls` stall cycles per instruction.
     fn independence(&self, demand: &Demand, base: f64, stalls: f64) -> f64 {
-        // Stalls are almost linear in the share of its latency that each miss pays, so false position needs few steps.
+        // The stall cycles are almost linear in the fraction of its latency that each miss pays, so the false-position method
+        // needs few steps.
         let in_window = demand.llc_references.max(demand.llc_misses) * self.window;
         let part = |share: f64| ((1.0 / share - 1.0) / in_window).clamp(0.0, 1.0);
         let excess = |share: f64| self.stalls(demand, base, part(share)) - stalls;
@@ -270,7 +273,7 @@ impl Type {
             if left.abs() < CLOSE * stalls {
                 return part(share);
             }
-            // The unchanged end counts half (Illinois); otherwise it would never change.
+            // The value at the unchanged end of the bracket is halved (Illinois method). Otherwise that end would never move.
             if left > 0.0 {
                 (all, over, under) = (share, left, under / 2.0);
             } else {
@@ -280,7 +283,7 @@ impl Type {
         part((few + all) / 2.0)
     }
 
-    /// Returns the cycles per instruction for which misses stall on this type.
+    /// Returns the stall cycles per instruction that misses cause on this core type.
     fn stalls(&self, demand: &Demand, base: f64, independent: f64) -> f64 {
         let cover = if self.in_order {
             0.0
@@ -291,7 +294,7 @@ impl Type {
             let in_window = misses * self.window;
             let overlap =
                 (1.0 + independent * in_window).min((self.window / WINDOW_PER_BUFFER).max(2.0));
-            // One window hides latency once, however many clusters of misses it holds.
+            // A window hides the latency only once, even if its misses form several clusters.
             let clusters = (in_window / overlap).max(1.0);
             misses * (latency - (cover / clusters).min(latency)) / overlap
         };
@@ -300,7 +303,7 @@ impl Type {
         stall(hits, on_chip) + stall(demand.llc_misses, on_chip + self.memory)
     }
 
-    /// Returns the base part of the cycles on another core type.
+    /// Returns the base part of the cycles per instruction on another core type.
     fn base_elsewhere(&self, base: f64, there: &Self) -> f64 {
         let width = self.width / there.width;
         let window = (self.window / there.window).sqrt().sqrt();

@@ -1,11 +1,13 @@
-//! Speed-up factors by step tables: sums of contributions from a few ratios of counters, in fixed point only.
+//! Speed-up factors by step tables: a factor is the sum of contributions of a few counter ratios, in fixed-point arithmetic
+//! only.
 //!
 //! The engine in the kernel evaluates a model in this form, because it has no floating point. Values and tables are fixed-point
 //! numbers, and this module computes the same result bit by bit. A machine file may contain a table for each core type
-//! (`sf_steps`); otherwise that of the trained model ([`crate::models`]) is used.
+//! (`sf_steps`); otherwise the table of the trained model ([`crate::models`]) is used.
 //!
-//! Without either, the table is the best additive approximation of the model in [`super::sf`]. On a grid that combines each
-//! value of a ratio with each of the others, the least-squares solution is the means.
+//! Without either, the table is the best additive approximation of the model in [`super::sf`]. The model is evaluated on a grid
+//! that combines each value of a ratio with several values of the others. On such a grid, the least-squares solution is given by
+//! the means.
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, ReadBy, Round};
@@ -23,7 +25,7 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Steps(step_models(topology)))),
 };
 
-/// Reciprocal of the relative difference beyond which a ratio may belong to another phase.
+/// Threshold as a reciprocal: a relative difference above 1/4 marks a ratio as one of another phase.
 const AWAY: u64 = 4;
 #[must_use]
 pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
@@ -31,15 +33,16 @@ pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
 }
 
 impl FixedModel {
-    /// Returns the speed-up factor of a round in Q16 fixed point; `None` if the thread did nothing. A feature whose events are
-    /// not counted adds nothing.
+    /// Returns the speed-up factor of a round in Q16 fixed point; `None` if the first ratio is unavailable, as without
+    /// instructions. A feature whose events are not counted contributes nothing.
     #[must_use]
     pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
         self.evaluate(|row| self.features[row].read_q20(round))
             .map(|(factor, _)| factor)
     }
 
-    /// Evaluates the model with features from `read`. The second result is true if every feature could be read.
+    /// Evaluates the model; `read` returns the value of a feature by index. The second result is true if every feature had a
+    /// value. `None` if the first feature has none.
     #[must_use]
     pub fn evaluate(&self, mut read: impl FnMut(usize) -> Option<u64>) -> Option<(u64, bool)> {
         let (first, others) = self.features.split_first()?;
@@ -56,19 +59,21 @@ impl FixedModel {
 }
 
 impl FixedFeature {
-    /// Returns the contribution of a value of the ratio: zero below the least step.
+    /// Returns the contribution for a value of the feature; zero below the first step.
     fn addition(&self, value: u64) -> i64 {
         let reached = self.steps.partition_point(|(least, _)| *least <= value);
         reached.checked_sub(1).map_or(0, |row| self.steps[row].1)
     }
 
-    /// Returns the ratio, in Q20 fixed point, in the newest sample of a round that has both events.
+    /// Returns the feature's ratio in Q20 fixed point, from the newest sample of the round that has both events. `None` if there
+    /// is none or the denominator is zero.
     #[must_use]
     pub fn read_q20(&self, round: &Round<'_>) -> Option<u64> {
         self.ratio_q20(&round.with(&[self.above, self.below])?.counts)
     }
 
-    /// Returns the ratio of its counts in Q20 fixed point; `None` if an event is not counted or the denominator is zero.
+    /// Returns the feature's ratio in Q20 fixed point from these counts; `None` if an event is not counted or the denominator is
+    /// zero.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts<'_>) -> Option<u64> {
         let above = counts.get(self.above)? as u64;
@@ -77,7 +82,8 @@ impl FixedFeature {
     }
 }
 
-/// Returns the models of a machine by core type: its own, or trained, or derived.
+/// Returns the step model of each core type: from the machine file, or else the trained model, or else derived from the
+/// untrained one.
 #[must_use]
 pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
     let of = |id: CoreTypeId| {
@@ -105,7 +111,7 @@ impl MetricSource for Steps {
     }
 }
 
-/// Ratios of a derived table: numerator, denominator, least and greatest value. Misses are taken per cycle, because the share of
+/// Ratios of a derived table: numerator, denominator, smallest and largest value. Misses are per cycle, because the fraction of
 /// time spent waiting for them is more informative than their number.
 const GRID: [Ratio; 4] = [
     Ratio {
@@ -140,17 +146,17 @@ struct Ratio {
     least: f64,
     greatest: f64,
 }
-/// Number of steps of each ratio.
+/// Number of steps per ratio of a derived table.
 const STEPS: usize = 24;
-/// Number of values of each other ratio that a value is combined with.
+/// Number of values of each other ratio with which a value is combined on the grid.
 const OTHERS: usize = 5;
 
-/// Returns the `nth` of `of` values, spaced geometrically from the least to the greatest.
+/// Returns the value with index `nth` of `of` values, spaced geometrically from the smallest to the largest of the ratio.
 fn grid_value(ratio: Ratio, nth: usize, of: usize) -> f64 {
     ratio.least * (ratio.greatest / ratio.least).powf(nth as f64 / (of - 1) as f64)
 }
 
-/// Returns the sum of steps nearest to the model of counters.
+/// Returns the step model that best approximates the untrained model of a core type.
 fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
     let mut model = Model::new(topology);
     let mut factor = |values: &[f64; GRID.len()]| {
@@ -158,7 +164,7 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
         let counts = [
             (Event::Instructions, 1e9),
             (Event::Cycles, cycles),
-            // Misses are part of references.
+            // Every miss is also a reference, so there are at least as many references.
             (Event::LlcReferences, values[1].max(values[2]) * cycles),
             (Event::LlcMisses, values[2] * cycles),
             (Event::BranchMisses, values[3] * cycles),
@@ -195,7 +201,7 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
         let steps = (0..STEPS)
             .map(|nth| {
                 let value = grid_value(*ratio, nth, STEPS);
-                // A step begins half-way before its value; the first holds from zero on.
+                // A step begins at the geometric mean of its value and the one before. The first step begins at zero.
                 let least = if nth == 0 {
                     0.0
                 } else {

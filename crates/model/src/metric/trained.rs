@@ -1,5 +1,5 @@
-//! Factors by trained models ([`crate::models`]), corrected by measurements of the thread; a fallback is used if there is no
-//! model or it abstains.
+//! Speed-up and energy factors from trained models ([`crate::models`]), corrected by measurements of the thread. A fallback is
+//! used if there is no model or it abstains.
 //!
 //! A model's error depends on the thread more than on the phase: properties of a program that it cannot observe persist in all
 //! phases. If a thread runs on the fastest and the slowest core type within a short time, its speeds give a measured factor. The
@@ -23,15 +23,16 @@ use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{Nanos, ThreadId};
 
-/// Largest time between speeds on two core types that make a factor: within it they are most likely of one phase.
+/// Limit on the time between the speeds on two core types that form a measured factor. Within it, both are most likely of one
+/// phase.
 const SHORTLY: Nanos = Nanos::from_millis(500);
-/// Relative standard deviation of a measured factor.
+/// Relative standard deviation of a factor that was measured from the speeds on two core types.
 const NOISE: f64 = 0.1;
-/// Relative standard deviation of the change of a thread's bias from one measurement to the next.
+/// Relative standard deviation of the change of a thread's bias from one measured factor to the next.
 const DRIFT: f64 = 0.03;
-/// Relative standard deviation of an untrained model.
+/// Relative standard deviation of the factors of an untrained model.
 const UNTRAINED: f64 = 0.3;
-/// Half-width of a 90 % interval over the standard deviation.
+/// Ratio of the half-width of a 90 % interval to the standard deviation of a normal distribution.
 const WIDTH: f64 = 1.645;
 
 pub(super) const SF_MODEL: MetricDef = MetricDef {
@@ -61,15 +62,15 @@ pub(super) const EF_MODEL: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
 };
 
-/// Factor from the trained model of the core type. If it abstains, the thread's own speeds are used, once it ran on both types.
-/// Core types without a trained model use the untrained one.
+/// Source of the factor from the trained model of the core type. If the model abstains, the thread's own speeds are used as soon
+/// as both types have one. Core types without a trained model use the untrained one.
 pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
     untrained: Untrained,
     sampled: Sampled,
     own: ByThread<Own>,
-    /// Width of the last prediction's interval relative to that of the constant.
+    /// Width of the last prediction's interval relative to that of the constant model; `None` without a prediction.
     doubt: Option<f64>,
 }
 
@@ -85,7 +86,8 @@ impl Factor {
         }
     }
 
-    /// Returns a prediction, corrected if the thread's bias on this core type is known.
+    /// Records a prediction for a sample and returns the prediction corrected by the thread's bias on this core type. `None` if
+    /// the bias is unknown.
     fn corrected(&mut self, round: &Round<'_>, predicted: f64, deviation: f64) -> Option<f64> {
         let sample = round.sample;
         let (fast, slow) = self.topology.extremes();
@@ -107,8 +109,8 @@ impl Factor {
 }
 
 impl Model {
-    /// Returns the factor of a round; `None` if the round is incomplete or the thread did nothing. If a ratio is unknown, the
-    /// doubt is unbounded.
+    /// Returns the factor of a round with its uncertainty; `None` if the round is incomplete or the thread executed no
+    /// instructions. If a ratio is unavailable, the doubt is infinite.
     #[must_use]
     pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
         if !round.is_whole() {
@@ -116,7 +118,7 @@ impl Model {
         }
         let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
         let (least, most) = self.target.bounds();
-        // Each ratio is read once, although both tables have it.
+        // Each ratio is computed only once, although both tables may contain it.
         let mut read = [None; MAX_FEATURES];
         for (value, feature) in read.iter_mut().zip(&self.factor.features) {
             *value = feature.read_q20(round);
@@ -173,25 +175,25 @@ impl MetricSource for Factor {
     }
 }
 
-/// Measurements of a thread on the fastest and on the slowest core type.
+/// Latest measurements of a thread on the fastest and on the slowest core type.
 #[derive(Default)]
 struct Own {
     last: [Option<Seen>; 2],
-    /// Last core type, and consecutive samples on it.
+    /// Index of the last core type (0 is the fastest), and the number of consecutive samples on it.
     visit: Option<(usize, u32)>,
     bias: [Option<Bias>; 2],
 }
 
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Instructions per second.
+    /// Measured speed in instructions per second.
     ips: f64,
     predicted: f64,
     deviation: f64,
     at: Nanos,
 }
 
-/// Bias: measured factor over the prediction of a type's model.
+/// Estimate of a model's bias for a thread: the ratio of the measured factor to the predicted one, as a logarithm.
 #[derive(Clone, Copy)]
 struct Bias {
     log: f64,
@@ -207,7 +209,7 @@ impl Own {
             seen.ips = (seen.ips * last.ips).sqrt();
         }
         self.last[end] = Some(seen);
-        // Once per visit. The first sample of a visit may be of cold caches.
+        // A factor is measured once per visit to a type, not with the first sample, in which the caches may still be cold.
         let [Some(fast), Some(slow)] = self.last else {
             return;
         };

@@ -1,9 +1,10 @@
-//! Speed-up factors by work done: the work a thread reports per second on the fastest core type, divided by that on the slowest.
+//! Speed-up factors by reported work: the work that a thread reports per second on the fastest core type, divided by that on the
+//! slowest.
 //!
-//! In contrast to factors by instructions, they need no counters. They show that a thread that mostly sleeps gains little from a
-//! fast core, and that a spinning thread does no work (progress reported by the program: Hoffmann et al., "Application
+//! In contrast to factors by instructions, these need no counters. They show that a thread that mostly sleeps gains little from
+//! a fast core, and that a spinning thread does no work (progress reported by the program: Hoffmann et al., "Application
 //! Heartbeats", ICAC 2010). Seconds are wall time. Assumption: a thread's run-queue latency is equal on both types. With many
-//! more threads than CPUs, all factors therefore shrink alike. The factors depend on honest reports of the program.
+//! more threads than CPUs, all factors therefore shrink by the same ratio. The factors depend on honest reports of the program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) const SF_WORK: MetricDef = MetricDef {
     }),
 };
 
-/// Half-life of work: units may be as long as a period, so several periods are needed.
+/// Half-life of the work rates in seconds. A unit of work may take as long as a period, so several periods are averaged.
 const HALF_LIFE_S: f64 = 1.0;
 
 struct Worked {
@@ -35,18 +36,18 @@ struct Worked {
     threads: BTreeMap<ThreadId, Log>,
 }
 
-/// State of a thread.
+/// Work rates of a thread by core type, with the interval in progress.
 struct Log {
-    /// Work done and time taken by core type, with exponential decay.
+    /// Work done and seconds taken by core type, both with exponential decay.
     rates: Vec<(f64, f64)>,
-    /// Interval between its last two samples, until it is known to have run on one type only.
+    /// Start of the interval in progress, whose work is not yet added to a rate.
     since: Nanos,
     at: Nanos,
     open: Option<(CoreTypeId, f64)>,
 }
 
 impl Log {
-    /// Begins an interval at the end of the last one, and counts that one.
+    /// Adds the work of the interval in progress to the rate of its core type, and begins the next interval at the time `at`.
     fn close(&mut self, at: Nanos) {
         let span = self.at.since(self.since).as_secs_f64();
         if let Some((core_type, work)) = self.open.take() {
@@ -81,7 +82,7 @@ impl MetricSource for Worked {
             .open
             .is_some_and(|(core_type, _)| core_type != sample.core_type)
         {
-            // It ran on both types, and their shares are unknown.
+            // The thread ran on both types in this interval, in unknown proportion, so its work is dropped.
             log.open = None;
         }
         let (fast, slow) = self.topology.extremes();

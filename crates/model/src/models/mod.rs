@@ -1,8 +1,8 @@
-//! Trained models of speed-up and energy factors: the files in `models/`, and their assignment to core types.
+//! Trained models of speed-up and energy factors: the files in `models/`, and the core types that they are for.
 //!
-//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of counts into a factor with its uncertainty.
-//! Factor and width are step tables ([`crate::metric::steps`]) in fixed point, evaluated identically in user space and in the
-//! kernel.
+//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of samples into a factor with its uncertainty.
+//! Factor and uncertainty are step tables ([`crate::metric::steps`]) in fixed point, evaluated identically in user space and
+//! in the kernel.
 
 mod shipped;
 mod steps;
@@ -21,11 +21,11 @@ pub use steps::{
     StepModel,
 };
 
-/// Schema name in every model file.
+/// Schema identifier in every model file.
 pub const SCHEMA: &str = "countersteer.model/2";
-/// Share of factors that an interval contains.
+/// Fraction of true factors that a model's interval contains.
 pub const COVERAGE: f64 = 0.9;
-/// Relative half-width of the interval if a model has no information.
+/// Relative half-width of the interval if a model has no information about a thread.
 pub const UNKNOWN_WIDTH: f64 = 10.0;
 
 /// Quantity that a model predicts for a thread.
@@ -43,7 +43,7 @@ pub enum Target {
 impl Target {
     pub const ALL: [Self; 2] = [Self::Sf, Self::Ef];
 
-    /// Returns its name in files and on command lines.
+    /// Returns the target's name in files and on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Target {
         }
     }
 
-    /// Returns the limits of the factor; values beyond are clamped to them.
+    /// Returns the smallest and largest factor; predictions outside are clamped to them.
     #[must_use]
     pub const fn bounds(self) -> (f64, f64) {
         match self {
@@ -143,7 +143,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// True if the model's error is smaller than the constant's.
+    /// True if the model's mean error is smaller than that of a constant prediction.
     #[must_use]
     pub fn beats_constant(&self) -> bool {
         self.mape < self.constant_mape
@@ -154,12 +154,12 @@ impl ModelFile {
     /// Parses and checks a model file.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, another schema, or an impossible table.
+    /// Fails on a syntax error, an unknown field, another schema, or an invalid table.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         parse_toml(path, text)
     }
 
-    /// Returns the file's text.
+    /// Returns the model as the text of a TOML file.
     ///
     /// # Errors
     /// Never fails for a checked model.
@@ -168,38 +168,38 @@ impl ModelFile {
     }
 }
 
-/// Model in the form for evaluation.
+/// Model with tables in fixed point, for evaluation.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub target: Target,
     pub factor: FixedModel,
     pub width: FixedModel,
-    /// Row of `factor` with the same ratio, by row of `width`.
+    /// Index of the feature in `factor` with the same ratio, for each feature of `width`; `None` if there is none.
     pub shared: Vec<Option<usize>>,
-    /// Smallest width.
+    /// Lower limit on the width of a prediction's interval.
     pub least_width: f64,
     pub constant: Constant,
 }
 
-/// Prediction for a thread.
+/// Prediction of a factor for a thread, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     pub factor: f64,
-    /// Largest relative distance of 9 of 10 factors from it.
+    /// Relative half-width of the interval that contains 9 of 10 true factors.
     pub width: f64,
-    /// [`Self::width`] over that of the constant.
+    /// Ratio of [`Self::width`] to the width of the constant model's interval.
     pub doubt: f64,
 }
 
-/// True if a model with this doubt abstains: its interval is no narrower than that of the constant, so the counters carry no
-/// information.
+/// True if a model with this doubt abstains. Its interval is then no narrower than that of the constant model, so the
+/// counters carry no information.
 #[must_use]
 pub fn abstains(doubt: f64) -> bool {
     doubt >= 1.0
 }
 
 impl Prediction {
-    /// Returns the factor; `None` if the model abstains.
+    /// Returns the predicted factor; `None` if the model abstains.
     #[must_use]
     pub fn confident(&self) -> Option<f64> {
         (!abstains(self.doubt)).then_some(self.factor)
@@ -224,7 +224,7 @@ impl Model {
         }
     }
 
-    /// Returns the events that it reads, each once.
+    /// Returns the events that the model needs, without duplicates.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -238,7 +238,7 @@ impl Model {
     }
 }
 
-/// Models of a core type.
+/// Trained models of one core type.
 #[derive(Clone, Debug, Default)]
 pub struct Models {
     pub sf: Option<Model>,

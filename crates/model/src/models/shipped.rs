@@ -1,4 +1,4 @@
-//! Model files embedded in the program.
+//! Model files that are embedded in the program.
 
 use include_dir::{Dir, include_dir};
 
@@ -7,7 +7,7 @@ use super::swaps::SwapFile;
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models");
 
-/// Returns every shipped model, by path.
+/// Returns every shipped model with its path, sorted by path.
 #[must_use]
 pub fn shipped() -> Vec<(String, ModelFile)> {
     let mut all: Vec<_> = FILES.dirs().flat_map(parsed).collect();
@@ -15,7 +15,7 @@ pub fn shipped() -> Vec<(String, ModelFile)> {
     all
 }
 
-/// Returns the shipped models of a core type, for any machine.
+/// Returns the shipped models of a core type for all machines.
 #[must_use]
 pub fn shipped_for(core_type: &str) -> Vec<ModelFile> {
     let dir = FILES.get_dir(core_type).into_iter();
@@ -32,7 +32,7 @@ fn parsed(dir: &Dir<'_>) -> Vec<(String, ModelFile)> {
     dir.files().filter_map(parse).collect()
 }
 
-/// Returns every shipped file of exchange rules, by path.
+/// Returns every shipped file of exchange rules.
 #[must_use]
 pub fn shipped_swaps() -> Vec<SwapFile> {
     let parse = |f: &include_dir::File<'_>| {

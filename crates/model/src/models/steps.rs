@@ -1,4 +1,4 @@
-//! Step tables as contained in model and machine files; [`crate::metric::steps`] evaluates them.
+//! Format of step tables in model and machine files; [`crate::metric::steps`] evaluates them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,13 +8,13 @@ use crate::counters::Formula;
 use crate::events::Event;
 use crate::textfile::checked;
 
-/// Largest number of features of a model.
+/// Limit on the number of features of a model.
 pub const MAX_FEATURES: usize = 8;
-/// Largest number of steps of a feature.
+/// Limit on the number of steps of a feature.
 pub const MAX_STEPS: usize = 64;
-/// Fraction bits of a feature's value (Q20 fixed point).
+/// Number of fraction bits of a feature's value (Q20 fixed point).
 pub const FEATURE_BITS: u32 = 20;
-/// Fraction bits of a speed-up factor (Q16 fixed point).
+/// Number of fraction bits of a speed-up factor (Q16 fixed point).
 pub const FACTOR_BITS: u32 = 16;
 
 /// Model of the speed-up factor for threads that run on one core type.
@@ -42,7 +42,7 @@ pub struct StepFeature {
     pub steps: Vec<(f64, f64)>,
 }
 
-/// Ratio of two events.
+/// Ratio of the counts of two events.
 struct Ratio {
     factor: f64,
     above: Event,
@@ -103,28 +103,28 @@ fn steps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, f64)>, D::Error
     })
 }
 
-/// Model in fixed point.
+/// Step model in fixed point, for evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FixedModel {
-    /// Base in Q16 fixed point.
+    /// Base of the sum of contributions, in Q16 fixed point.
     pub base_q16: i64,
-    /// Features with known events.
+    /// Features whose events are in the event table.
     pub features: Vec<FixedFeature>,
 }
 
-/// Feature in fixed point.
+/// Feature of a step model in fixed point: a ratio of two events and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedFeature {
-    /// Numerator.
+    /// Numerator of the feature's ratio.
     pub above: Event,
-    /// Denominator.
+    /// Denominator of the feature's ratio.
     pub below: Event,
-    /// Pairs of (least value, contribution).
+    /// Pairs (smallest value of the step in Q20, contribution in Q16), in ascending order.
     pub steps: Vec<(u64, i64)>,
 }
 
 impl StepFeature {
-    /// Creates the contribution of `above / below`.
+    /// Creates a feature from the ratio `above / below` and its steps.
     #[must_use]
     pub fn new(above: Event, below: Event, steps: Vec<(f64, f64)>) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl StepFeature {
 }
 
 impl StepModel {
-    /// Converts to fixed point; features of unknown events are left out.
+    /// Converts the model to fixed point. Features with unknown events are left out.
     #[must_use]
     pub fn fixed(&self) -> FixedModel {
         FixedModel {

@@ -1,16 +1,16 @@
-//! Rules for exchanging two threads: the files `models/<machine>.swaps.toml`.
+//! Rules for exchanging two threads between core types: the files `models/<machine>.swaps.toml`.
 //!
-//! Input: TOML text. Output: [`SwapFile`], boxes in the space of counter metrics of a thread on the fastest and of one on the
-//! slowest core type (patient rule induction; PMCTrack, section 4.2.2, after Zhang et al., DATE 2014).
+//! Input: TOML text. Output: a [`SwapFile`] with boxes in the space of counter metrics of two threads, one on the fastest and
+//! one on the slowest core type (patient rule induction; PMCTrack, section 4.2.2, after Zhang et al., DATE 2014).
 
 use serde::{Deserialize, Serialize};
 
 use crate::textfile::{TextError, parse_toml};
 
-/// Schema name in every file.
+/// Schema identifier in every file of exchange rules.
 pub const SCHEMA: &str = "countersteer.swaps/1";
 
-/// Metrics of each thread that rules may use, by name or as formulas.
+/// Metrics of a thread that rules may use, as names or formulas.
 pub const FEATURES: [&str; 4] = [
     "ipc",
     "llc_mpki",
@@ -18,59 +18,62 @@ pub const FEATURES: [&str; 4] = [
     "branch_mpki",
 ];
 
-/// Rules of a machine.
+/// Exchange rules of a machine, with their accuracy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapFile {
-    /// `countersteer.swaps/1`.
+    /// Schema identifier, `countersteer.swaps/1`.
     pub schema: String,
-    /// Machine they were induced for.
+    /// Machine for which the rules were induced.
     pub machine: String,
-    /// Core types between which threads are exchanged.
+    /// Name of the fastest core type.
     pub fast: String,
+    /// Name of the slowest core type.
     pub slow: String,
     /// Frequency of the fast core type divided by that of the slow one.
     pub clock_ratio: f64,
-    /// Description of the data they were induced from.
+    /// Description of the training data.
     pub trained_on: String,
-    /// Accuracy on pairs of programs that they were not induced from.
+    /// Accuracy of the rules on pairs of programs outside the training data.
     pub judged: SwapsJudged,
     #[serde(default)]
     pub rule: Vec<SwapRule>,
 }
 
-/// Accuracy of rules on pairs of programs that they were not induced from.
+/// Accuracy of exchange rules on pairs of programs outside the training data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapsJudged {
-    /// Share of pairs that a rule exchanges, and share of pairs whose exchange saves energy.
+    /// Fraction of all pairs that a rule exchanges.
     pub exchanged: f64,
+    /// Fraction of all pairs whose exchange saves energy.
     pub worth: f64,
-    /// Share of the exchanged pairs that save energy.
+    /// Fraction of the exchanged pairs whose exchange saves energy.
     pub right: f64,
-    /// Mean share of energy saved by exchanged pairs.
+    /// Mean fraction of energy that exchanged pairs save.
     pub saving: f64,
 }
 
-/// Box: exchange two threads that are inside all its bounds.
+/// Rule, a box in feature space: two threads are exchanged if their features satisfy all its bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapRule {
-    /// Mean share of energy saved: for the pairs it was induced from, and for those of other programs.
+    /// Mean fraction of energy saved by the training pairs inside the box.
     pub saving: f64,
+    /// Mean fraction of energy saved by pairs of other programs inside the box.
     pub held_out_saving: f64,
-    /// Share of the pairs inside the box.
+    /// Fraction of the training pairs inside the box.
     pub support: f64,
     #[serde(default)]
     pub bounds: Vec<Bound>,
 }
 
-/// Interval of a feature of one of the two threads, both ends included.
+/// Closed interval of a feature of one of the two threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
     pub thread: Side,
-    /// One of [`FEATURES`].
+    /// Metric that is bounded, one of [`FEATURES`].
     pub metric: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
@@ -78,19 +81,19 @@ pub struct Bound {
     pub most: Option<f64>,
 }
 
-/// Thread that a bound applies to.
+/// Thread of a pair to which a bound applies, by its core type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// Thread on the fastest core type.
+    /// Thread of the pair on the fastest core type.
     Fast,
-    /// Thread on the slowest core type.
+    /// Thread of the pair on the slowest core type.
     Slow,
 }
 
 impl SwapRule {
-    /// True if two threads are inside. `feature` returns a thread's feature for each bound, by index; a missing feature is
-    /// outside.
+    /// True if the features of two threads satisfy all bounds. `feature` returns the value for a bound, given the bound's
+    /// index and its thread. A missing value does not satisfy a bound.
     pub fn contains(&self, feature: impl Fn(usize, Side) -> Option<f64>) -> bool {
         self.bounds.iter().enumerate().all(|(place, bound)| {
             feature(place, bound.thread).is_some_and(|value| {
@@ -102,10 +105,10 @@ impl SwapRule {
 }
 
 impl SwapFile {
-    /// Parses and checks a file.
+    /// Parses and checks the text of a file of exchange rules.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, another schema, or a metric that rules do not use.
+    /// Fails on a syntax error, an unknown field, another schema, or a metric outside of [`FEATURES`].
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let file: Self = parse_toml(path, text)?;
         if file.schema != SCHEMA {
@@ -121,7 +124,7 @@ impl SwapFile {
         Ok(file)
     }
 
-    /// Returns the file as TOML.
+    /// Returns the rules as the text of a TOML file.
     ///
     /// # Errors
     /// Fails on a value that TOML cannot represent.

@@ -1,9 +1,9 @@
-//! Core slots: the number of threads for each core type, and the core of each thread.
+//! Assignment of core slots: the number of threads on each core type, and the core of each thread.
 //!
-//! Shared by policies that place threads by core type. Input: the desired rank (core type, fastest first) of each thread.
-//! Output: the threads to be placed, each with its group. While a type has no more threads than cores, every thread gets its own
-//! core. The kernel then has nothing to balance, and shares are exact. Beyond that, the target is the type's whole group, and
-//! the kernel balances inside.
+//! Policies that place threads by core type share this module. Input: the desired rank of each thread; a rank is a core type, 0
+//! is the fastest. Output: the threads to be placed, each with its core group. While a type has no more threads than cores,
+//! every thread gets its own core. The kernel then has nothing to balance, and shares are exact. With more threads, the target
+//! is the group of all cores of the type, and the kernel balances load inside.
 
 use std::sync::Arc;
 
@@ -13,56 +13,58 @@ use crate::policy::View;
 use crate::topology::{GroupBy, Topology};
 use crate::units::{CpuId, GroupId, ThreadId};
 
-/// Number of placements in one group without effect after which a thread's program is assumed to refuse it.
+/// Limit on consecutive placements in one core group without effect. The thread's program is then assumed to refuse the group.
 const MOST_TRIES: u8 = 3;
 
-/// Core type with CPUs.
+/// Core type that has CPUs, as a rank of the assignment.
 pub struct Rank {
-    /// Its group.
+    /// Identifier of the core group with all CPUs of the type.
     pub group: GroupId,
-    /// The kernel's capacity of one core.
+    /// Capacity of one core, in the kernel's unit.
     pub capacity: f64,
-    /// Number of logical CPUs.
+    /// Number of logical CPUs of the type.
     pub cpus: usize,
-    /// Its cores, ordered so that neighbours have different last-level caches: few threads then spread over the caches.
+    /// Indices of the type's cores, ordered so that adjacent ones have different last-level caches. A few threads are then
+    /// spread over the caches.
     pub cores: Vec<u32>,
 }
 
-/// Last placement of a thread.
+/// Last placement of a thread by these core slots.
 struct Held {
     thread: ThreadId,
     rank: usize,
     core: Option<u32>,
     target: GroupId,
     tries: u8,
-    /// CPUs that it was allowed when it was left in place.
+    /// Affinity mask of the thread when its placement was given up; `None` if it was not given up.
     refused: Option<Arc<CpuSet>>,
 }
 
-/// Present rank of a thread.
+/// Current rank of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// Rank that it was last assigned, or else that of its current CPU.
+    /// Rank that the thread was last assigned, or else the rank of its current CPU.
     pub rank: usize,
-    /// True if the rank was assigned.
+    /// True if the rank was assigned, false if it follows from the current CPU.
     pub given: bool,
-    /// Rank of its current CPU, if placements on another had no effect several times and its allowed CPUs are unchanged since.
+    /// Rank of the thread's current CPU if the thread cannot be moved off it: several placements had no effect, and its affinity
+    /// mask has not changed since.
     pub stuck: Option<usize>,
 }
 
-/// Core slots, with the threads that hold them.
+/// Core slots of a machine, with the threads assigned to them.
 pub struct CoreSlots {
     topology: Arc<Topology>,
     ranks: Vec<Rank>,
-    /// Rank of each core.
+    /// Rank (core type) of each core.
     rank_of_core: Vec<usize>,
-    /// Placements by thread.
+    /// Last placements, sorted by thread.
     held: Vec<Held>,
     taken: Vec<bool>,
 }
 
 impl CoreSlots {
-    /// Creates core slots that are all free.
+    /// Creates core slots to which no thread is assigned.
     #[must_use]
     pub fn new(topology: &Arc<Topology>) -> Self {
         let groups = topology.groups_by(GroupBy::CoreType);
@@ -93,14 +95,14 @@ impl CoreSlots {
         }
     }
 
-    /// Returns the core types with CPUs, fastest first.
+    /// Returns the core types that have CPUs, fastest first.
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
     }
 
-    /// Returns the number of `threads` that each type takes: one per core, fastest first; then one per SMT sibling; then in
-    /// proportion to capacity.
+    /// Returns how many of `threads` threads each type takes. Cores are filled first, fastest type first, then SMT siblings;
+    /// further threads are distributed in proportion to capacity.
     #[must_use]
     pub fn quota(&self, threads: usize) -> Vec<usize> {
         let mut quota = vec![0; self.ranks.len()];
@@ -125,7 +127,7 @@ impl CoreSlots {
         quota
     }
 
-    /// Returns the rank of a CPU's core.
+    /// Returns the rank (core type) of a CPU's core.
     #[must_use]
     pub fn rank_of(&self, cpu: CpuId) -> usize {
         self.topology
@@ -134,7 +136,7 @@ impl CoreSlots {
             .map_or(0, |c| self.rank_of_core[c.core as usize])
     }
 
-    /// Returns the present ranks of threads, in order of id.
+    /// Returns the current rank of each thread; `threads` are in ascending order of ids.
     #[must_use]
     pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<Present> {
         let mut held = self.held.iter().peekable();
@@ -163,11 +165,11 @@ impl CoreSlots {
         stuck.then_some(here)
     }
 
-    /// Assigns each thread, in order of id, a core slot of its rank. Returns the threads to be placed (row in `wanted`) with
-    /// their groups.
+    /// Assigns each thread, in ascending order of ids, a core slot of its desired rank. Returns the threads to be placed, as
+    /// indices in `wanted`, with their core groups.
     ///
-    /// Threads that stay on their rank keep their core, and those that are stuck on theirs are left alone. With `lenient`, a
-    /// thread that was confined to its rank's whole group by other means is left there.
+    /// A thread that stays on its rank keeps its core, and a thread that cannot be moved off its rank is left alone. With
+    /// `lenient`, a thread whose affinity mask already lies within its rank's core group is left alone, too.
     pub fn assign(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
@@ -182,7 +184,7 @@ impl CoreSlots {
         }
         let mut load = vec![0usize; self.ranks.len()];
         wanted.iter().for_each(|(_, rank)| load[*rank] += 1);
-        // If all cores are equal, there is nothing to assign, and confining threads would only restrict the kernel.
+        // If all cores are equal, any assignment is equally good, and pinning threads would only restrict the kernel.
         let unequal = self.ranks.len() > 1;
         let pinned: Vec<bool> = load
             .iter()
@@ -228,7 +230,7 @@ impl CoreSlots {
         placed
     }
 
-    /// True if every thread has the desired rank and is where it was placed: the usual case.
+    /// True if every thread has its desired rank and an affinity mask that matches its placement, which is the usual case.
     fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
         let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
             held.thread == info.id
@@ -252,11 +254,11 @@ impl CoreSlots {
 
     fn is_inside(&self, info: &ThreadInfo, group: GroupId) -> bool {
         let cpus = &self.topology.group(group).cpus;
-        // It is usually the same set, not a copy.
+        // Usually both refer to the same set, so that comparing addresses suffices.
         Arc::ptr_eq(&info.allowed, cpus) || info.allowed.is_subset(cpus)
     }
 
-    /// Chooses a core for each thread whose rank has a core for each of its threads.
+    /// Chooses a core for each thread whose rank has at least as many cores as threads.
     fn choose_cores(
         &mut self,
         wanted: &[(&ThreadInfo, usize)],
@@ -264,7 +266,7 @@ impl CoreSlots {
     ) -> Vec<Option<u32>> {
         self.taken.fill(false);
         let mut cores: Vec<Option<u32>> = vec![None; wanted.len()];
-        // Threads that hold a core come first, then threads that are already on the core, then migrating threads.
+        // Threads that hold a core are served first, then threads that already run on the core, then migrating threads.
         for held_only in [true, false] {
             for (core, &(info, rank)) in cores.iter_mut().zip(wanted) {
                 if core.is_some() || !pinned[rank] {
@@ -297,7 +299,8 @@ impl CoreSlots {
     }
 }
 
-/// Returns the cores of these CPUs: the first core of every last-level cache comes before the second of any.
+/// Returns the cores of these CPUs in an order that alternates between last-level caches: the first core of each cache, then the
+/// second core of each, and so on.
 fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
     let mut seen = std::collections::BTreeSet::new();
     let mut on_llc = std::collections::BTreeMap::new();
@@ -315,8 +318,8 @@ fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
     cores.into_iter().map(|(_, _, core)| core).collect()
 }
 
-/// Returns the threads that want a CPU, by id: runnable threads and those with events since the last call. A thread that sleeps
-/// now but ran since then is one of them.
+/// Returns the threads that demand CPU time, in ascending order of ids: runnable threads, and threads with events since the last
+/// call. A thread that sleeps now but ran since then is included.
 #[must_use]
 pub fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
     let mut stirred: Vec<ThreadId> = view

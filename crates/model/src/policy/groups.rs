@@ -1,4 +1,4 @@
-//! Calls of policies: once for the machine, or once for each core group.
+//! Calls of policies: one call for the machine, or one for each core group.
 //!
 //! Source: PMCSched, section 3: a plug-in is invoked for one core group at a time. Input: a view of the machine. Output: the
 //! combined placements of all groups.
@@ -8,10 +8,11 @@ use crate::cpuset::CpuSet;
 use crate::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use crate::placement::Placement;
 
-/// Calls a policy: once, or for each core group of the kind in [`Needs::groups`](super::Needs::groups), in their order.
+/// Calls a policy once, or once for each core group of the kind in [`Needs::groups`](super::Needs::groups), in the order of the
+/// groups.
 ///
-/// A group's view contains the threads whose CPU is in the group, and their events; exits are visible to all groups. Placements
-/// of threads and cache classes of all groups are combined. The admission table of the last group that sets one applies to all.
+/// The view of a group contains the threads whose CPU is in the group, and their events. All groups see the exits of threads.
+/// Placements and cache classes of all groups are combined. The admission table of the last group that sets one applies to all.
 pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
     let Some(by) = policy.needs().groups else {
         return policy.decide(view, rng);
@@ -42,7 +43,7 @@ pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng)
         }
     }
     all.threads.sort_by_key(|t| t.thread);
-    // A thread is in one group, so another group's placement of it comes second.
+    // If several groups placed a thread, only the placement of the first of these groups is kept.
     all.threads.dedup_by_key(|t| t.thread);
     all
 }

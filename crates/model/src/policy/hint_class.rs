@@ -1,32 +1,33 @@
-//! Hint classes: effect of application hints on policies.
+//! Hint classes: the effect of application hints on the ranking of threads.
 //!
-//! Input: threads with their hints. Output: factors for the metrics by which threads are ranked. A hint gains a program nothing
-//! at another's cost. Priorities weight threads of one program against each other (their mean weight is 1). All other hints only
-//! give way to other threads.
+//! Input: threads with their hints. Output: factors for the metrics by which threads are ranked. A hint never gives a program an
+//! advantage at the cost of another program. Priorities weight threads of one program against each other (their mean weight is
+//! 1). All other hints only lower the rank of a thread.
 
 use std::collections::BTreeMap;
 
 use crate::engine::ThreadInfo;
 use crate::hint::Phase;
 
-/// Class of a thread by its hints, independent of its metrics.
+/// Class of a thread for ranking, determined by its hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HintClass {
-    /// It uses all the CPU time it gets.
+    /// The thread uses all the CPU time that it gets.
     #[default]
     Full,
-    /// The slowest core type is fast enough for it, according to its program.
+    /// The slowest core type is fast enough for the thread, as its program reports.
     Content,
-    /// It is spinning or blocked, according to its program.
+    /// The thread is spinning or blocked, as its program reports.
     Waiting,
 }
 
-/// Difference of speed-up factors below which classes decide first.
+/// Factor on the metric from one class to the next lower one: so small that every thread of a higher class ranks first.
 const APART: f64 = 1e-3;
 
 impl HintClass {
-    /// Returns the class of a thread with this speed-up factor. `slack` is the hysteresis: it must be slow enough by this share
-    /// to become content. Once on the slowest type (`slow`), it must be too slow by this share to lose the class.
+    /// Returns the class of a thread, given its speed-up factor. `slack` is the relative hysteresis of [`Self::Content`]: a
+    /// thread enters the class only if the slowest type is fast enough by this margin. On the slowest type (`slow`), the thread
+    /// leaves the class only if that type is too slow by this margin.
     #[must_use]
     pub fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
         let Some(hint) = &info.hint else {
@@ -42,7 +43,7 @@ impl HintClass {
         }
     }
 
-    /// Returns the factor for the thread's metric before ranking.
+    /// Returns the factor by which the thread's metric is multiplied before ranking.
     #[must_use]
     pub const fn factor(self) -> f64 {
         match self {
@@ -52,7 +53,7 @@ impl HintClass {
         }
     }
 
-    /// Returns the rule to give as the reason if the class keeps a thread off a faster core.
+    /// Returns the rule to report as the reason if the class keeps a thread off a faster core; `None` if the class does not.
     #[must_use]
     pub const fn rule(self) -> Option<&'static str> {
         match self {
@@ -63,7 +64,7 @@ impl HintClass {
     }
 }
 
-/// Returns the weight of each thread's priority among the threads of its program; their mean is 1.
+/// Returns the weight of each thread from its priority, normalised to a mean of 1 over the threads of a program.
 #[must_use]
 pub fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
     let own = |info: &ThreadInfo| info.hint.map_or(1.0, |hint| hint.weight());

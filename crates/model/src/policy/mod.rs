@@ -1,7 +1,7 @@
-//! Policies: from the state of threads to their placements.
+//! Policies, which turn the state of threads into placements.
 //!
-//! A policy is a [`Policy`] and its [`PolicyDef`]. It never knows which engine runs it, reads no clock and does no I/O. The
-//! crate `countersteer-policies` contains the shipped ones and the table of their names.
+//! A policy is a [`Policy`] and its [`PolicyDef`]. A policy does not depend on the engine that runs it, reads no clock and
+//! does no I/O. The crate `countersteer-policies` contains the shipped policies and the table of their names.
 //!
 //! Order of events: the driver observes until the next policy period or, for a policy with [`Needs::events`], until thread
 //! events have happened. It then updates the metrics, calls [`Policy::decide`] once, and applies the placement before any more
@@ -34,30 +34,32 @@ use crate::usage::Usage;
 /// Random number generator of policies, seeded by the driver.
 pub type PolicyRng = rand_pcg::Pcg64;
 
-/// Returns the policy's generator: a separate stream, so that its draws are independent of the kernel's.
+/// Returns the policy's random number generator: a separate stream, so that its draws are independent of the simulated
+/// kernel's.
 #[must_use]
 pub fn policy_rng(seed: u64) -> PolicyRng {
     PolicyRng::seed_from_u64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Needs of a policy from the engine and the driver.
+/// Data and events that a policy needs from the engine and the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Names of the metrics it reads.
+    /// Names of the metrics that the policy reads.
     pub metrics: Vec<&'static str>,
-    /// True if it decides at thread events too, not only every period.
+    /// True if the policy also decides after thread events, not only every period.
     pub events: bool,
-    /// True if changes of program phase are among the events. They are derived from instructions and cycles, so the policy
-    /// should name a metric that counts these.
+    /// True if the policy needs phase changes among the events. They are derived from instructions and cycles, so the policy
+    /// should also name a metric that counts these.
     pub phases: bool,
-    /// Time between decisions; that of the run if absent.
+    /// Time between decisions; `None` for the period of the run.
     pub period: Option<Nanos>,
-    /// Kind of core groups for which it decides once each, with a view of that group alone (PMCSched, section 3).
+    /// Kind of core groups for which the policy is called separately, with a view of one group each (PMCSched, section 3).
+    /// `None` for one call for the machine.
     pub groups: Option<GroupBy>,
 }
 
 impl Needs {
-    /// Needs of a policy that decides every period and reads no metric.
+    /// Needs of a policy that decides once per period and reads no metric.
     pub const NOTHING: Self = Self {
         metrics: Vec::new(),
         events: false,
@@ -66,7 +68,7 @@ impl Needs {
         groups: None,
     };
 
-    /// Needs of a policy that decides at thread events too and reads no metric.
+    /// Needs of a policy that also decides after thread events and reads no metric.
     pub const EVENTS: Self = Self {
         metrics: Vec::new(),
         events: true,
@@ -75,7 +77,7 @@ impl Needs {
         groups: None,
     };
 
-    /// Returns the needs of a policy that reads these metrics every period.
+    /// Returns the needs of a policy that decides once per period and reads these metrics.
     #[must_use]
     pub fn metrics(names: &[&'static str]) -> Self {
         Self {
@@ -85,53 +87,57 @@ impl Needs {
     }
 }
 
-/// Decides placements.
+/// Scheduling policy, which decides placements.
 pub trait Policy: Send {
-    /// Returns its needs. The driver asks at the start, and after a decision for which [`Policy::needs_changed`] is true.
+    /// Returns the needs of the policy. The driver calls this at the start, and after each decision for which
+    /// [`Policy::needs_changed`] is true.
     fn needs(&self) -> &Needs {
         const NOTHING: &Needs = &Needs::NOTHING;
         NOTHING
     }
 
-    /// True if [`Policy::needs`] changed with the last decision. Only a policy that hands over to others implements it.
+    /// True if the last decision changed the result of [`Policy::needs`]. Only a policy that switches between other policies
+    /// implements this.
     fn needs_changed(&mut self) -> bool {
         false
     }
 
-    /// Changes the parameters and keeps the state.
+    /// Changes the policy's parameters and keeps its state.
     ///
     /// # Errors
-    /// Fails on an invalid value, or with [`PolicyError::Fixed`] if parameters cannot change after the start.
+    /// Fails on an invalid value, or with [`PolicyError::Fixed`] if the parameters cannot change after the start.
     fn tune(&mut self, _params: &Params, _topology: &Arc<Topology>) -> Result<(), PolicyError> {
         Err(PolicyError::Fixed)
     }
 
-    /// Decides where threads run from now on.
+    /// Decides the placements of threads from now on. Threads without an entry keep theirs.
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
 }
 
-/// View of a policy.
+/// State of the machine and its threads as a policy sees it.
 pub struct View<'a> {
-    /// Current time since the start.
+    /// Current time since the start of the run.
     pub now: Nanos,
-    /// The machine.
+    /// Topology of the machine.
     pub topology: &'a Arc<Topology>,
-    /// Core group to decide about, for a policy that asks for groups; its threads are those whose CPU is in it.
+    /// Core group to decide about, for a policy that is called per group; the view then contains only threads whose CPU is in
+    /// it. `None` for the whole machine.
     pub group: Option<&'a Group>,
-    /// Living threads, by id.
+    /// Living threads, in ascending order of ids.
     pub threads: &'a [ThreadInfo],
-    /// Programs of all threads, by id.
+    /// Programs of all threads, in ascending order of ids.
     pub programs: &'a [ProgramInfo],
-    /// Events of threads since the last call.
+    /// Events of threads since the last call of the policy.
     pub events: &'a [ThreadEvent],
-    /// Latest metrics.
+    /// Latest values of the requested metrics.
     pub metrics: &'a MetricBank,
-    /// Predictions, if the engine can make them.
+    /// Forecaster for static assignments; `None` if the engine has none.
     pub forecast: Option<&'a mut dyn Forecast>,
 }
 
 impl View<'_> {
-    /// Removes placements, frequency hints and cache partitions: every thread runs wherever its program allows.
+    /// Returns a placement that removes all placements, frequency hints and cache partitions. Every thread may then run on all
+    /// CPUs that its program allows.
     #[must_use]
     pub fn release(&self, why: &'static str) -> Placement {
         let place = |t: &ThreadInfo| ThreadPlacement {
@@ -145,33 +151,34 @@ impl View<'_> {
         }
     }
 
-    /// Returns the latest value of a metric of a thread.
+    /// Returns the latest value of a thread's metric; `None` if it is unavailable.
     #[must_use]
     pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.metrics.get(thread, name)
     }
 
-    /// Returns a reader of one metric for many threads. The name is looked up once; access in the order of ids is cheapest.
+    /// Returns a reader of one metric for many threads. The name is looked up once; access in ascending order of ids is
+    /// cheapest.
     #[must_use]
     pub fn column(&self, name: &str) -> Column<'_> {
         self.metrics.read_column(name)
     }
 
-    /// True if a thread is among those to decide about.
+    /// True if a thread is in this view.
     #[must_use]
     pub fn lives(&self, thread: ThreadId) -> bool {
         self.threads.binary_search_by_key(&thread, |t| t.id).is_ok()
     }
 
-    /// Returns the data of a program.
+    /// Returns the data of a program; `None` if it has no living threads.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&ProgramInfo> {
         let row = self.programs.binary_search_by_key(&program, |p| p.id);
         row.ok().map(|row| &self.programs[row])
     }
 
-    /// True if a program has threads or had some recently; a policy can forget the state of others. If no programs are listed,
-    /// none has ended.
+    /// True if a program has threads or had some recently. A policy can drop the state of other programs. Always true if the
+    /// view lists no programs.
     #[must_use]
     pub fn may_return(&self, program: ProgramId) -> bool {
         self.programs.is_empty()
@@ -179,39 +186,39 @@ impl View<'_> {
             || self.program_usage(program).is_some()
     }
 
-    /// Returns the usage of a thread; `None` before its first sample.
+    /// Returns the CPU usage of a thread; `None` before its first sample.
     #[must_use]
     pub fn usage(&self, thread: ThreadId) -> Option<&Usage> {
         self.metrics.usage().thread(thread)
     }
 
-    /// Returns the usage of a program, including exited threads.
+    /// Returns the CPU usage of a program, including its exited threads. `None` before the first sample.
     #[must_use]
     pub fn program_usage(&self, program: ProgramId) -> Option<&Usage> {
         self.metrics.usage().program(program)
     }
 }
 
-/// Returns the message of a policy's panic.
+/// Returns the message of a caught panic; `None` if its payload is not text.
 #[must_use]
 pub fn panic_text(payload: &(dyn Any + Send)) -> Option<&str> {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// Constructor of a policy for a machine; returns the invalid parameter on errors.
+/// Function that creates a policy for a machine. Fails on an invalid parameter.
 pub type MakePolicy = fn(&Params, &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError>;
 
-/// Row of the policy table.
+/// Row of the policy table: a policy with its name, parameters and constructor.
 pub struct PolicyDef {
-    /// Name in flags and records.
+    /// Name of the policy in flags and records.
     pub name: &'static str,
-    /// One line for lists.
+    /// Summary of the policy in one line, for lists.
     pub summary: &'static str,
-    /// Paper and section, or the system it models.
+    /// Paper and section that the policy implements, or the system that it models.
     pub source: &'static str,
-    /// Parameters, `name:key=value,...`.
+    /// Parameters of the policy, given as `name:key=value,...`.
     pub params: &'static [ParamDef],
-    /// Constructor.
+    /// Function that creates the policy.
     pub make: MakePolicy,
 }

@@ -1,21 +1,21 @@
-//! Parameters of policies: `key=value,key=value`.
+//! Parameters of policies, given as `key=value,key=value`.
 
 use std::collections::BTreeMap;
 
 use super::PolicyDef;
 use crate::suggestion::suggestion;
 
-/// Parameter of a policy.
+/// Definition of a parameter of a policy.
 pub struct ParamDef {
-    /// Key; `*` stands for any key.
+    /// Key of the parameter; `*` stands for any key.
     pub key: &'static str,
-    /// Default value as text.
+    /// Default value of the parameter, as text.
     pub default: &'static str,
-    /// Description, with unit and choices.
+    /// Description of the parameter, with its unit or choices.
     pub prose: &'static str,
 }
 
-/// Parameters with defaults filled in.
+/// Values of a policy's parameters, including defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     values: BTreeMap<String, String>,
@@ -24,61 +24,62 @@ pub struct Params {
 /// Error of creating a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// No such policy.
+    /// No policy has this name.
     #[error("there is no policy `{name}`{}; there are {known}", suggestion(name, known.split(", ")))]
     Unknown {
-        /// As written.
+        /// Name as the user wrote it.
         name: String,
-        /// All known names.
+        /// Names of all known policies, separated by commas.
         known: String,
     },
-    /// Name of an added policy that is already taken.
+    /// Another policy already has the name of an added policy.
     #[error("there is a policy `{0}` already: give yours another name")]
     Taken(String),
-    /// Unknown parameter.
+    /// The policy has no parameter with this key.
     #[error("policy `{policy}` has no parameter `{key}`; it has {known}")]
     UnknownKey {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// As written.
+        /// Key as the user wrote it.
         key: String,
-        /// All known keys.
+        /// Keys of all parameters of the policy, separated by commas.
         known: String,
     },
-    /// The policy reads an unknown metric.
+    /// The policy reads a metric that does not exist.
     #[error(
         "policy `{policy}` reads `{metric}`, which is neither a metric (`steer events` lists them) nor a formula over events that \
          adds like to like"
     )]
     NoMetric {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// As the policy spells it.
+        /// Name of the metric as the policy spells it.
         metric: &'static str,
     },
-    /// Invalid value.
+    /// The value of a parameter is invalid.
     #[error("policy parameter `{key}={value}`: {why}")]
     BadValue {
-        /// The key.
+        /// Key of the parameter.
         key: String,
-        /// As written.
+        /// Value as the user wrote it.
         value: String,
-        /// Description of the error and of valid values.
+        /// Description of the error and of the valid values.
         why: String,
     },
-    /// The parameter cannot change while the policy runs.
+    /// The policy's parameters cannot change while it runs.
     #[error("the policy takes this parameter only at its start")]
     Fixed,
-    /// Text that is not `key=value`.
+    /// Part of the parameters is not `key=value`.
     #[error("policy parameter `{0}` is not `key=value`")]
     NotKeyValue(String),
 }
 
 impl Params {
-    /// Parses `key=value,key=value` and fills in defaults.
+    /// Parses `key=value,key=value` for a policy and adds the defaults of the other parameters.
     ///
     /// # Errors
-    /// Fails on text that is not `key=value`, and on unknown keys, with the known ones.
+    /// Fails on a part that is not `key=value`, and on an unknown key; the error lists the known
+    /// keys.
     pub fn parse(def: &PolicyDef, text: &str) -> Result<Self, PolicyError> {
         let mut values: BTreeMap<String, String> = def
             .params
@@ -109,16 +110,16 @@ impl Params {
         Ok(Self { values })
     }
 
-    /// Returns the text of a parameter; empty if the policy has no such parameter.
+    /// Returns the value of a parameter as text; empty if the policy has no such parameter.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", String::as_str)
     }
 
-    /// Returns a number of at least `least`.
+    /// Returns the value of a parameter as a number of at least `least`.
     ///
     /// # Errors
-    /// Fails if the value is no such number.
+    /// Fails if the value is not a number, or less than `least`.
     pub fn number(&self, key: &str, least: f64) -> Result<f64, PolicyError> {
         let bad = |why: String| PolicyError::BadValue {
             key: key.into(),
@@ -136,10 +137,10 @@ impl Params {
         }
     }
 
-    /// Returns one of several choices.
+    /// Returns the choice that the value of a parameter names.
     ///
     /// # Errors
-    /// Fails if the value is none of them.
+    /// Fails if the value is not one of `choices`.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, PolicyError> {
         let value = self.text(key);
         choices
@@ -160,7 +161,7 @@ impl Params {
             })
     }
 
-    /// Returns all keys and values, by key.
+    /// Iterates over the keys and values of all parameters, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }

@@ -1,4 +1,4 @@
-//! Differences between a recorded run and a run without the recorder.
+//! Caveats: differences between a recorded run and a run without the recorder.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub enum CaveatKind {
 }
 
 impl CaveatKind {
-    /// All kinds, in order.
+    /// All kinds of caveats, in the order of their output.
     pub const ALL: [Self; 5] = [
         Self::Rights,
         Self::Processor,
@@ -42,7 +42,7 @@ pub struct Caveat {
 }
 
 impl Caveat {
-    /// Returns one sentence for messages, without a full stop.
+    /// Returns a description of the caveat in one sentence, without a full stop.
     #[must_use]
     pub fn text(&self) -> String {
         let file = &self.file;

@@ -1,4 +1,4 @@
-//! Miss curves: misses per kilo-instruction against cache size, and derived values.
+//! Miss curves: misses per kilo-instruction as a function of cache size, and values derived from them.
 //!
 //! Input: a stack-distance histogram, or measured points. Output: [`MissCurve`], which gives the fill time (inverse of the
 //! footprint, higher-order theory of locality, Xiang et al. 2013) and the program's [`CacheClass`].
@@ -30,17 +30,18 @@ pub enum CacheClass {
     Compute,
 }
 
-/// Cache sizes between which a program's sensitivity decides its class.
+/// Size in bytes of the smaller of two caches; the difference of a program's misses between them determines its class.
 const CLASS_SMALL_BYTES: u64 = 512 << 10;
+/// Size in bytes of the larger of these two caches.
 const CLASS_LARGE_BYTES: u64 = 4 << 20;
-/// The paper's poison thresholds are 8 to 10 misses per kilo-instruction.
+/// Threshold: minimum misses per kilo-instruction of a poison program. The paper's thresholds are 8 to 10.
 const POISON_MPKI: f64 = 8.0;
-/// Misses per kilo-instruction below which a shared cache cannot matter: 1 miss per 2,000 instructions, 100 cycles each, is 5 %
-/// of a CPI of 1.
+/// Threshold in misses per kilo-instruction, below which a shared cache does not matter. 1 miss per 2,000 instructions at 100
+/// cycles each is 5 % of a CPI of 1.
 const COMPUTE_MPKI: f64 = 0.5;
 
 impl MissCurve {
-    /// Returns the mean curve of a recorded profile's behaviours, weighted by their shares of the instructions.
+    /// Returns the mean of the miss curves of a recorded profile's behaviours, weighted by their fractions of the instructions.
     pub(super) fn mean_of(recorded: &Recorded) -> Self {
         let parts: Vec<(f64, Self)> = (recorded.behaviours.iter().zip(recorded.shares()))
             .map(|(behaviour, share)| (share, Self::from_locality(&behaviour.locality)))
@@ -60,7 +61,8 @@ impl MissCurve {
         Self::from_points(lines.into_iter().map(|at| (at, mean(at))).collect())
     }
 
-    /// Returns the curve of the first core type with misses for two cache sizes in the table.
+    /// Returns the miss curve of the first core type whose table has misses for at least two cache sizes. `None` if there is
+    /// none.
     pub(super) fn of_table(table: &Tabulated) -> Option<Self> {
         let points = |core: &CoreTable| -> Vec<(f64, f64)> {
             core.points
@@ -76,7 +78,8 @@ impl MissCurve {
             .map(Self::from_points)
     }
 
-    /// Creates a curve through points (lines, mpki). They are sorted, and made non-increasing by carrying the smaller value on.
+    /// Creates a miss curve through points (lines, mpki). The points are sorted, and a value larger than the one before is
+    /// lowered to it.
     #[must_use]
     pub fn from_points(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -86,7 +89,7 @@ impl MissCurve {
         Self { points }
     }
 
-    /// Returns the curve of a fully associative LRU cache for recorded locality.
+    /// Creates the miss curve of a fully associative LRU cache from recorded locality.
     #[must_use]
     pub fn from_locality(locality: &Locality) -> Self {
         let histogram = &locality.stack_distance_pki;
@@ -103,7 +106,8 @@ impl MissCurve {
         Self { points }
     }
 
-    /// Returns the misses per kilo-instruction with `lines` of cache; linear between points, constant beyond the ends.
+    /// Returns the misses per kilo-instruction with `lines` lines of cache. Values are interpolated linearly between points and
+    /// constant outside.
     #[must_use]
     pub fn mpki(&self, lines: f64) -> f64 {
         let after = self.points.partition_point(|p| p.0 <= lines);
@@ -118,19 +122,19 @@ impl MissCurve {
         }
     }
 
-    /// Returns the points (lines, mpki).
+    /// Returns the points (lines, mpki) of the curve.
     #[must_use]
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// Returns the largest number of lines that the program can use.
+    /// Returns the number of lines beyond which more cache does not reduce misses.
     #[must_use]
     pub fn footprint_lines(&self) -> f64 {
         self.points.last().map_or(0.0, |p| p.0)
     }
 
-    /// Returns the program's class by its sensitivity to a shared cache of 512 KiB to 4 MiB.
+    /// Returns the program's class by the change of its misses from 512 KiB to 4 MiB of shared cache.
     #[must_use]
     pub fn class(&self) -> CacheClass {
         let small = self.mpki((CLASS_SMALL_BYTES / LINE_BYTES) as f64);

@@ -1,24 +1,25 @@
-//! Fit of a miss curve to noisy points: a program's misses while it held different amounts of a shared cache.
+//! Fit of a miss curve to noisy points: a program's misses while it occupied different amounts of a shared cache.
 //!
-//! Input: points (KiB held, misses per kilo-instruction), measured while programs ran together. Output: the curve of the form
-//! that best predicts points it was not fitted to. PMCTrack, section 4.3.1, names regression; the forms were decided here. There
-//! is no curve beyond the measured sizes.
+//! Input: points (KiB occupied, misses per kilo-instruction), measured while programs ran together. Output: the fitted curve of
+//! the form with the smallest cross-validation error. PMCTrack, section 4.3.1, mentions regression; the forms were decided here.
+//! The curve does not extend beyond the measured sizes.
 
 use std::fmt;
 
-/// Number of equal parts of the cache; each part uses the median of its points.
+/// Number of bins of equal size into which the cache is divided. Each bin is represented by the median of its points.
 const BINS: usize = 16;
-/// Smallest number of parts with points that distinguishes the forms.
+/// Minimum number of bins with points for a fit. Fewer bins do not distinguish the forms.
 const LEAST_BINS: usize = 3;
-/// Sizes over which an exponential falls to 1/e, as parts of the cache: the least, the most, and the number of values tried.
+/// Range of sizes over which an exponential falls to 1/e, in fractions of the cache: smallest, largest, and number of values
+/// tried.
 const FALLS: (f64, f64, usize) = (0.02, 4.0, 80);
 
-/// Form of a curve.
+/// Form of the function that is fitted to the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Nearest non-increasing curve of any form (pool adjacent violators), linear between sizes.
+    /// Nearest non-increasing curve (pool adjacent violators), linear between bins.
     Falling,
-    /// `a + b exp(-x / c)`: steep, then flat.
+    /// Exponential `a + b exp(-x / c)`, which falls steeply and then is flat.
     Exponential,
     Line,
 }
@@ -33,28 +34,29 @@ impl fmt::Display for Form {
     }
 }
 
-/// Part of the cache that contains points.
+/// Bin of cache sizes with its measured points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Mean size of its points, KiB.
+    /// Mean size of the points in the bin, in KiB.
     pub cache_kib: f64,
-    /// Median of their values.
+    /// Median of the values of the bin's points.
     pub value: f64,
     pub points: usize,
 }
 
-/// Fitted curve.
+/// Fitted curve with its cross-validation error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     pub form: Form,
-    /// Pairs (KiB, value) for each part of the cache with points, the smallest first.
+    /// Pairs (KiB, value), one for each bin with points, smallest size first.
     pub curve: Vec<(f64, f64)>,
-    /// Mean absolute difference of each part's median from the curve fitted to the other parts.
+    /// Mean absolute difference between the median of a bin and the curve fitted to the other bins.
     pub error: f64,
     pub bins: Vec<Bin>,
 }
 
-/// Returns the non-increasing curve for a cache of `whole_kib`; `None` if fewer than three of its sixteen parts have points.
+/// Fits a non-increasing curve to points of a cache of `whole_kib` KiB. `None` if fewer than three of the sixteen bins have
+/// points.
 #[must_use]
 pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
     let bins = bins(points, whole_kib);
@@ -73,7 +75,7 @@ pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
         let points: usize = bins.iter().map(|bin| bin.points).sum();
         (form, away.sum::<f64>() / points as f64)
     };
-    // Among equals, the first is taken: the one with the fewest parameters.
+    // Of forms with equal errors, the first is taken, which has the fewest parameters.
     let forms = [Form::Line, Form::Exponential, Form::Falling].map(judged);
     let (form, error) = forms
         .into_iter()
@@ -90,7 +92,8 @@ pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
     })
 }
 
-/// Returns the nearest non-decreasing curve, for quantities that grow with the cache, at each of its parts with points.
+/// Fits the nearest non-decreasing curve, for quantities that grow with cache size. Returns one pair (KiB, value) per bin with
+/// points.
 #[must_use]
 pub fn rising(points: &[(f64, f64)], whole_kib: f64) -> Vec<(f64, f64)> {
     let mut bins = bins(points, whole_kib);
@@ -132,9 +135,9 @@ impl Bin {
 }
 
 enum Curve {
-    /// Linear between these points, constant outside.
+    /// Points with linear interpolation between them and constant values outside.
     Points(Vec<(f64, f64)>),
-    /// `a + b exp(-x / c)`.
+    /// Exponential `a + b exp(-x / c)`.
     Exponential {
         a: f64,
         b: f64,
@@ -179,9 +182,10 @@ fn between(points: &[(f64, f64)], kib: f64) -> f64 {
     }
 }
 
-/// Pools increasing neighbours until none is left, weighted by their points.
+/// Merges adjacent bins, weighted by their number of points, until no value is larger than the one before (pool adjacent
+/// violators).
 fn pooled(bins: &[Bin]) -> Vec<(f64, f64)> {
-    // (mean, weight, bins) of each pool.
+    // (mean, weight, number of bins) of each pool.
     let mut pools: Vec<(f64, f64, usize)> = Vec::new();
     for bin in bins {
         pools.push((bin.value, bin.points as f64, 1));
@@ -204,7 +208,7 @@ fn pooled(bins: &[Bin]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns `a` and `b` of `a + b f(x)` by least squares weighted by points, with `b` not below zero.
+/// Returns `a` and `b` of `a + b f(x)` by least squares, weighted by the number of points, with `b` at least zero.
 fn least_squares(bins: &[Bin], f: impl Fn(f64) -> f64) -> (f64, f64) {
     let weight: f64 = bins.iter().map(|b| b.points as f64).sum();
     let mean = |of: &dyn Fn(&Bin) -> f64| {

@@ -1,13 +1,13 @@
-//! Log-spaced histogram of distances: eight buckets per octave, exact below eight.
+//! Histogram of distances with logarithmic buckets: eight buckets per octave, and one per distance below eight.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 
-/// Buckets per doubling.
+/// Number of buckets per octave, over which the distance doubles.
 const PER_OCTAVE: u64 = 8;
-/// Number of buckets: distances below 2^60 lines, more than any address space has.
+/// Limit on the number of buckets, which covers distances below 2^60 lines, more than any address space has.
 const MOST_BUCKETS: usize = 58 * PER_OCTAVE as usize;
 
 /// Rates (per kilo-instruction) by log-spaced distance.
@@ -22,7 +22,7 @@ pub struct LogHistogram {
 }
 
 impl LogHistogram {
-    /// Returns the bucket of `distance`.
+    /// Returns the index of the bucket that contains `distance`.
     #[must_use]
     pub const fn bucket(distance: u64) -> usize {
         if distance < PER_OCTAVE {
@@ -33,7 +33,7 @@ impl LogHistogram {
         (PER_OCTAVE + octave * PER_OCTAVE + part) as usize
     }
 
-    /// Returns the smallest distance of `bucket`.
+    /// Returns the smallest distance in `bucket`.
     #[must_use]
     pub const fn lower(bucket: usize) -> u64 {
         let bucket = bucket as u64;
@@ -45,7 +45,7 @@ impl LogHistogram {
         (PER_OCTAVE + part) << octave
     }
 
-    /// Adds `rate` at `distance`.
+    /// Adds `rate` to the bucket that contains `distance`.
     pub fn add(&mut self, distance: u64, rate: f64) {
         let bucket = Self::bucket(distance);
         if self.rates.len() <= bucket {
@@ -54,10 +54,10 @@ impl LogHistogram {
         self.rates[bucket] += rate;
     }
 
-    /// Checks the values of the histogram.
+    /// Checks that the number of buckets and the rates are in their ranges.
     ///
     /// # Errors
-    /// Returns one sentence, with `key`.
+    /// Returns a sentence about the first invalid value, which names `key`.
     pub fn check(&self, key: &str) -> Result<(), String> {
         if self.rates.len() > MOST_BUCKETS {
             return Err(format!(
@@ -70,13 +70,14 @@ impl LogHistogram {
             .try_for_each(|rate| bounds::PER_KILO_INSTRUCTION.check(key, *rate))
     }
 
-    /// Returns the sum over all buckets.
+    /// Returns the sum of the rates of all buckets.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.rates.iter().sum()
     }
 
-    /// Returns the rate at distances of at least `distance`; inside a bucket the rate is spread evenly.
+    /// Returns the sum of the rates at distances of at least `distance`. Within a bucket, the rate is assumed to be
+    /// uniform.
     #[must_use]
     pub fn at_least(&self, distance: f64) -> f64 {
         let mut sum = 0.0;

@@ -1,9 +1,9 @@
-//! Behaviour of a program, independent of the machine that runs it.
+//! Profiles: the behaviour of a program, independent of the machine that runs it.
 //!
-//! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds. [`Recorded`]
+//! Input: a profile file. Output: a [`Profile`], which the simulator and the reports read. There are two kinds. [`Recorded`]
 //! contains machine-independent behaviour, from which the speed on any machine follows. [`Tabulated`] contains speeds that were
-//! measured or published, for the core types they were measured on. A [`Published`] file contains counters from public tables
-//! and is read as a recorded profile.
+//! measured or published, for the core types of the measurement. A [`Published`] file contains counters from public tables and
+//! is read as a recorded profile.
 
 mod caveat;
 mod curve;
@@ -29,7 +29,7 @@ pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 
 use crate::textfile::TextError;
 
-/// Program profile of either kind.
+/// Profile of a program, of either kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Profile {
     /// Machine-independent behaviour, captured by instrumentation.
@@ -42,7 +42,8 @@ impl Profile {
     /// Parses the text of a profile file: JSON for recorded profiles, TOML for published and tabulated ones.
     ///
     /// # Errors
-    /// Fails on text that is neither, is truncated, or contains impossible values: a paragraph with `path` and line.
+    /// Fails on text that has neither format, is truncated, or contains invalid values. The error contains `path`, and the line
+    /// if it is known.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         if text.trim_start().starts_with('{') {
             Recorded::parse(path, text).map(Self::Recorded)
@@ -61,7 +62,7 @@ impl Profile {
         }
     }
 
-    /// Returns the instructions of one run, over all threads.
+    /// Returns the number of instructions of one run, over all threads.
     #[must_use]
     pub fn instructions(&self) -> u64 {
         match self {
@@ -70,7 +71,7 @@ impl Profile {
         }
     }
 
-    /// Returns the miss curve of a whole run; `None` if the profile has none.
+    /// Returns the miss curve of a whole run; `None` if the profile contains none.
     #[must_use]
     pub fn miss_curve(&self) -> Option<MissCurve> {
         match self {

@@ -1,20 +1,22 @@
-//! Pipeline properties of a behaviour: units, latencies along dependency chains, branches, prefetching, cache conflicts.
+//! Pipeline properties of a behaviour: execution units, latencies along dependency chains, branches, prefetching and
+//! cache conflicts.
 //!
-//! Part of a recorded behaviour. Older profiles lack it; models then estimate it from the mix.
+//! These properties are part of a recorded behaviour. Older profiles lack them; models then estimate them from the
+//! instruction mix.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 
-/// Cycles of a load in the recorder's run with slow loads.
+/// Latency of a load in cycles, in the recorder's model run with slow loads.
 pub const REFERENCE_LOAD_CYCLES: u8 = 5;
-/// Largest number of ways for which conflicts are recorded, from 1 on.
+/// Largest number of ways for which cache conflicts are recorded, from 1 on.
 pub const CONFLICT_WAYS: usize = 16;
-/// Number of sets of the cache for which conflicts are recorded: that of most first-level data caches.
+/// Number of sets of the cache for which conflicts are recorded. Most L1 data caches have this number of sets.
 pub const CONFLICT_SETS: u32 = 64;
 
-/// Operations that differ in execution unit or latency.
+/// Kind of operation, by execution unit and latency.
 ///
 /// Loads, stores and branches are counted separately; plain moves and no-operations need no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub enum Operation {
     FpMultiply,
     /// Floating-point division and square root; scalar or vector.
     FpDivide,
-    /// Other vector operations.
+    /// Vector operations of other kinds.
     Simd,
 }
 
@@ -50,7 +52,7 @@ impl Operation {
         Self::Simd,
     ];
 
-    /// Returns its latency in the recorder's run with slow operations.
+    /// Returns the latency of the operation in cycles, in the recorder's model run with slow operations.
     #[must_use]
     pub const fn reference_cycles(self) -> u8 {
         match self {
@@ -99,7 +101,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Returns the operations of one kind per instruction.
+    /// Returns the number of operations of one kind per instruction.
     #[must_use]
     pub const fn of(&self, operation: Operation) -> f64 {
         match operation {

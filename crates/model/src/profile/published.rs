@@ -1,7 +1,8 @@
-//! Published profiles: values of public counter tables for a program, and the recorded behaviour that follows.
+//! Published profiles: values for a program from public counter tables, and the recorded behaviour derived from them.
 //!
-//! Input: a TOML file of values, each with its error and its table. Output: [`Published`], which becomes a [`Recorded`] profile:
-//! the values as they are, or drawn within their errors. Values that no table contains are marked `assumed`.
+//! Input: a TOML file of values, each with its error and its source table. Output: [`Published`], which is converted to a
+//! [`Recorded`] profile. The values are used as they are, or drawn at random within their errors. Values that no table contains
+//! are marked `assumed`.
 
 use rand::RngExt;
 use schemars::JsonSchema;
@@ -17,24 +18,25 @@ use crate::policy::{PolicyRng, policy_rng};
 use crate::textfile::{TextError, parse_toml};
 use crate::units::LINE_BYTES;
 
-/// Schema name in every published profile.
+/// Schema identifier in every published profile.
 pub const SCHEMA: &str = "countersteer.published/1";
 
-/// Instructions for which `ilp` and `overlap` hold: the reorder buffer of Skylake, on which the tables were measured.
+/// Window in instructions for which `ilp` and `overlap` hold: the reorder buffer of Skylake, the machine of the tables.
 pub const WINDOW: u32 = 224;
-/// Origin of a value that no table contains.
+/// Source name of a value that no table contains.
 pub const ASSUMED: &str = "assumed";
 
-/// Shares of branches that are taken and that fuse with a compare: medians of the shipped recorded profiles.
+/// Fraction of branches that are taken: median of the shipped recorded profiles.
 const TAKEN: f64 = 0.55;
+/// Fraction of branches that fuse with a compare: median of the shipped recorded profiles.
 const FUSED: f64 = 0.65;
-/// Cycles to resolve a mispredicted branch; medians of the shipped recorded profiles.
+/// Cycles to resolve a mispredicted branch: medians of the shipped recorded profiles.
 const RESOLUTION: Resolution = Resolution {
     unit: 6.0,
     loads: 6.0,
     operations: 0.5,
 };
-/// Cycles by which floating-point operations lengthen a chain, beyond one.
+/// Cycles beyond one by which a floating-point operation lengthens a dependency chain.
 const FP_CHAIN: f64 = 2.5;
 
 /// Program as described by public counter tables.
@@ -105,7 +107,7 @@ pub struct CurvePoint {
 }
 
 impl Figure {
-    /// Returns a rounded value.
+    /// Creates a value with its error and source; both numbers are rounded to four significant digits.
     #[must_use]
     pub fn new(value: f64, error: f64, from: &str) -> Self {
         Self {
@@ -116,7 +118,7 @@ impl Figure {
     }
 }
 
-/// Rounds to four significant digits: no table is more precise.
+/// Rounds a value to four significant digits. No table is more precise.
 #[must_use]
 pub fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
@@ -126,7 +128,7 @@ impl Published {
     /// Parses and checks the TOML text of a published profile.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, another schema, or impossible values.
+    /// Fails on a syntax error, an unknown field, another schema, or invalid values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let published: Self = parse_toml(path, text)?;
         published
@@ -165,7 +167,7 @@ impl Published {
         self.recorded().check()
     }
 
-    /// Returns the values by name, in the order of the file.
+    /// Returns the values with their names, in the order of the file.
     #[must_use]
     pub const fn listed(&self) -> [(&'static str, &Figure); 8] {
         let f = &self.figures;
@@ -181,16 +183,17 @@ impl Published {
         ]
     }
 
-    /// Returns the profile with the values as they are.
+    /// Converts to a recorded profile, with the values as they are.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         self.with_figures(&self.figures, &self.curve)
     }
 
-    /// Returns the profile with values drawn from normal distributions of their errors, by the seed and the name of the program.
+    /// Converts to a recorded profile, with values drawn from normal distributions with their errors. The draw depends only on
+    /// `seed` and the program's name.
     ///
-    /// Errors of values are independent. Those of the points of one table are drawn together, because a table's counters have
-    /// the same error at every size.
+    /// Errors of different values are independent. The points of one table are drawn together, because the counters of a table
+    /// have the same error at every size.
     #[must_use]
     pub fn drawn(&self, seed: u64) -> Recorded {
         let name = self.name.bytes().fold(0u64, |hash, byte| {
@@ -252,7 +255,7 @@ impl Published {
     }
 }
 
-/// Draws a standard normal deviate (Box and Muller 1958).
+/// Returns a random number from the standard normal distribution (Box and Muller 1958).
 fn normal(rng: &mut PolicyRng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
@@ -284,7 +287,8 @@ fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
     }
 }
 
-/// Returns units by the mix, and dependency chains that all latencies lengthen alike. Stream shares apply to every cache size.
+/// Derives execution units from the instruction mix, and dependency chains whose length grows equally with all latencies.
+/// Fractions of streaming accesses apply to every cache size.
 fn pipeline(mix: Mix, ilp: &IlpPoint, streams: f64) -> Pipeline {
     let rest = 1.0 - mix.branches - mix.fp - 0.5 * (mix.loads + mix.stores);
     let unit = 1.0 / ilp.ipc;
@@ -315,8 +319,9 @@ const fn lines(cache_kib: f64) -> f64 {
     cache_kib * 1024.0 / LINE_BYTES as f64
 }
 
-/// Returns stack distances that reproduce the curve's misses. A power law connects one line, which every access misses, to the
-/// first size; from there it is linear in the logarithm of the size. Misses at the last size miss everywhere.
+/// Returns stack distances that reproduce the misses of a curve. A power law connects a cache of one line, in which every access
+/// misses, to the first size. Beyond it, misses are linear in the logarithm of the size. Misses at the last size miss in every
+/// cache.
 fn locality(curve: &[CurvePoint], accesses_pki: f64) -> Locality {
     let first = &curve[0];
     let top = accesses_pki.max(first.mpki);

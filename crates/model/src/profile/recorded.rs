@@ -1,4 +1,4 @@
-//! Recorded profiles: machine-independent behaviour per phase.
+//! Recorded profiles: machine-independent behaviour of a program per phase.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::{Caveat, LogHistogram, Pipeline};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
-/// Schema name in every recorded profile.
+/// Schema identifier in every recorded profile.
 pub const SCHEMA: &str = "countersteer.profile/1";
 
 /// Behaviour of a program, measured by instrumentation.
@@ -148,7 +148,7 @@ pub struct Segment {
 }
 
 impl Recorded {
-    /// Returns the share of the instructions of each behaviour.
+    /// Returns the fraction of the instructions in each behaviour.
     #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![0.0; self.behaviours.len()];
@@ -162,17 +162,17 @@ impl Recorded {
     /// Parses and checks the JSON text of a recorded profile.
     ///
     /// # Errors
-    /// Fails on text that is truncated, of another format or schema, or contains impossible values.
+    /// Fails on text that is truncated, has another format or schema, or contains invalid values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let profile: Self = parse_json(path, text)?;
         profile.check().map_err(|why| TextError::value(path, why))?;
         Ok(profile)
     }
 
-    /// Checks the values of the profile.
+    /// Checks that the values of the profile are possible and consistent.
     ///
     /// # Errors
-    /// Returns one sentence on the first impossible value.
+    /// Returns a sentence about the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(format!(

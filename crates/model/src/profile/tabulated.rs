@@ -7,7 +7,7 @@ use super::Source;
 use crate::bounds::{self, check_all};
 use crate::textfile::{TextError, parse_toml};
 
-/// Schema name in every tabulated profile.
+/// Schema identifier in every tabulated profile.
 pub const SCHEMA: &str = "countersteer.table/1";
 
 /// Speed of a program on each core type it was measured on.
@@ -61,20 +61,20 @@ impl Tabulated {
     /// Parses and checks the TOML text of a tabulated profile.
     ///
     /// # Errors
-    /// Fails on syntax errors, unknown fields, another schema, or impossible values.
+    /// Fails on a syntax error, an unknown field, another schema, or invalid values.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let table: Self = parse_toml(path, text)?;
         table.check().map_err(|why| TextError::value(path, why))?;
         Ok(table)
     }
 
-    /// Returns the instructions of one run.
+    /// Returns the number of instructions of one run.
     #[must_use]
     pub fn instructions(&self) -> u64 {
         (self.giga_instructions * 1e9).round() as u64
     }
 
-    /// Returns the table for a core type.
+    /// Returns the table of speeds for a core type; `None` if the profile has none.
     #[must_use]
     pub fn on(&self, core_type: &str) -> Option<&CoreTable> {
         self.core.iter().find(|c| c.core_type == core_type)

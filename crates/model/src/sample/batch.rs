@@ -1,4 +1,4 @@
-//! Batch of samples: heads, and the values of all rows in one array.
+//! Batch of samples: one head per row, and the values of all rows in one array.
 //!
 //! A source writes thousands of rows without allocation, and clears the batch for the next period. Values are floating point,
 //! which represents integers up to 2^53 exactly: more than the cycles of a CPU in twenty days.
@@ -9,31 +9,31 @@ use std::sync::Arc;
 use super::{Counts, Event, EventSet, Row, Sample};
 use crate::units::{Nanos, ThreadId};
 
-/// Rows of samples with their values.
+/// Batch of samples: rows with their values.
 #[derive(Clone, Default)]
 pub struct Samples {
     rows: Vec<Sample>,
-    /// Location of the values, by row.
+    /// Position of each row's values in the array.
     spans: Vec<Span>,
     values: Vec<f64>,
-    /// Event sets of rows, first those that the source numbers itself.
+    /// Event sets of the rows; those that the source numbers itself come first.
     sets: Vec<Arc<EventSet>>,
 }
 
-/// Location and event set of a row's values.
+/// Position and event set of a row's values.
 #[derive(Clone, Copy)]
 struct Span {
     first: usize,
     values: u32,
-    /// Row of `sets`, or [`UNNAMED`].
+    /// Index in `sets`, or [`UNNAMED`].
     set: u32,
 }
 
-/// Event set of values that are known by their positions only.
+/// Index of an event set that is unknown: the values of the row have positions but no events.
 const UNNAMED: u32 = u32::MAX;
 
 impl Samples {
-    /// Creates an empty batch for a source with these event sets, in its numbering.
+    /// Creates an empty batch for a source that numbers its event sets in this order.
     #[must_use]
     pub const fn by_sets(sets: Vec<Arc<EventSet>>) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// Creates a batch of one row, like [`Self::add`].
+    /// Creates a batch with one row, which is added as by [`Self::add`].
     #[must_use]
     pub fn of(sample: Sample, sets: u32, counts: &[(Event, f64)]) -> Self {
         let mut samples = Self::default();
@@ -52,14 +52,14 @@ impl Samples {
         samples
     }
 
-    /// Removes all rows and keeps the memory.
+    /// Removes all rows and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.spans.clear();
         self.values.clear();
     }
 
-    /// Returns the rows and leaves none.
+    /// Returns all rows in a batch and leaves this batch empty.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let empty = Self::by_sets(self.sets.clone());
@@ -76,7 +76,7 @@ impl Samples {
         self.rows.is_empty()
     }
 
-    /// Adds a row with the values of the set that the source's number refers to.
+    /// Adds a row. The source's number in the sample determines the event set of the values.
     #[inline]
     pub fn push(&mut self, sample: Sample, values: impl IntoIterator<Item = f64>) {
         let known = (sample.set as usize) < self.sets.len();
@@ -84,7 +84,7 @@ impl Samples {
         self.put(sample, set, values);
     }
 
-    /// Adds a row with the values of an event set.
+    /// Adds a row with one value per event of an event set.
     #[inline]
     pub fn push_by(
         &mut self,
@@ -96,7 +96,7 @@ impl Samples {
         self.put(sample, row, values);
     }
 
-    /// Adds a row with the counts of these events, by one of `sets` multiplexed sets.
+    /// Adds a row with the counts of these events; `sets` is the number of multiplexed event sets.
     pub fn add(&mut self, sample: Sample, sets: u32, counts: &[(Event, f64)]) {
         let events = || counts.iter().map(|(event, _)| *event);
         let known = self.sets.iter().position(|set| set.is(events(), sets));
@@ -110,12 +110,12 @@ impl Samples {
         self.put(Sample { present, ..sample }, row as u32, values);
     }
 
-    /// Adds a row with the counts of a row from another batch.
+    /// Adds a row with a new head and the counts of a row from another batch.
     pub fn push_with(&mut self, sample: Sample, counts: Counts<'_>) {
         self.push_by(sample, counts.set, counts.values.iter().copied());
     }
 
-    /// Adds a row of another batch.
+    /// Adds a copy of a row from another batch.
     pub fn push_row(&mut self, row: Row<'_>) {
         self.push_with(*row, row.counts);
     }
@@ -132,7 +132,7 @@ impl Samples {
         self.rows.push(sample);
     }
 
-    /// Returns the row of an event set; adds the set if it is unknown.
+    /// Returns the index of an event set; adds the set if it is missing.
     fn number(&mut self, set: &Arc<EventSet>) -> u32 {
         let same = |known: &Arc<EventSet>| Arc::ptr_eq(known, set);
         let known = self.sets.iter().position(same);
@@ -144,23 +144,24 @@ impl Samples {
         row as u32
     }
 
-    /// Adds all rows of another batch.
+    /// Adds copies of all rows of another batch.
     pub fn append(&mut self, other: &Self) {
         other.iter().for_each(|row| self.push_row(row));
     }
 
-    /// Returns the heads of the rows.
+    /// Returns the heads of all rows.
     #[must_use]
     pub fn rows(&self) -> &[Sample] {
         &self.rows
     }
 
-    /// Returns the heads of the rows, mutable.
+    /// Returns the heads of all rows, mutable.
     pub fn rows_mut(&mut self) -> &mut [Sample] {
         &mut self.rows
     }
 
-    /// Returns the values of a row, one per event of its set; meaningless if the bit in `present` is not set.
+    /// Returns the values of a row, one per event of its event set. A value is meaningless if its bit in `present` is not
+    /// set.
     #[must_use]
     #[inline]
     pub fn values(&self, row: usize) -> &[f64] {
@@ -169,13 +170,13 @@ impl Samples {
             .map_or(&[], |span| &self.values[span.range()])
     }
 
-    /// Returns the value of an event of a row's set; `None` if it was not counted.
+    /// Returns a value of a row, given its position in the event set; `None` if the event was not counted.
     #[must_use]
     pub fn value(&self, row: usize, event: usize) -> Option<f64> {
         self.row(row)?.counts.at(event)
     }
 
-    /// Returns a row.
+    /// Returns the row with an index; `None` if there is none.
     #[must_use]
     #[inline]
     pub fn row(&self, row: usize) -> Option<Row<'_>> {
@@ -192,17 +193,17 @@ impl Samples {
         Some(Row { sample, counts })
     }
 
-    /// Returns the rows, in order.
+    /// Iterates over the rows in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Row<'_>> {
         (0..self.len()).filter_map(|row| self.row(row))
     }
 
-    /// Returns the rows of threads, with their threads.
+    /// Iterates over the rows of threads, each with its thread.
     pub fn of_threads(&self) -> impl DoubleEndedIterator<Item = (ThreadId, Row<'_>)> {
         self.iter().filter_map(|row| Some((row.thread()?, row)))
     }
 
-    /// Returns the events that any row has, in the order of the table.
+    /// Returns the events that were counted in at least one row, in the order of the event table.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut present = vec![0; self.sets.len()];
@@ -221,7 +222,8 @@ impl Samples {
         Event::ALL.iter().copied().filter(has).collect()
     }
 
-    /// Sets the value of an event of a row. Beyond [`EventSet::MOST`] values it stays unavailable.
+    /// Sets the value of an event in a row. Does nothing if the row already has [`EventSet::MOST`] values and the event is
+    /// not among them.
     pub fn set(&mut self, row: usize, event: Event, value: f64) {
         let Some(Row { counts, .. }) = self.row(row) else {
             return;
@@ -233,7 +235,7 @@ impl Samples {
             return;
         }
         if let Some(set) = more {
-            // Another row follows in the array, so the row moves behind all of them.
+            // The values of another row follow directly, so the values of this row are moved to the end of the array.
             let set = self.number(&set);
             let span = &mut self.spans[row];
             let first = self.values.len();
@@ -250,7 +252,8 @@ impl Samples {
         self.rows[row].present |= 1 << place;
     }
 
-    /// Adds times and values to a row; a value that only one of both has counted is no longer present.
+    /// Adds the times and values of another row to a row. A value that was counted in only one of the two is marked as not
+    /// counted.
     pub(crate) fn add_row(&mut self, row: usize, other: Row<'_>) {
         let Some(mine) = self.rows.get_mut(row) else {
             return;
@@ -269,7 +272,7 @@ impl Samples {
         sums.iter_mut().zip(more).for_each(|(sum, v)| *sum += v);
     }
 
-    /// Returns the order of rows by thread, then end; those of no thread come first.
+    /// Returns the indices of the rows, sorted by thread, then by end. Rows of no thread come first.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.len()).collect();
@@ -281,7 +284,7 @@ impl Samples {
         (row.thread(), row.end)
     }
 
-    /// Sorts the rows in that order.
+    /// Sorts the rows by thread, then by end. Rows of no thread come first.
     pub fn sort(&mut self) {
         if self.rows.is_sorted_by_key(Self::key) {
             return;
@@ -291,12 +294,12 @@ impl Samples {
         self.spans = order.iter().map(|row| self.spans[*row]).collect();
     }
 
-    /// Keeps the rows for which `keep` returns true.
+    /// Removes the rows for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&Sample) -> bool) {
         let mut rows = self.rows.iter();
         self.spans.retain(|_| rows.next().is_some_and(&keep));
         self.rows.retain(keep);
-        // Values of removed rows stay until they are the majority.
+        // Values of removed rows stay in the array until they are more than three quarters of it.
         let left: usize = self.spans.iter().map(|span| span.values as usize).sum();
         if self.values.len() > 4 * left {
             let all = std::mem::take(&mut self.values);
@@ -308,7 +311,7 @@ impl Samples {
         }
     }
 
-    /// Keeps the first `rows` rows.
+    /// Removes all rows except the first `rows`.
     pub fn truncate(&mut self, rows: usize) {
         self.rows.truncate(rows);
         self.spans.truncate(rows);

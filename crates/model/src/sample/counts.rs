@@ -1,4 +1,4 @@
-//! Counts of a row by event: the event set of its values, and a view that finds them.
+//! Counts of a row by event: the event set of the values, and a view for look-ups by event.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,23 +8,24 @@ use super::{Event, Sample};
 
 const _: () = assert!(Event::ALL.len() <= u64::BITS as usize);
 
-/// Event set of a row's values, compiled for a constant-time look-up of an event's position.
+/// Event set of a row's values, with a table for constant-time look-up of an event's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSet {
-    /// Events by position; `None` for an event that is not portable.
+    /// Event at each position; `None` for an event that is not in the event table.
     events: Vec<Option<Event>>,
-    /// Positions by event.
+    /// Position of each event of the event table, or [`Self::NOWHERE`].
     places: [u8; Event::ALL.len()],
-    /// Number of multiplexed event sets, including this one; 1 if one counts all the time.
+    /// Number of multiplexed event sets, including this one; 1 without multiplexing.
     sets: u32,
 }
 
 impl EventSet {
-    /// Largest number of values that a row can mark as counted.
+    /// Limit on the number of values of a row, one bit each in `present`.
     pub const MOST: usize = u64::BITS as usize;
+    /// Position of events that the set does not have.
     const NOWHERE: u8 = u8::MAX;
 
-    /// Creates a set of these events, one of `sets` multiplexed ones.
+    /// Creates an event set with these events; `sets` is the number of multiplexed event sets.
     #[must_use]
     pub fn new(events: impl IntoIterator<Item = Option<Event>>, sets: u32) -> Self {
         let events: Vec<Option<Event>> = events.into_iter().collect();
@@ -41,7 +42,7 @@ impl EventSet {
         }
     }
 
-    /// Returns a bit for each of these values: set if it is present.
+    /// Returns a bit mask with one bit per value, set if the value is present.
     #[must_use]
     pub fn present(values: impl IntoIterator<Item = Option<f64>>) -> u64 {
         let values = values.into_iter().take(Self::MOST).enumerate();
@@ -50,23 +51,23 @@ impl EventSet {
         })
     }
 
-    /// Returns the event set of rows whose values are known by their positions only.
+    /// Returns the event set for rows whose values have positions but no events.
     pub(super) fn unnamed() -> &'static Arc<Self> {
         static UNNAMED: LazyLock<Arc<EventSet>> = LazyLock::new(|| Arc::new(EventSet::new([], 1)));
         &UNNAMED
     }
 
-    /// Returns the set with one more event at its end.
+    /// Returns a copy of the event set with one more event at the end.
     pub(super) fn with(&self, event: Event) -> Self {
         Self::new(self.events.iter().copied().chain([Some(event)]), self.sets)
     }
 
-    /// True if the set has the same events in the same positions.
+    /// True if the set has these events in this order and the same number of multiplexed sets.
     pub(super) fn is(&self, events: impl Iterator<Item = Event>, sets: u32) -> bool {
         self.sets == sets && self.events.iter().copied().eq(events.map(Some))
     }
 
-    /// Returns the events by position; `None` for an event that is not portable.
+    /// Returns the event at each position; `None` for an event that is not in the event table.
     #[must_use]
     pub fn events(&self) -> &[Option<Event>] {
         &self.events
@@ -76,7 +77,7 @@ impl EventSet {
         self.events.len()
     }
 
-    /// Returns the position of an event's value.
+    /// Returns the position of an event's value; `None` if the set does not have the event.
     #[inline]
     pub(super) const fn place(&self, event: Event) -> Option<usize> {
         match self.places[event as usize] {
@@ -86,7 +87,7 @@ impl EventSet {
     }
 }
 
-/// Values of a row by event; `None` is unavailable, never zero.
+/// Values of a row by event; an unavailable value is `None`, never zero.
 #[derive(Clone, Copy)]
 pub struct Counts<'a> {
     pub(super) set: &'a Arc<EventSet>,
@@ -95,14 +96,14 @@ pub struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    /// Returns the value of an event.
+    /// Returns the value of an event; `None` if it was not counted.
     #[must_use]
     #[inline]
     pub fn get(&self, event: Event) -> Option<f64> {
         self.at(self.set.place(event)?)
     }
 
-    /// Returns the value at a position of the event set.
+    /// Returns the value at a position of the event set; `None` if the event was not counted.
     #[must_use]
     #[inline]
     pub fn at(&self, place: usize) -> Option<f64> {
@@ -110,14 +111,15 @@ impl<'a> Counts<'a> {
         self.values.get(place).copied().filter(|_| counted)
     }
 
-    /// Returns `numerator / denominator` if both are present and the denominator is positive.
+    /// Returns `numerator / denominator`; `None` if one of the two was not counted or the
+    /// denominator is not positive.
     #[must_use]
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
         let below = self.get(denominator).filter(|d| *d > 0.0)?;
         Some(self.get(numerator)? / below)
     }
 
-    /// Returns the available events with their values, in the order of the event set.
+    /// Iterates over the counted events and their values, in the order of the event set.
     pub fn iter(&self) -> impl Iterator<Item = (Event, f64)> + use<'a> {
         let counts = *self;
         let events = counts.set.events.iter().enumerate();
@@ -133,7 +135,7 @@ impl<'a> Counts<'a> {
         self.set
     }
 
-    /// Returns all values by position, meaningless for those not counted.
+    /// Returns all values by position. The value of an event that was not counted is meaningless.
     #[must_use]
     pub const fn values(&self) -> &'a [f64] {
         self.values
@@ -162,7 +164,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Returns the number of multiplexed event sets; 1 if one counts all the time.
+    /// Returns the number of multiplexed event sets; 1 without multiplexing.
     #[must_use]
     pub fn sets(&self) -> u32 {
         self.counts.set.sets
@@ -179,7 +181,7 @@ impl Deref for Row<'_> {
 
 impl PartialEq for Row<'_> {
     fn eq(&self, other: &Self) -> bool {
-        // The positions of events do not matter for equality.
+        // Two rows are equal even if their event sets list the events in different orders.
         let head = |row: &Self| Sample {
             present: 0,
             ..*row.sample

@@ -1,25 +1,25 @@
-//! Counts of one thread, on each CPU and by each set: the known and the reported values.
+//! Counts of one thread on each CPU by each event set: the current counts and those already reported.
 
 use crate::sample::{Owner, Sample, Samples};
 use crate::units::{CoreTypeId, CpuId, Nanos};
 
-/// Counts of one thread on one CPU by one set.
+/// Counts of one thread on one CPU by one event set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
     pub(super) cpu: u32,
     pub(super) set: u32,
     pub(super) tree: u32,
-    /// True for the root of the tree.
+    /// True if the thread is the root of the slot's tree.
     pub(super) own: bool,
     pub(super) core_type: u32,
-    /// One bit for each event of the set: counted on this CPU.
+    /// Events of the set that are counted on this CPU, one bit per event.
     pub(super) present: u64,
     pub(super) dirty: bool,
     pub(super) at: Nanos,
     pub(super) reported_at: Nanos,
     pub(super) seen_on: CpuId,
-    /// Known and reported counts: enabled, running, then values, first known, then reported. They are adjacent because they are
-    /// read together, for thousands of threads, each time from memory.
+    /// Current counts, then the counts already reported; each is the enabled time, the running time, then one value per event.
+    /// Both halves are in one allocation because they are read together, for thousands of threads, mostly from memory.
     pub(super) counts: Vec<u64>,
 }
 
@@ -28,23 +28,24 @@ pub(super) struct Thread {
     pub(super) owner: Option<Owner>,
     pub(super) forked: Nanos,
     pub(super) ended: bool,
-    /// True if its final counts have arrived but not its exit: it waits for one flush, so that both are reported together.
+    /// True if the thread's final counts have arrived but not its exit. The counts then wait for one flush, so that both are
+    /// reported together.
     pub(super) leaving: bool,
-    /// True if its counts arrived before the report of its fork.
+    /// True if the thread's counts arrived before its fork was reported.
     pub(super) unannounced: bool,
-    /// True if a sample with its exit was reported.
+    /// True if a sample that marks the thread's exit was reported.
     pub(super) end_reported: bool,
-    /// True if it has unreported counts and is in the list of such threads.
+    /// True if the thread has unreported counts and is in the ledger's list of such threads.
     pub(super) dirty: bool,
     pub(super) slots: Vec<Slot>,
-    /// Trees whose root had this TID before: the root's part of their totals is not this thread's.
+    /// Indices of the trees whose root had this TID earlier. The root's part of their totals does not belong to this thread.
     pub(super) trees_before: Vec<u32>,
 }
 
-/// Number of times before the values in a slot.
+/// Number of time values (enabled, running) at the start of the counts of a slot.
 pub(super) const TIMES: usize = 2;
 
-/// Updates cumulative counts, and the sums that include them. Returns true if a count increased.
+/// Raises the cumulative counts `known` to `now`, and adds the increases to `sums`. Returns true if a count increased.
 #[inline]
 pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
     let mut grew = 0;
@@ -64,14 +65,15 @@ pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) 
     grew > 0
 }
 
-/// Returns the count that is known and not reported yet, and marks it as reported.
+/// Returns the increase of a count since it was last reported, and marks the count as reported.
 #[inline]
 const fn news(counted: &u64, reported: &mut u64) -> u64 {
     *counted - std::mem::replace(reported, *counted)
 }
 
 impl Thread {
-    /// Returns the slot of its own counts for a tree; with `of_root`, that of the tree's root with its TID.
+    /// Returns the index of the thread's slot for a tree, CPU and event set. With `of_root`, returns the slot of the tree's
+    /// root, which had the same TID.
     #[inline]
     pub(super) fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
         let took_over = self.trees_before.contains(&tree);
@@ -81,7 +83,7 @@ impl Thread {
         self.slots.iter().position(is)
     }
 
-    /// Reports the new counts.
+    /// Appends the unreported counts of the thread to `into`.
     #[inline]
     pub(super) fn report(&mut self, into: &mut Samples) {
         self.dirty = false;
@@ -91,7 +93,7 @@ impl Thread {
         }
     }
 
-    /// Reports its exit if no sample has done so: it has counted nothing since its last sample.
+    /// Reports the thread's exit if no sample has done so, by a sample with zero counts.
     pub(super) fn final_counts(&mut self, into: &mut Samples) {
         if self.end_reported {
             return;
@@ -111,7 +113,7 @@ impl Slot {
         self.counts.resize(2 * (TIMES + values), 0);
     }
 
-    /// Returns a copy with nothing to report.
+    /// Returns a copy of the slot in which all counts are marked as reported.
     pub(super) fn as_reported(&self, at: Nanos) -> Self {
         let mut same = Self {
             dirty: false,
