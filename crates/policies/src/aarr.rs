@@ -37,7 +37,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make,
 };
 
-/// HASS's ideal round robin. Its rotation interval is so long that moves cost nothing; shares are still equal over a run.
+/// Policy `ideal-rr`, the ideal round robin of HASS: a rotation interval so long that moves cost nothing. Fractions of time on
+/// each core type are still equal over a run.
 pub(crate) const IDEAL_RR: PolicyDef = PolicyDef {
     name: "ideal-rr",
     summary: "baseline: equal shares of every core type in turns so long that moves cost nothing",
@@ -67,16 +68,16 @@ fn turn(params: &Params) -> Result<Nanos, PolicyError> {
 struct Aarr {
     turn: Nanos,
     slots: CoreSlots,
-    /// Threads by core slot, the fastest cores first.
+    /// Threads in the order of their core slots, those on the fastest cores first.
     ring: Vec<ThreadId>,
-    /// Threads by id.
+    /// Threads of the ring, in ascending order of ids.
     members: Vec<ThreadId>,
-    /// Time of the ring's last advance.
+    /// Time at which the ring last advanced; `None` before the first decision.
     turned: Option<Nanos>,
 }
 
 impl Aarr {
-    /// Updates the ring to the present threads.
+    /// Updates the ring: removes threads that are no longer present, and appends new ones.
     fn admit(&mut self, present: &[&ThreadInfo]) {
         if present
             .iter()
@@ -92,19 +93,20 @@ impl Aarr {
             .filter(|t| self.members.binary_search(&t.id).is_err())
             .copied()
             .collect();
-        // A thread on a fast core may begin there.
+        // New threads that run on a fast core come first, since they may keep that core.
         new.sort_by_key(|t| (self.slots.rank_of(t.cpu), t.id));
         self.ring.extend(new.iter().map(|t| t.id));
         self.members = present.iter().map(|t| t.id).collect();
     }
 
-    /// Advances the ring if its interval is over.
+    /// Advances the ring if at least `turn` has passed since it last advanced.
     fn advance(&mut self, now: Nanos, quota: &[usize]) {
         let turned = *self.turned.get_or_insert(now);
         if now.since(turned) < self.turn {
             return;
         }
         self.turned = Some(now);
+        // Each quota is a multiple of this step, so every thread spends time on each type in proportion to the type's quota.
         let step = quota.iter().fold(0, |a, b| gcd(a, *b));
         if !self.ring.is_empty() {
             let len = self.ring.len();

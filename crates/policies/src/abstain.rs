@@ -1,7 +1,7 @@
-//! Abstention: threads that a policy leaves to Linux because the machine does not meet its assumptions.
+//! Abstention: a policy leaves threads to Linux because the machine does not meet the policy's assumptions.
 //!
-//! Input: a policy's name, a topology, the threads of each decision. Output: a placement on all CPUs, once for each thread. Its
-//! rule names the assumption that does not hold, so the record and `why` show it.
+//! Input: a policy's name, a topology, and the threads of each decision. Output: one placement per thread, on all CPUs. Its rule
+//! names the assumption that does not hold, so that the record and `why` show it.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use countersteer_model::units::ThreadId;
 
 use crate::reach;
 
-/// Reason of a policy to leave all threads to Linux, and the threads for which a placement recorded it.
+/// Reason for which a policy leaves all threads to Linux, and the threads for which a placement has recorded it.
 pub(crate) struct Abstention {
     rule: &'static str,
     left: BTreeSet<ThreadId>,
 }
 
 impl Abstention {
-    /// Returns the abstention of a policy on a machine; `None` if all its assumptions hold.
+    /// Returns the abstention of a policy on a machine; `None` if the machine meets all assumptions of the policy.
     pub(crate) fn of(policy: &str, topology: &Topology) -> Option<Self> {
         let rule = reach::unmet(policy, topology).into_iter().next()?;
         let left = BTreeSet::new();
         Some(Self { rule, left })
     }
 
-    /// Returns the abstention of a policy on a machine that it cannot act on at all, or whose assumptions do not all hold; `None`
-    /// if it can act.
+    /// Returns the abstention of a policy on a machine where it can never act, or whose assumptions do not all hold. `None` if
+    /// the policy can act.
     pub(crate) fn anyhow(policy: &str, topology: &Topology) -> Option<Self> {
         let idle = reach::idle_on(policy, topology).map(|rule| Self {
             rule,
@@ -36,7 +36,7 @@ impl Abstention {
         idle.or_else(|| Self::of(policy, topology))
     }
 
-    /// Returns placements of threads that were not left to Linux before.
+    /// Returns placements on all CPUs for the threads that have none from an earlier call.
     pub(crate) fn leave(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
         self.left.retain(|thread| view.lives(*thread));
         let new = view.threads.iter().filter(|t| self.left.insert(t.id));

@@ -93,10 +93,11 @@ impl Acfs {
         })
     }
 
-    /// Progress per second of CPU time on each rank.
+    /// Returns the progress, in seconds at full speed, that a thread of a program makes per second of CPU time on each rank.
     fn credits(&self, program: &Active) -> Vec<f64> {
         let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let speedup = speedup::application(self.kind, program.sf, program.threads, big);
+        // With barriers, the slowest thread determines the speed, so CPU time on either type is equal progress.
         let waits_for_slowest = self.kind == Kind::Static && program.threads > big;
         let (fast, slow) = if waits_for_slowest {
             (1.0, 1.0)
@@ -105,6 +106,8 @@ impl Acfs {
         } else {
             (1.0, 1.0 / speedup)
         };
+        // ACFS in PMCTrack, section 4.1.1: progress is the fraction of the application's full speed, `SF / S` on the fastest type
+        // and `1 / S` on the slowest, with S its speed-up. Types in between are interpolated.
         let credit = |between: &f64| slow + (fast - slow) * between;
         self.types.between.iter().map(credit).collect()
     }
@@ -150,6 +153,7 @@ impl Policy for Acfs {
                 .zip(credits.unwrap_or_default())
                 .map(|(core_type, credit)| usage.last_cpu_s(*core_type) * credit)
                 .sum();
+            // A higher weight slows the counter, which gives the thread more time on the fastest cores.
             self.progress.add(info.id, done / nice_weight(info.nice));
         }
         let mut entries = entries(&present, &self.slots);

@@ -63,6 +63,7 @@ impl Policy for Adwrr {
             let Some(usage) = view.usage(info.id) else {
                 continue;
             };
+            // A-DWRR in PMCTrack, section 4.1.1: CPU time on a type counts by the speed of that type relative to the slowest.
             let scaled: f64 = self
                 .types
                 .types

@@ -78,7 +78,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Ef::new(params, topology)?)),
 };
 
-/// Source of the factors.
+/// Source of the speed-up and efficiency factors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Model,
@@ -93,7 +93,7 @@ struct Factors {
 }
 
 impl Factors {
-    /// Clamps both factors to their limits: SF to 1 to 7, EF to 0.1 to 10. Drops values that are not positive and finite.
+    /// Clamps SF to 1 to 7 and EF to 0.1 to 10. A value that is not positive and finite becomes `None`.
     fn new(sf: Option<f64>, ef: Option<f64>) -> Self {
         let kept = |value: Option<f64>, least, most| {
             let usable = value.filter(|v| v.is_finite() && *v > 0.0);
@@ -105,7 +105,8 @@ impl Factors {
         }
     }
 
-    /// Energy of an instruction on the fastest core type over that on the slowest; `None` if a factor is unknown.
+    /// Returns the energy per instruction on the fastest core type divided by that on the slowest. `None` if a factor is
+    /// unknown.
     fn energy_ratio(&self) -> Option<f64> {
         Some(self.sf? / self.ef?)
     }
@@ -117,14 +118,14 @@ struct Ef {
     spread: f64,
     margin: f64,
     patience: u32,
-    /// True if threads with an EF below 1 are kept from faster cores.
+    /// True if threads with an EF below 1 are kept off faster cores (`idle=auto`).
     keeps_low: bool,
-    /// Factors that the user measured, by name of the program.
+    /// Factors that the user measured, by program name.
     given: BTreeMap<String, Factors>,
     slots: CoreSlots,
-    /// Factors of each program, with static factors.
+    /// Static factors of each program, once determined.
     known: BTreeMap<ProgramId, Factors>,
-    /// Consecutive decisions that ranked a thread below its assigned rank.
+    /// Number of consecutive decisions that ranked a thread below its assigned rank.
     doubt: BTreeMap<ThreadId, u32>,
 }
 
@@ -161,7 +162,7 @@ impl Ef {
         })
     }
 
-    /// Factors of a thread; `columns` are the columns of their metrics.
+    /// Returns the factors of a thread; `columns` are the metric columns of SF and EF.
     fn factors(
         &mut self,
         view: &mut View<'_>,
@@ -186,7 +187,8 @@ impl Ef {
         }
     }
 
-    /// Factors that the forecast predicts for a thread's program, alone on a CPU of the fastest and of the slowest type.
+    /// Returns the factors that the forecast predicts for a thread's program alone on a CPU of the fastest and of the slowest
+    /// type.
     fn foreseen(&self, view: &mut View<'_>, thread: ThreadId) -> Factors {
         let ranks = self.slots.ranks();
         let cpu = |row: usize| view.topology.group(ranks[row].group).cpus.lowest();
@@ -204,18 +206,18 @@ impl Ef {
         Factors::new(Some(sf), Some(sf * energy(slow) / energy(fast)))
     }
 
-    /// True if the energy ratios differ enough for EF to distinguish threads.
+    /// True if the ratios of energy per instruction differ enough that ranking by EF differs from ranking by SF.
     fn tells_apart(&self, all: &[Factors]) -> bool {
         let ratios = all.iter().filter_map(Factors::energy_ratio);
         let (least, most) = ratios.fold((f64::INFINITY, 0.0f64), |(least, most), ratio| {
             (least.min(ratio), most.max(ratio))
         });
-        // Without any SF only EF is left.
+        // If no SF is known, EF is the only criterion.
         let only_ef = most == 0.0 && all.iter().any(|f| f.ef.is_some());
         only_ef || most / least - 1.0 >= self.spread
     }
 
-    /// Rank of every entry, with hysteresis.
+    /// Returns the rank of each entry. A holder of a rank loses it only with a lead of `margin`, or after `patience` decisions.
     fn rank(&mut self, entries: &[Entry<'_>], quota: &[usize]) -> Vec<usize> {
         let ideal = ranks_where(entries, quota, |holder, challenger| {
             entries[challenger].key > entries[holder].key
@@ -240,7 +242,8 @@ impl Ef {
         })
     }
 
-    /// Sends threads whose EDP is lower there to free cores of the slowest type. Returns, per entry, true if it was sent.
+    /// Moves threads with an EF below 1 to free cores of the slowest type, where their EDP is lower. Returns for each entry
+    /// true if it was moved.
     fn keep_low(&self, entries: &[Entry<'_>], all: &[Factors], ranks: &mut [usize]) -> Vec<bool> {
         let last = self.slots.ranks().len() - 1;
         let mut kept = vec![false; ranks.len()];
@@ -336,7 +339,7 @@ fn bad(value: &str, why: &str) -> PolicyError {
     }
 }
 
-/// Parses the factors that the user measured.
+/// Parses the factors that the user measured, `name/ef/sf` separated by commas.
 fn given(text: &str) -> Result<BTreeMap<String, Factors>, PolicyError> {
     let one = |part: &str| {
         let mut fields = part.split('/');

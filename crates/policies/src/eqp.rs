@@ -76,20 +76,20 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     },
 };
 
-/// Number of samples on a core type after which a thread's speed there is known.
+/// Threshold: number of samples on a core type after which a thread's speed there counts as measured.
 const ENOUGH: u32 = 5;
 
-/// Measurements of a thread.
+/// Progress of the measurement of a thread's speed on both core types.
 #[derive(Clone, Copy, Default)]
 struct Visits {
-    /// Samples on the fastest and on the slowest type since the last measurement began.
+    /// Number of samples on the fastest and on the slowest type since the last measurement began.
     samples: [u32; 2],
-    /// Time at which both were complete.
+    /// Time at which the last measurement on both types was complete.
     measured: Nanos,
 }
 
 impl Visits {
-    /// First type (0 fastest, 1 slowest) that lacks samples; `None` if neither does.
+    /// Returns the first type (0 fastest, 1 slowest) on which the thread has too few samples; `None` if both have enough.
     fn missing(&self) -> Option<usize> {
         self.samples.iter().position(|n| *n < ENOUGH)
     }
@@ -103,7 +103,7 @@ struct Eqp {
     refresh: Nanos,
     slots: CoreSlots,
     types: Types,
-    /// Weight of a second on each type.
+    /// Weight of a second of CPU time on each core type: 1, or the frequency with `unit=cycles`.
     weights: Vec<f64>,
     visits: BTreeMap<ThreadId, Visits>,
     refreshed: Nanos,
@@ -116,6 +116,8 @@ impl Eqp {
         let Some(usage) = view.usage(thread) else {
             return 1.0;
         };
+        // EQP in PMCTrack, section 4.1.1: slowdown = (T_big + T_small) / (T_big + T_small / SF). The denominator is the time that
+        // the fastest type would have needed; types in between are interpolated by their relative speed.
         let mut ran = 0.0;
         let mut needed = 0.0;
         let types = self.types.types.iter().zip(&self.types.between);
@@ -127,13 +129,14 @@ impl Eqp {
         if needed > 0.0 { ran / needed } else { 1.0 }
     }
 
-    /// Counts the samples of the last interval. Sends threads whose SF is unknown or oldest to the type that lacks samples.
+    /// Counts the samples of the last interval. Sets the keys of threads with an incomplete measurement so that they are sent to
+    /// the type that lacks samples.
     fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>], quota: &[usize]) {
         let (Some(fast), Some(slow)) = (self.types.types.first(), self.types.types.last()) else {
             return;
         };
         let ends = [*fast, *slow];
-        // An SF needs both types. With too few threads to reach the slowest type, no thread can be sent there.
+        // A speed-up factor needs both types. If there are too few threads to use the slowest type, no thread can be sent there.
         let reachable =
             [quota.first(), quota.last()].map(|q| q.is_some_and(|q| *q > 0)) == [true; 2];
         let alive = |id: &ThreadId| view.lives(*id);
@@ -161,7 +164,7 @@ impl Eqp {
         }
     }
 
-    /// Starts another measurement of the thread that was measured longest ago.
+    /// Begins another measurement of the thread whose last one is the oldest.
     fn measure_oldest(&mut self, entries: &[Entry<'_>]) {
         let free = entries.iter().filter(|e| e.stuck.is_none());
         let oldest = free.map(|e| e.info.id);

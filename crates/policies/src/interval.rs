@@ -1,14 +1,14 @@
-//! Intervals for policies that are called more often than they decide. On a real machine every period of the run calls the
-//! policy.
+//! Decision intervals of policies that are called more often than they decide. On a real machine, the policy is called in
+//! every period of the run.
 
 use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::units::Nanos;
 
-/// Time from one decision to the next.
+/// Interval between two decisions of a policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Interval {
     pub every: Nanos,
-    /// Start of the current interval; `None` before the first, which may begin at any time.
+    /// Start of the current interval; `None` before the first one, which may begin at any time.
     began: Option<Nanos>,
 }
 
@@ -18,7 +18,7 @@ impl Interval {
         Self { every, began }
     }
 
-    /// Interval whose length is a parameter in milliseconds.
+    /// Creates an interval whose length is a parameter in milliseconds.
     pub(crate) fn of(params: &Params, key: &str) -> Result<Self, PolicyError> {
         let seconds = params.number(key, 1.0)? * 1e-3;
         Ok(Self::new(Nanos::from_secs_f64(seconds)))
@@ -30,13 +30,13 @@ impl Interval {
         Self { began, ..self }
     }
 
-    /// Copy with the length of another interval.
+    /// Returns a copy of this interval with the length of another.
     pub(crate) const fn as_long_as(self, other: Self) -> Self {
         let every = other.every;
         Self { every, ..self }
     }
 
-    /// True if the interval has passed, or none has begun.
+    /// True if the current interval has passed, or if none has begun.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         self.began
             .is_none_or(|began| now.since(began) >= self.every)
@@ -48,17 +48,17 @@ impl Interval {
     }
 }
 
-/// Mean of the values measured in an interval.
+/// Mean of a metric's values in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mean {
     sum: f64,
     samples: u32,
-    /// Mean of the last interval that had a value.
+    /// Mean of the last interval that had at least one value; 0 before.
     pub last: f64,
 }
 
 impl Mean {
-    /// Adds a measured value; ignores `None` and values that are not finite.
+    /// Adds a value of the metric; ignores `None` and values that are not finite.
     pub(crate) fn note(&mut self, value: Option<f64>) {
         if let Some(value) = value.filter(|v| v.is_finite()) {
             self.sum += value;
@@ -66,7 +66,7 @@ impl Mean {
         }
     }
 
-    /// Ends the interval.
+    /// Ends the interval and stores its mean, if it had values.
     pub(crate) fn close(&mut self) {
         let Self { sum, samples, last } = *self;
         let last = if samples > 0 {

@@ -64,24 +64,28 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     },
 };
 
-/// Weight of a new sample in the running average of IPC: about eight samples.
+/// Weight of a new sample in the running average of IPC; the average covers about eight samples.
 const FRESH: f64 = 0.125;
 
 #[derive(Clone, Default)]
 struct Known {
     home: usize,
-    /// Present core type: its home or a visited one.
+    /// Index of the core type on which the thread is now: its home, or a type that it visits.
     at: usize,
-    /// Types still to be visited.
+    /// Core types that the thread has yet to visit.
     plan: Vec<usize>,
+    /// Instructions per second on each core type; `None` if not measured.
     ips: Vec<Option<f64>>,
+    /// Running average of the IPC at home.
     ipc: Option<f64>,
+    /// Time of arrival at the current home.
     arrived: Nanos,
+    /// Core group of the last placement.
     placed: Option<GroupId>,
 }
 
 impl Known {
-    /// Speed on a faster type over that on a slower one; `None` if either is unknown.
+    /// Returns the ratio of the speeds on a faster and on a slower type; `None` if one of them is unknown.
     fn ratio(&self, fast: usize, slow: usize) -> Option<f64> {
         let ips = |rank: usize| self.ips.get(rank).copied().flatten();
         Some(ips(fast)? / ips(slow)?).filter(|r| r.is_finite())
@@ -119,7 +123,7 @@ impl IpcDriven {
         }
     }
 
-    /// Adds the measurements of the last interval, and decides which threads visit which type next.
+    /// Adds the metrics of the last interval, and decides which threads visit which core type next.
     fn visit(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
         let mut ipcs = view.column("ipc");
         for entry in entries {
@@ -136,6 +140,7 @@ impl IpcDriven {
             let ipc = ipcs.get(id).filter(|ipc| ipc.is_finite());
             if known.at == known.home {
                 if let (Some(ipc), Some(average)) = (ipc, known.ipc) {
+                    // HASS, section 6: a change of IPC suggests a new phase, whose ratios are then measured by visits.
                     let rested = view.now.since(known.arrived) >= self.inactivity;
                     if rested && (ipc - average).abs() > self.threshold * average {
                         known.plan = (0..known.ips.len()).filter(|r| *r != known.home).collect();
@@ -157,7 +162,8 @@ impl IpcDriven {
         }
     }
 
-    /// Swaps the homes of two threads if both ratios are known and both threads have rested.
+    /// Swaps the homes of two threads if the one on the slower type has the larger ratio of speeds (HASS, section 6). Both must
+    /// have been at home for `inactivity_ms`.
     fn swap(&mut self, now: Nanos) {
         let types = self.types.types.len();
         for fast in 0..types.saturating_sub(1) {

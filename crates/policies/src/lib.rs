@@ -1,8 +1,8 @@
-//! The policies that ship with Countersteer, and the table that names them.
+//! Policies that ship with Countersteer, and the table of their names.
 //!
 //! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]. Names, lists, help, parameters and the conformance
 //! test derive from that row. The files use only the public items of [`countersteer_model`]. A policy of another package, added
-//! by [`add`], therefore has the same means.
+//! by [`add`], can therefore use the same functions.
 
 #![warn(missing_docs)]
 
@@ -42,13 +42,13 @@ use countersteer_model::policy::PolicyDef;
 
 pub use registry::{add, all, by_name, head, names, params, parse, replace, with_param};
 
-/// Makes the table of policies, and the table of the files whose heads describe them.
+/// Declares the table of policies, and the table of the files whose heads describe them.
 macro_rules! policies {
     ($($def:path: $file:literal,)*) => {
-        /// Every policy of this crate.
+        /// Definitions of all policies of this crate.
         pub static POLICIES: &[PolicyDef] = &[$($def),*];
 
-        /// Name and file of every policy of this crate.
+        /// Name of each policy of this crate, with the text of its source file.
         const FILES: &[(&str, &str)] = &[$(($def.name, include_str!($file))),*];
     };
 }

@@ -1,11 +1,12 @@
-//! Expected lifetimes of threads, and which threads are too young to be worth a move.
+//! Expected lifetimes of threads, and the threads that are too young for a move to pay off.
 //!
 //! Input: the threads of each decision with the CPU time that they have used. Output: the threads left to the kernel, and the
 //! CPU time that each is expected to need.
 //!
 //! A thread is expected to need as much CPU time again as it has used. Lifetimes of UNIX processes that last longer than a
 //! second have a tail that falls with the inverse of time. The median of the remaining time is therefore the age
-//! (Harchol-Balter and Downey, ACM TOCS 15(3), 1997). The mean of the program's earlier threads counts if it is more.
+//! (Harchol-Balter and Downey, ACM TOCS 15(3), 1997). If the mean lifetime of the program's earlier threads promises more, it
+//! is used instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,37 +18,37 @@ use countersteer_model::policy::View;
 use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_model::usage::Usage;
 
-/// Key of the parameter for the expected CPU time below which a thread is young.
+/// Key of the policy parameter `young_ms`: expected CPU time in ms below which a thread is young.
 pub(crate) const YOUNG: &str = "young_ms";
 
-/// Limit on the number of programs with a mean; all are removed once it is reached.
+/// Limit on the number of programs with a mean lifetime. If it is reached, all are removed.
 const MOST_PROGRAMS: usize = 4_096;
-/// Weight of the last lifetime in a program's mean.
+/// Weight of the newest lifetime in a program's mean.
 const LATEST: f64 = 0.25;
 
-/// Thread that is alive.
+/// State of a living thread.
 struct Life {
     program: Arc<str>,
     began: Nanos,
-    /// CPU time used before the thread began to run its program, in s.
+    /// CPU time that the thread had used when it began to execute its current program, in s.
     before_s: f64,
-    /// CPU time since then, in s; elapsed time if no CPU time is known.
+    /// CPU time since then, in s; elapsed time if the CPU time is unknown.
     age_s: f64,
-    /// CPUs that the thread was allowed when it was last left to the kernel.
+    /// Affinity mask of the thread when it was last left to the kernel; `None` if it never was.
     left: Option<Arc<CpuSet>>,
 }
 
-/// Live threads, and mean lifetimes of ended ones.
+/// Living threads, and the mean lifetimes of exited ones by program.
 #[derive(Default)]
 pub(crate) struct Lives {
     young_s: f64,
     threads: BTreeMap<ThreadId, Life>,
-    /// Exponential mean of the CPU time of a program's ended threads, in s.
+    /// Exponential mean of the CPU time of each program's exited threads, in s.
     programs: BTreeMap<Arc<str>, f64>,
 }
 
 impl Lives {
-    /// Empty table; threads expected to need less than `young_s` of CPU time are young.
+    /// Creates an empty table. Threads expected to need less than `young_s` seconds of CPU time are young.
     pub(crate) fn new(young_s: f64) -> Self {
         Self {
             young_s,
@@ -55,7 +56,7 @@ impl Lives {
         }
     }
 
-    /// Takes the state over with the parameter of `other`.
+    /// Returns the state of this table with the threshold of `other`, and leaves this table empty.
     pub(crate) fn tuned(&mut self, other: Self) -> Self {
         Self {
             young_s: other.young_s,
@@ -63,12 +64,12 @@ impl Lives {
         }
     }
 
-    /// True if no thread is ever young.
+    /// True if the threshold is zero, so that no thread is young.
     pub(crate) fn is_off(&self) -> bool {
         self.young_s <= 0.0
     }
 
-    /// Updates the live threads and their CPU time. A thread that executes another program begins again.
+    /// Updates the living threads and their CPU time. The age of a thread that executes another program starts again at zero.
     pub(crate) fn note(&mut self, view: &View<'_>) {
         let ended: Vec<ThreadId> = self
             .threads
@@ -115,7 +116,7 @@ impl Lives {
         *mean += LATEST * (life.age_s - *mean);
     }
 
-    /// CPU time that a thread is expected to need, in s.
+    /// Returns the CPU time that a thread is expected to need, in s.
     pub(crate) fn expected_s(&self, thread: ThreadId) -> f64 {
         let Some(life) = self.threads.get(&thread) else {
             return 0.0;
@@ -124,12 +125,13 @@ impl Lives {
         life.age_s.max(mean.map_or(0.0, |mean| mean - life.age_s))
     }
 
-    /// True if a thread is left to the kernel.
+    /// True if a thread is young, so that it is left to the kernel.
     pub(crate) fn is_young(&self, thread: ThreadId) -> bool {
         self.expected_s(thread) < self.young_s
     }
 
-    /// Placements of young threads that are confined, or have not been left to the kernel yet.
+    /// Returns placements on all CPUs for young threads that were not left to the kernel before, or whose affinity mask
+    /// changed since.
     pub(crate) fn leave(&mut self, young: &[&ThreadInfo]) -> Vec<ThreadPlacement> {
         let mut placements = Vec::new();
         for info in young {
@@ -146,10 +148,11 @@ impl Lives {
     }
 }
 
-/// Rule of placements of young threads.
+/// Rule of placements that leave young threads to the kernel.
 const LEFT: &str = "young: a move may not pay back, so Linux places it";
 
-/// Name of a thread's program that is stable between runs: its executable file, or its own name if that is unknown.
+/// Returns a name for a thread's program that is the same in all runs: the path of the executable file, or the program's name
+/// if the path is unknown.
 fn program<'a>(view: &View<'a>, info: &'a ThreadInfo) -> &'a Arc<str> {
     let known = view.programs.binary_search_by_key(&info.program, |p| p.id);
     let path = known.ok().and_then(|row| view.programs[row].path.as_ref());

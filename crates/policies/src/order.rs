@@ -1,26 +1,27 @@
-//! Ranks from keys: the core type of each thread when threads are ordered by a number.
+//! Ranks by keys: the core type of each thread if threads are ordered by a number.
 //!
-//! Shared by policies that keep one key per thread. Each type gets as many threads as [`CoreSlots::quota`] gives. A freed core
-//! of a faster type goes to the best thread of a slower one. Otherwise threads move in pairs, and only if the challenger's lead
-//! satisfies the policy's threshold. A thread that refuses to leave a type counts there and does not compete.
+//! Policies with one key per thread share this module. Each core type gets as many threads as [`CoreSlots::quota`] gives. A
+//! freed core of a faster type goes to the best thread of a slower one. Otherwise threads move in pairs, and only if the
+//! challenger's lead satisfies the policy's threshold. A thread that cannot be moved off a type counts there and does not
+//! compete.
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{CoreSlots, Present};
 use countersteer_model::units::CoreTypeId;
 
-/// Thread in a decision.
+/// Thread that competes in a decision.
 pub(crate) struct Entry<'a> {
     pub info: &'a ThreadInfo,
-    /// Rank assigned to it; `None` if there was no assignment.
+    /// Rank (core type) that the thread was last assigned; `None` if there was no assignment.
     pub held: Option<usize>,
-    /// Rank of its present core if it refuses to leave; else `None`.
+    /// Rank of the thread's current core if the thread cannot be moved off it; otherwise `None`.
     pub stuck: Option<usize>,
-    /// Sort key: higher keys go to faster core types.
+    /// Key by which threads are ranked: threads with higher keys run on faster core types.
     pub key: f64,
 }
 
-/// Entries of these threads, which are in order of id; keys are zero.
+/// Creates an entry with key zero for each thread; `threads` are in ascending order of ids.
 pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Entry<'a>> {
     let entry = |(info, present): (&&'a ThreadInfo, Present)| Entry {
         info,
@@ -32,7 +33,7 @@ pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<
     threads.iter().zip(present).map(entry).collect()
 }
 
-/// Quota less the core slots of threads that are stuck on a rank.
+/// Returns the quota of each rank minus the core slots of threads that are stuck on it.
 pub(crate) fn free(
     mut quota: Vec<usize>,
     stuck: impl Iterator<Item = Option<usize>>,
@@ -43,7 +44,8 @@ pub(crate) fn free(
     quota
 }
 
-/// Rank of every entry. `takes(holder, challenger)` is true if the challenger's key is far enough ahead to swap.
+/// Returns the rank of each entry. `takes(holder, challenger)` receives two keys and is true if the challenger leads by enough
+/// for a swap.
 pub(crate) fn ranks(
     entries: &[Entry<'_>],
     quota: &[usize],
@@ -54,7 +56,7 @@ pub(crate) fn ranks(
     })
 }
 
-/// Rank of every entry; like [`ranks`], but `takes` gets the rows of holder and challenger.
+/// Returns the rank of each entry, like [`ranks`]; `takes` receives the indices of the holder and the challenger.
 pub(crate) fn ranks_where(
     entries: &[Entry<'_>],
     quota: &[usize],
@@ -102,7 +104,7 @@ pub(crate) fn ranks_where(
     ranks
 }
 
-/// Gives every entry a core of its rank. `reason` is called only for threads that move.
+/// Returns placements that give each entry a core of its rank. `reason` is called only for entries that move.
 pub(crate) fn place(
     slots: &mut CoreSlots,
     entries: &[Entry<'_>],
@@ -124,11 +126,11 @@ pub(crate) fn place(
     }
 }
 
-/// Core type of each rank, and its speed between that of the slowest (0) and of the fastest (1).
+/// Core type and relative speed of each rank.
 pub(crate) struct Types {
     pub types: Vec<CoreTypeId>,
     pub between: Vec<f64>,
-    /// Published speed of each rank over that of the slowest, the same for all programs.
+    /// Nominal speed of each rank relative to the slowest, the same for all programs.
     pub rating: Vec<f64>,
 }
 
@@ -141,7 +143,8 @@ impl Types {
         let types: Vec<CoreTypeId> = slots.ranks().iter().filter_map(group).collect();
         let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
         let capacities: Vec<f64> = slots.ranks().iter().map(|r| r.capacity).collect();
-        // A kernel that does not distinguish core types gives all of them one capacity; the clock is the next best figure.
+        // A kernel that does not distinguish core types gives all of them one capacity. The clock frequency is then the best
+        // available estimate of their speed.
         let distinguished = capacities.windows(2).any(|pair| pair[0] != pair[1]);
         let speeds: Vec<f64> = if distinguished {
             capacities

@@ -67,12 +67,14 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct Prim {
     needs: Needs,
     interval: Interval,
-    /// Pairs drawn per interval; `None`: as many as there are cores.
+    /// Number of pairs drawn per interval; `None` for the number of cores of the type that has fewer.
     pairs: Option<usize>,
+    /// Number of decisions after a move for which a thread is not drawn.
     settle: u32,
+    /// Exchange rules for this machine; `None` without any.
     rules: Option<SwapFile>,
     slots: CoreSlots,
-    /// Decisions since a thread's last move.
+    /// Number of decisions since each thread's last move.
     still: BTreeMap<ThreadId, u32>,
 }
 
@@ -132,7 +134,8 @@ impl Prim {
         })
     }
 
-    /// Ranks by the present places of threads. New threads get random free places; freed fast cores are filled at random.
+    /// Returns the initial ranks of a decision. Threads keep their ranks, new threads get random free core slots, and freed
+    /// fast cores are filled at random.
     fn start(
         &self,
         entries: &[Entry<'_>],
@@ -180,7 +183,8 @@ impl Prim {
         ranks
     }
 
-    /// Draws pairs and exchanges those that match a rule.
+    /// Draws random pairs of a thread on the fastest and one on the slowest type. Exchanges the pairs whose metrics satisfy a
+    /// rule (PMCTrack, section 4.2.2).
     fn exchange(
         &self,
         view: &View<'_>,
@@ -206,7 +210,7 @@ impl Prim {
         let (big, small) = (on(0), on(last));
         let cores = |rank: usize| self.slots.ranks()[rank].cores.len();
         let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
-        // Columns by rule and bound.
+        // Metric columns by rule and bound, looked up once per decision.
         let column = |bound: &Bound| view.metrics.column(&bound.metric);
         let columns = |rule: &SwapRule| rule.bounds.iter().map(column).collect();
         let columns: Vec<Vec<Option<usize>>> = rules.rule.iter().map(columns).collect();
@@ -225,7 +229,7 @@ impl Prim {
         }
     }
 
-    /// Counts the decisions since each thread's last move.
+    /// Updates the number of decisions since each thread's last move.
     fn remember(&mut self, entries: &[Entry<'_>], ranks: &[(usize, Why)], alive: &[ThreadInfo]) {
         self.still
             .retain(|id, _| alive.binary_search_by_key(id, |t| t.id).is_ok());

@@ -1,8 +1,8 @@
-//! Progress counters: one number per thread that grows while it runs, and the rules for threads that start and wake.
+//! Progress counters: one number per thread that grows while the thread runs, and the rules for threads that start or wake.
 //!
-//! A thread that starts or wakes must be neither compensated nor punished for its absence. It begins at the least counter of
-//! the active threads, or keeps its own if that is at most `slack` behind. If no thread was active, the level of the last
-//! active ones counts.
+//! A thread that starts or wakes must have neither an advantage nor a disadvantage from its absence. It starts at the
+//! smallest counter of the active threads, or keeps its own counter if that is at most `slack` smaller. If no thread was
+//! active, the counters of those that were active last are used.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use countersteer_model::engine::ThreadInfo;
 pub(crate) use countersteer_model::score::nice_weight;
 use countersteer_model::units::{ProgramId, ThreadId};
 
-/// Counters by thread.
+/// Progress counters of threads.
 #[derive(Default)]
 pub(crate) struct Progress {
     counters: BTreeMap<ThreadId, Counter>,
-    /// Least counter of active threads so far. It never falls, so it stays valid while none is active.
+    /// Smallest counter of the active threads so far. It never decreases, so it stays valid while no thread is active.
     floor: f64,
 }
 
 struct Counter {
     value: f64,
-    /// True if active at the last decision.
+    /// True if the thread was active at the last decision.
     active: bool,
 }
 
 impl Progress {
-    /// Updates the counters to the active threads, which are in order of id. Other threads keep theirs; exited threads are
-    /// removed.
+    /// Updates the counters for the active threads, which are in ascending order of ids. Other living threads keep their
+    /// counters; exited threads are removed.
     pub(crate) fn admit(&mut self, active: &[&ThreadInfo], alive: &[ThreadInfo], slack: f64) {
         let least_of_those_who_ran = |who_stayed: bool| {
             let stayed = |id: &ThreadId| active.binary_search_by_key(id, |t| t.id).is_ok();
@@ -35,7 +35,7 @@ impl Progress {
                 .map(|(_, c)| c.value)
                 .reduce(f64::min)
         };
-        // If no thread stayed, those that just left define the level.
+        // If none of the threads stayed active, the counters of those that just became inactive are used.
         let reached = least_of_those_who_ran(true).or_else(|| least_of_those_who_ran(false));
         self.floor = self.floor.max(reached.unwrap_or(0.0));
         let least = self.floor;
@@ -51,12 +51,13 @@ impl Progress {
                 value: start,
                 active: true,
             });
+            // A thread that slept keeps at most `slack` of its lag, so that sleep earns no credit.
             counter.value = counter.value.max(least - slack);
             counter.active = true;
         }
     }
 
-    /// Mean counter of each program's threads.
+    /// Returns the mean counter of each program's threads.
     fn program_means(&self, threads: &[&ThreadInfo]) -> BTreeMap<ProgramId, f64> {
         let mut sums: BTreeMap<ProgramId, (f64, f64)> = BTreeMap::new();
         for info in threads {

@@ -1,14 +1,15 @@
-//! The mapping that `mpi`, `capacity` and `capacity+mpi` share, as published.
+//! Mapping that `mpi`, `capacity` and `capacity+mpi` share, as published.
 //!
-//! Every interval threads are ordered by a metric and dealt in groups of as many threads as share a core. "Local": the worst
-//! threads never run at the same time. "Global": groups go to the last-level caches round-robin. Source: CMPSched$im, section 4
-//! and figure 10. The drawing of the figure is lost; the round-robin order is inferred from the mappings that the text reports.
+//! At every interval, threads are ordered by a metric and divided into groups of as many threads as share a core. "Local": the
+//! worst threads never run at the same time. "Global": groups are assigned to the last-level caches round-robin. Source:
+//! CMPSched$im, section 4 and figure 10. The drawing of the figure is lost; the round-robin order is inferred from the mappings
+//! that the text reports.
 //!
 //! Decided here: equal caches, and equal cores under one cache, are relabelled so that as few threads as possible move.
-//! Classified threads (`capacity+mpi`) stay as long as poison and vulnerable threads are the same. The paper's figure 13 shows
-//! a mapping that stays, although the order of the threads that hold least changes with every sample. `labels=fixed` does
-//! neither, as published: every mapping takes the cores of the order. With one last-level cache and a CPU for each thread,
-//! threads stay on their initial cores.
+//! Classified threads (`capacity+mpi`) stay as long as the sets of poison and vulnerable threads are unchanged. The paper's
+//! figure 13 shows a mapping that stays, although the order of the threads with the least occupancy changes with every sample.
+//! `labels=fixed` does neither, as published: every mapping takes the cores of the order. With one last-level cache and a CPU
+//! for each thread, threads stay on their initial cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,18 +36,19 @@ pub(crate) const LABELS: ParamDef = ParamDef {
     prose: "free: those of equal caches and cores to which fewest threads move; fixed: the cores of the order at every mapping, as published",
 };
 
-/// Metric by which threads are ordered.
+/// Metric by which threads are ordered (CMPSched$im, sections 4.1 to 4.3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {
     Misses,
     Occupancy,
-    /// Occupancy. In the upper half, threads with more than `mpki` misses per 1,000 instructions are poison.
+    /// Threads are ordered by occupancy. Threads in the upper half with more than `mpki` misses per 1,000 instructions are
+    /// poison.
     Poison {
         mpki: f64,
     },
 }
 
-/// Cores under each last-level cache.
+/// Last-level caches of the machine, each with the groups of its cores.
 struct Machine {
     caches: Vec<Vec<GroupId>>,
     cpus: usize,
@@ -70,20 +72,21 @@ impl Machine {
     }
 }
 
-/// Place of a thread: row of the cache, and row of the core under it.
+/// Place of a thread: index of the last-level cache, and index of the core under it.
 type Spot = (usize, usize);
 
 pub(crate) struct Published {
     needs: Needs,
     interval: Interval,
     order: Order,
-    /// Equal caches and cores are interchangeable.
+    /// True if equal caches and cores may be exchanged in a mapping to avoid moves.
     relabels: bool,
     machine: Machine,
-    /// Occupancy and misses, kept for threads that did not run.
+    /// Mean occupancy and misses of each thread, kept while a thread does not run.
     seen: BTreeMap<ThreadId, (Mean, Mean)>,
+    /// Place of each thread in the last mapping.
     spots: BTreeMap<ThreadId, Spot>,
-    /// Classes of the last mapping: poison, vulnerable.
+    /// Threads of the last mapping by class: poison, then vulnerable. `None` if they were not classified.
     classes: Option<[Vec<ThreadId>; 2]>,
 }
 
@@ -115,7 +118,7 @@ impl Published {
         }))
     }
 
-    /// Adds the measurements since the last call.
+    /// Adds the metrics since the last call to the means of each thread.
     fn note(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.seen.retain(|id, _| alive(id));
@@ -129,7 +132,7 @@ impl Published {
         }
     }
 
-    /// Ends the interval. Returns occupancy and misses of each thread; zero if not known yet.
+    /// Ends the interval. Returns the mean occupancy and misses of each thread; zero if they were never measured.
     fn close(&mut self, threads: &[&ThreadInfo]) -> Vec<(f64, f64)> {
         for (held, missed) in self.seen.values_mut() {
             held.close();
@@ -142,7 +145,7 @@ impl Published {
         threads.iter().map(of).collect()
     }
 
-    /// Rows of threads in order of the metric, the highest first.
+    /// Returns the indices of the threads in order of the metric, highest value first.
     fn order(&self, measured: &[(f64, f64)]) -> Vec<usize> {
         let by = |row: &usize| match self.order {
             Order::Misses => measured[*row].1,
@@ -153,11 +156,13 @@ impl Published {
         order
     }
 
-    /// Rows of poison and of vulnerable threads; `None` if threads are not classified or one class is empty.
+    /// Returns the indices of poison and of vulnerable threads (CMPSched$im, section 4.3). `None` if threads are not classified
+    /// or one class is empty.
     fn classify(&self, order: &[usize], measured: &[(f64, f64)]) -> Option<[Vec<usize>; 2]> {
         let Order::Poison { mpki } = self.order else {
             return None;
         };
+        // CMPSched$im, section 4.3: of the half of the threads with the most occupancy, those with many misses are poison.
         let top = &order[..order.len().div_ceil(2)];
         let (poison, vulnerable): (Vec<usize>, Vec<usize>) =
             top.iter().partition(|row| measured[**row].1 > mpki);
@@ -165,7 +170,7 @@ impl Published {
         both.then_some([poison, vulnerable])
     }
 
-    /// True if the classes are those of the last mapping; stores the new ones.
+    /// True if the classes are those of the last mapping. Stores the new classes.
     fn settled(&mut self, classes: Option<&[Vec<usize>; 2]>, threads: &[&ThreadInfo]) -> bool {
         let named = classes.map(|c| {
             c.each_ref().map(|rows| {
@@ -185,7 +190,7 @@ impl Published {
         self.machine.caches.iter().map(cores).collect()
     }
 
-    /// Deals groups of threads to the caches round-robin, each group to the cache's next core.
+    /// Assigns groups of threads to the caches round-robin; each group gets the next core of its cache.
     fn round(&self, order: &[usize], per_core: usize) -> Vec<Vec<Vec<usize>>> {
         let mut dealt = self.empty();
         let mut next = vec![0; dealt.len()];
@@ -201,8 +206,8 @@ impl Published {
         dealt
     }
 
-    /// Puts poison into as few caches as hold it. Vulnerable threads get the other caches, with the threads that hold least as
-    /// co-runners.
+    /// Assigns poison to as few caches as possible. Vulnerable threads get the other caches, with the threads of the least
+    /// occupancy as co-runners (CMPSched$im, section 4.3).
     fn apart(
         &self,
         [poison, vulnerable]: [Vec<usize>; 2],
@@ -233,6 +238,7 @@ impl Published {
         let all = self.machine.caches.len();
         fill(&poison, 0..poisoned);
         fill(&vulnerable, poisoned..all);
+        // The threads with the least occupancy harm vulnerable threads least; the others share caches with poison.
         let least_first: Vec<usize> = low.iter().rev().copied().collect();
         fill(&least_first, poisoned..all);
         let left = std::mem::take(&mut rest);
@@ -251,8 +257,8 @@ impl Published {
         dealt
     }
 
-    /// Returns the spot of each row. Relabels equal caches and cores so that as few threads as possible move, unless labels are
-    /// fixed.
+    /// Returns the place of each thread. Equal caches and cores are relabelled so that as few threads as possible move, unless
+    /// labels are fixed.
     fn spots(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
         let mut spots = vec![(0, 0); threads.len()];
         if !self.relabels {
@@ -267,7 +273,7 @@ impl Published {
             .iter()
             .map(|t| self.spots.get(&t.id).copied())
             .collect();
-        // Number of threads of each new group, by the cache that they were under.
+        // Number of threads of each new group, by the cache of their last place.
         let mut stay = vec![vec![0; dealt.len()]; dealt.len()];
         for (from, cores) in dealt.iter().enumerate() {
             for row in cores.iter().flatten() {
@@ -295,10 +301,11 @@ impl Published {
     }
 }
 
-/// Matches equal items, those with most in common first. `common` is `None` for pairs that are not equal.
+/// Returns a one-to-one assignment of items, those with the most in common first. `common` returns `None` for a pair that must
+/// not be matched.
 fn matched(count: usize, common: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
     let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
-    // Most pairs have nothing in common and need no sorting.
+    // Most pairs have no thread in common and do not have to be sorted.
     let (mut pairs, strangers): (Vec<_>, Vec<_>) = all
         .filter_map(|(from, to)| Some((common(from, to)?, from, to)))
         .partition(|pair| pair.0 > 0);
@@ -324,7 +331,7 @@ impl Policy for Published {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let threads = active(view);
         if self.machine.caches.len() < 2 && threads.len() <= self.machine.cpus {
-            // All threads share one cache and run at the same time: the initial cores are as good as any others.
+            // All threads share one cache and run at the same time, so that the initial cores are kept.
             return Placement::default();
         }
         self.note(view, &threads);
@@ -333,7 +340,7 @@ impl Policy for Published {
         }
         let measured = self.close(&threads);
         if measured.iter().all(|(held, missed)| held + missed == 0.0) {
-            // Nothing was measured yet: threads stay on their initial cores.
+            // Without any metric, threads stay on their initial cores.
             return Placement::default();
         }
         self.interval.begin(view.now);

@@ -26,9 +26,9 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 #[derive(Default)]
 struct RandomStatic {
-    /// Core of each thread.
+    /// Core on which each thread is bound, by index of the core group.
     cores: BTreeMap<ThreadId, usize>,
-    /// Cores not dealt yet in this round.
+    /// Indices of the cores that have not been drawn in the current round.
     deck: Vec<usize>,
 }
 

@@ -1,39 +1,42 @@
-//! Applicability of policies: which ones need a simulator, and which have nothing to distinguish on a machine.
+//! Applicability of policies: policies that need a simulator, and machines on which a policy has nothing to decide.
 //!
-//! Input: a policy's specification and a topology. Output: words for users, and whether a policy may win a comparison.
+//! Input: a policy's specification and a topology. Output: messages for users, and the policies of a comparison.
 
 use countersteer_model::machine::{CoreType, swaps_for};
 use countersteer_model::topology::{Cpu, GroupBy, Topology};
 
 use crate::ways::only_cache;
 
-/// Property that a policy distinguishes. If the machine has one of it, the policy lets Linux choose among all CPUs.
+/// Property of a machine by which a policy places threads. If the machine has only one value of it, the policy lets Linux
+/// choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Nothing,
     CoreTypes,
     LastLevelCaches,
-    /// Ways of one last-level cache.
+    /// Ways of a last-level cache that all cores share.
     Ways,
 }
 
-/// Further property of a machine that a policy assumes.
+/// Further property that a policy assumes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
-    /// The policy sees caches, and no difference between cores. Types with alike pipelines and capacities count as alike.
+    /// All cores are assumed to be alike, since the policy considers only caches. Core types with the same pipeline and
+    /// similar capacity count as alike.
     CoresAlike,
-    /// Its signatures model clocks and caches, but not pipelines.
+    /// Core types are assumed to have the same pipeline, since the policy's signatures model only clocks and caches.
     PipelinesAlike,
-    /// It measures threads on each core type beside other threads.
+    /// Core types are assumed to share no last-level cache, since the policy measures a thread on each type beside other
+    /// threads.
     CachesByCoreType,
-    /// Its predictions know the speed of core types, but not which thread gains how much from them.
+    /// All threads are assumed to gain equally from a faster core, since the policy's predictions do not distinguish threads.
     GainsAlike,
-    /// It draws pairs by rules that were induced for the machine.
+    /// Exchange rules are assumed to exist for the machine, since the policy exchanges pairs by these rules.
     SwapRules,
 }
 
 impl Ground {
-    /// The assumption in words.
+    /// Returns the assumption as a clause for messages.
     const fn words(self) -> &'static str {
         match self {
             Self::CoresAlike => "cores are alike",
@@ -44,7 +47,7 @@ impl Ground {
         }
     }
 
-    /// Description of the assumption if it does not hold on a machine; else `None`.
+    /// Returns a description of the assumption if it does not hold on a machine; otherwise `None`.
     fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
         let types = &topology.core_types;
         match self {
@@ -69,16 +72,17 @@ impl Ground {
     }
 }
 
-/// Capacity that Linux leaves free when it asks if a thread fits a CPU: `fits_capacity`, kernel/sched/fair.c.
+/// Ratio of capacity to utilisation that Linux demands if a thread is to fit a CPU: `fits_capacity`, kernel/sched/fair.c.
 const HEADROOM: f64 = 1280.0 / 1024.0;
 
-/// True if core types differ in neither width, window nor order of execution.
+/// True if all core types have the same width, window and order of execution.
 fn pipelines_alike(types: &[CoreType]) -> bool {
     let of = |t: &CoreType| (t.dispatch_width, t.window, t.in_order);
     types.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]))
 }
 
-/// True if neither capacities nor clocks differ by more than Linux's headroom. Kernels give many machines one capacity.
+/// True if capacities and clocks each differ by at most Linux's headroom. Both are compared, since kernels give all CPUs of
+/// many machines one capacity.
 fn capacities_alike(types: &[CoreType]) -> bool {
     let of = |of: fn(&CoreType) -> f64| {
         let (slowest, fastest) = types
@@ -92,7 +96,7 @@ fn capacities_alike(types: &[CoreType]) -> bool {
     of(|t| f64::from(t.capacity)) && of(|t| t.freq_ghz)
 }
 
-/// True if CPUs of different core types have one last-level cache.
+/// True if CPUs of different core types share a last-level cache.
 fn types_share_a_cache(topology: &Topology) -> bool {
     let cpus = &topology.cpus;
     let differ =
@@ -104,7 +108,7 @@ struct Reach {
     policy: &'static str,
     apart: Apart,
     grounds: &'static [Ground],
-    /// True if the policy reads values that only a simulator knows.
+    /// True if the policy reads values that only a simulator has.
     simulator_only: bool,
 }
 
@@ -117,12 +121,12 @@ const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach 
     }
 }
 
-/// Adds further assumptions to a row.
+/// Returns a row with these further assumptions.
 const fn on(grounds: &'static [Ground], row: Reach) -> Reach {
     Reach { grounds, ..row }
 }
 
-/// Every policy of this crate.
+/// Applicability of every policy of this crate.
 const REACH: &[Reach] = &[
     row("linux", Apart::Nothing, false),
     row("default", Apart::Nothing, false),
@@ -174,20 +178,21 @@ fn reach(spec: &str) -> Option<&'static Reach> {
     REACH.iter().find(|r| r.policy == name)
 }
 
-/// Parameters of a specification, split as the policy parses them.
+/// Iterates over the keys and values of a specification's parameters.
 fn pairs(params: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = params.split(',').filter_map(|p| p.split_once('='));
     pairs.map(|(key, value)| (key.trim(), value.trim()))
 }
 
-/// True if a policy reads values that only a simulator knows, such as true speed-up factors or forecasts of whole runs. It
-/// shows the value of that knowledge. It cannot run on a real machine, and it is no upper bound for other policies.
+/// True if a policy reads values that only a simulator has, such as true speed-up factors or forecasts of whole runs. Its
+/// results show the benefit of such knowledge. It cannot run on a real machine, and its result is no upper bound for other
+/// policies.
 #[must_use]
 pub fn simulator_only(spec: &str) -> bool {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
     let pairs: Vec<(&str, &str)> = pairs(params).collect();
     let has = |wanted: (&str, &str)| pairs.contains(&wanted);
-    // Factors of unmeasured programs come from the simulator's forecast.
+    // The factors of programs that the user did not measure come from the simulator's forecast.
     let unmeasured = has(("ef", "static"))
         && !pairs
             .iter()
@@ -197,7 +202,8 @@ pub fn simulator_only(spec: &str) -> bool {
         || reach(spec).is_some_and(|r| r.simulator_only)
 }
 
-/// Reason for which the parameters need a simulator, with the interface that a real machine lacks; `None` if they do not.
+/// Returns the reason for which a policy's parameters need a simulator, with the interface that Linux lacks. `None` if they do
+/// not need one.
 #[must_use]
 pub fn lacking(spec: &str) -> Option<&'static str> {
     let params = spec.split_once(':').map_or("", |(_, params)| params);
@@ -208,8 +214,8 @@ pub fn lacking(spec: &str) -> Option<&'static str> {
     )
 }
 
-/// Reason for which a policy lets Linux choose among all CPUs of a machine; `None` if it does not. The policy may still place
-/// threads again, so scores can differ.
+/// Returns the reason for which a policy lets Linux choose among all CPUs of a machine; `None` if it does not. The policy may
+/// still place threads again on all CPUs, so scores can differ.
 #[must_use]
 pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     let one = |by| topology.groups_by(by).len() < 2;
@@ -227,19 +233,20 @@ pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     }
 }
 
-/// Baselines of papers, which no user would run for their gain.
+/// Baselines of papers, which users would not run to improve performance.
 const BASELINES: [&str; 4] = ["default", "static", "ideal-rr", "rr"];
 
-/// Policies that are worth a comparison on a machine, and those that are left out.
+/// Policies that a comparison on a machine includes by default, and those that it leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shelf {
-    /// Names, in the order of the table; `linux` first.
+    /// Names of the included policies in the order of the policy table; `linux` is the first.
     pub policies: Vec<String>,
-    /// Names with the reason.
+    /// Names of the policies that are left out, each with the reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Shelf of a machine: every policy except baselines of papers and those that let Linux choose among all its CPUs.
+/// Returns the default policies for a machine: all except baselines of papers, those that divide cache ways, and those that
+/// let Linux choose among all CPUs.
 #[must_use]
 pub fn shelf(topology: &Topology) -> Shelf {
     let mut shelf = Shelf::default();
@@ -259,7 +266,7 @@ pub fn shelf(topology: &Topology) -> Shelf {
     shelf
 }
 
-/// True if a machine has nothing to distinguish: one kind of core, no SMT, one last-level cache.
+/// True if a machine offers a policy nothing to decide: one core type, no SMT, one last-level cache.
 #[must_use]
 pub fn is_uniform(topology: &Topology) -> bool {
     let one = |by| topology.groups_by(by).len() < 2;
@@ -269,8 +276,8 @@ pub fn is_uniform(topology: &Topology) -> bool {
     one(GroupBy::CoreType) && one(GroupBy::Llc) && cores as usize == topology.cpus.len()
 }
 
-/// Assumptions of a policy that do not hold on a machine, one sentence each. The policy still runs, but its results mean
-/// little.
+/// Returns one sentence for each assumption of a policy that does not hold on a machine. The policy still runs, but its
+/// results mean little.
 #[must_use]
 pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
     let grounds = reach(spec).map_or(&[][..], |r| r.grounds);
@@ -278,8 +285,8 @@ pub fn unmet(spec: &str, topology: &Topology) -> Vec<&'static str> {
     unmet.collect()
 }
 
-/// Returns the assumptions of a policy about a machine, one clause each. If the first kind fails, the policy lets Linux choose
-/// among all CPUs ([`idle_on`]). If another one fails, [`unmet`] has a sentence about it.
+/// Returns the assumptions of a policy about a machine, one clause each. If the first one fails, the policy lets Linux choose
+/// among all CPUs ([`idle_on`]). If another one fails, [`unmet`] returns a sentence about it.
 #[must_use]
 pub fn assumptions(spec: &str) -> Vec<&'static str> {
     let Some(reach) = reach(spec) else {

@@ -43,13 +43,14 @@ struct RoundRobin {
     slots: CoreSlots,
     types: Types,
     turned: Option<Nanos>,
-    /// Big-core seconds credited to an application for the time before it started and while it slept.
+    /// Big-core seconds credited to each application for the time before it started and while it slept.
     head_start_s: BTreeMap<ProgramId, f64>,
     /// Applications that were active at the last choice, with their nice values.
     last_active: BTreeMap<ProgramId, i8>,
-    /// Least weighted big-core seconds of the active applications. It never falls, so it stays valid while none is active.
+    /// Smallest weighted big-core seconds of an active application. It never decreases, so it stays valid while no application
+    /// is active.
     floor_s: f64,
-    /// Position in the order of the last choice; the first is 0.
+    /// Index of each thread in the order of the last choice, from 0.
     order: BTreeMap<ThreadId, usize>,
 }
 
@@ -68,19 +69,19 @@ impl RoundRobin {
         })
     }
 
-    /// Big-core seconds of an application.
+    /// Returns the big-core seconds of an application.
     fn own_s(&self, view: &View<'_>, program: ProgramId) -> f64 {
         let fast = self.types.types[0];
         view.program_usage(program).map_or(0.0, |u| u.cpu_s(fast))
     }
 
-    /// Big-core seconds of an application with its credit, divided by its weight.
+    /// Returns the big-core seconds of an application including its credit, divided by its weight.
     fn used_s(&self, view: &View<'_>, program: ProgramId, nice: i8) -> f64 {
         let credited = self.head_start_s.get(&program).copied().unwrap_or(0.0);
         (self.own_s(view, program) + credited) / nice_weight(nice)
     }
 
-    /// Orders the threads for the next interval.
+    /// Determines the order in which threads get big cores in the next interval (RR in PMCTrack, section 4.1.1).
     fn choose(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
         let mut queues: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (row, entry) in entries.iter().enumerate() {
@@ -94,7 +95,7 @@ impl RoundRobin {
         };
         let on_big = |row: usize| entries[row].held == Some(0);
         for rows in queues.values_mut() {
-            // `pop()` takes the last entry first.
+            // The vector is sorted in reverse order, because `pop()` takes the last element first.
             rows.sort_by(|a, b| {
                 big(*b)
                     .total_cmp(&big(*a))
@@ -121,6 +122,8 @@ impl RoundRobin {
             let Some(rows) = queues.get_mut(&next.program) else {
                 continue;
             };
+            // The application is charged for its next interval at once. Another application then comes first, unless it has had
+            // more big-core time for its weight.
             let step = self.turn.as_secs_f64() / nice_weight(entries[rows[0]].info.nice);
             if let Some(row) = rows.pop() {
                 self.order.insert(entries[row].info.id, self.order.len());
@@ -129,8 +132,8 @@ impl RoundRobin {
         }
     }
 
-    /// Credits new applications with the least time of the others. An application that slept gets that less one interval.
-    /// Neither is compensated for its absence.
+    /// Sets the credits of applications that start or wake. A new one starts at the smallest time of the others, one that slept
+    /// at most one interval below it. Absence is thus neither an advantage nor a disadvantage.
     fn admit(
         &mut self,
         view: &View<'_>,
@@ -143,13 +146,14 @@ impl RoundRobin {
                 .map(|(program, nice)| self.used_s(view, *program, *nice))
                 .reduce(f64::min)
         };
-        // If no application stayed, those that just left define the level.
+        // If none of the applications stayed active, the times of those that just became inactive are used.
         let reached = least_of_last(true).or_else(|| least_of_last(false));
         self.floor_s = self.floor_s.max(reached.unwrap_or(0.0));
         self.last_active.clear();
         for (program, rows) in queues {
             let nice = entries[rows[0]].info.nice;
             let known = self.head_start_s.get(program).copied();
+            // Sleep earns at most one interval of big-core time, and a new application none.
             let slack_s = known.map_or(0.0, |_| self.turn.as_secs_f64());
             let least = (self.floor_s - slack_s) * nice_weight(nice);
             let start = least - self.own_s(view, *program);
@@ -162,8 +166,8 @@ impl RoundRobin {
     }
 }
 
-/// Application with threads left to assign. The first is the one with the least projected big-core time. Among equals it is one
-/// whose next thread is on a big core.
+/// Application with threads that have no place in the order yet. The application with the smallest projected big-core time
+/// comes first. Among equals, one whose next thread is on a big core comes first.
 struct Waiting {
     used_s: f64,
     off_big: bool,

@@ -1,4 +1,4 @@
-//! Speed-up of an application by big cores, from the SF of its threads, their number and the number of big cores.
+//! Speed-up of an application by big cores, computed from the SF of its threads, their number and the number of big cores.
 //!
 //! Source: the formulas that PMCTrack, section 4.1.1, takes from earlier work (Saez et al., EuroSys 2010 and TOCS 2012).
 //! `dynamic` is the formula for a program whose threads share work dynamically and alternate on the big cores.
@@ -8,16 +8,16 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::policy::HintClass;
 use countersteer_model::units::ProgramId;
 
-/// Division of work among a program's threads.
+/// Division of a program's work among its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A free thread takes the next piece of work.
+    /// Work is shared dynamically: a free thread takes the next piece of work.
     Dynamic,
-    /// Equal shares with barriers: the slowest thread decides.
+    /// Work is divided into equal shares that end at barriers, so that the slowest thread determines the speed.
     Static,
 }
 
-/// Speed-up of an application of `threads` active threads with mean speed-up factor `sf` on `big` big cores.
+/// Returns the speed-up of an application with `threads` active threads of mean speed-up factor `sf` on `big` big cores.
 pub(crate) fn application(kind: Kind, sf: f64, threads: usize, big: usize) -> f64 {
     if threads <= big {
         return sf;
@@ -28,27 +28,29 @@ pub(crate) fn application(kind: Kind, sf: f64, threads: usize, big: usize) -> f6
     }
 }
 
-/// Utility factor of CAMP.
+/// Returns the utility factor of CAMP, `SF / max(1, threads - (big - 1))^2` (Saez et al., EuroSys 2010).
 pub(crate) fn utility(sf: f64, threads: usize, big: usize) -> f64 {
     let beyond = (threads as f64 - (big as f64 - 1.0)).max(1.0);
     sf / (beyond * beyond)
 }
 
-/// SF of a thread that has run on one type only, if the policy needs a value that brings the thread to the other type.
+/// Default SF of a thread that has run on one type only. It is large enough that the policy sends the thread to the other
+/// type.
 pub(crate) const UNKNOWN: f64 = 2.5;
 
-/// Active threads of a program.
+/// Active threads of one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Active {
-    /// Number of active threads without a hint that they wait.
+    /// Number of active threads whose hints do not state that they spin or are blocked.
     pub threads: usize,
-    /// Mean SF of these threads; the mean of all threads if none of theirs is known.
+    /// Mean known SF of the program's active threads; the mean of all programs' threads if none is known.
     pub sf: f64,
+    /// Number of the program's active threads with a known SF.
     known: usize,
 }
 
-/// Every program with active threads. `sf` has one entry per thread, in the order of `threads`; `unknown` applies if all are
-/// `None`.
+/// Returns the active threads of each program. `sf` has one entry per thread, in the order of `threads`; `unknown` is used
+/// if all entries are `None`.
 pub(crate) fn programs(
     threads: &[&ThreadInfo],
     sf: &[Option<f64>],

@@ -33,6 +33,7 @@ struct Static {
     targets: BTreeMap<String, Target>,
     /// Names of the mapping that no program has matched so far.
     unmet: BTreeSet<String>,
+    /// Threads that were placed.
     placed: BTreeSet<ThreadId>,
 }
 
@@ -58,7 +59,8 @@ impl Static {
         })
     }
 
-    /// Entry for a program: by its full name, by the name that its copies share, or `*`.
+    /// Returns the target of a program, with the name by which it is listed: its full name, the name that its copies share, or
+    /// `*`. `None` if it is not listed.
     fn entry(&self, name: &str) -> Option<(&str, &Target)> {
         let base = name.split_once('#').map_or(name, |(base, _)| base);
         [name, base, "*"]
@@ -79,7 +81,8 @@ impl Static {
             ),
         };
         if !self.unmet.is_empty() {
-            // A program may start later, so an unmatched name is no error. The reason still shows it, since it may be misspelt.
+            // A program may start later, so an unmatched name is no error. The reason still shows the name, since it may be
+            // misspelt.
             let unmet: Vec<&str> = self.unmet.iter().map(String::as_str).collect();
             rule.push_str(&format!(
                 " (no program so far is called `{}`)",
@@ -150,7 +153,7 @@ fn target(name: &str, text: &str, topology: &Topology) -> Result<Target, PolicyE
     Ok(Target::Cpus(Arc::new(cpus)))
 }
 
-/// Names of the groups of every kind; a long run is shown by its first and last name.
+/// Returns the names of the core groups of every kind; of a long list, only the first and the last name.
 fn group_names(topology: &Topology) -> String {
     let kinds = [
         GroupBy::Machine,

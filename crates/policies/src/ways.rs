@@ -1,17 +1,17 @@
-//! Ways of last-level caches, and their division by lookahead.
+//! Ways of last-level caches, and their division among programs by lookahead.
 //!
-//! Input: a cost by number of ways for each of several shares. Output: a number of ways for each share.
+//! Input: for each share, a cost by number of ways. Output: a number of ways for each share.
 //!
 //! Source: the lookahead algorithm of utility-based cache partitioning (Qureshi and Patt, MICRO 2006, section 3.4), with any cost
-//! in the place of misses. LFOC (Garcia-Garcia et al., ICPP 2019) takes slowdowns.
+//! instead of misses. LFOC (Garcia-Garcia et al., ICPP 2019) uses slowdowns.
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::GroupId;
 
-/// Fewest ways that are worth a division.
+/// Minimum number of ways of a cache that can be divided.
 const FEWEST: u32 = 3;
 
-/// Number of ways of the last-level cache of a group; 0 if it is unknown.
+/// Returns the number of ways of a group's last-level cache; 0 if it is unknown.
 #[must_use]
 pub fn of_group(topology: &Topology, group: GroupId) -> u32 {
     let cpu = topology.group(group).cpus.lowest();
@@ -19,7 +19,8 @@ pub fn of_group(topology: &Topology, group: GroupId) -> u32 {
     cache.map_or(0, |cache| cache.ways)
 }
 
-/// Group and number of ways of the last-level cache that all CPUs share; `None` if there are several, or too few ways.
+/// Returns the core group and the number of ways of the last-level cache that all CPUs share. `None` if there are several such
+/// caches, or the cache has too few ways.
 #[must_use]
 pub fn only_cache(topology: &Topology) -> Option<(GroupId, u32)> {
     let [group] = topology.groups_by(GroupBy::Llc) else {
@@ -29,9 +30,9 @@ pub fn only_cache(topology: &Topology) -> Option<(GroupId, u32)> {
     (ways >= FEWEST && group.cores > 1).then_some((group.id, ways))
 }
 
-/// Divides `ways` among shares so that costs fall most per way. `costs[share][ways - 1]` is a share's cost; beyond the end of
-/// a row the last cost holds. Each share gets at least one way, so the result is empty if there are fewer ways than shares.
-/// Ways without any use are dealt evenly.
+/// Divides `ways` among shares so that costs fall most per way. `costs[share][ways - 1]` is the cost of a share; beyond the end
+/// of a row, the last cost applies. Each share gets at least one way; the result is empty if there are fewer ways than shares.
+/// Ways that reduce no cost are divided evenly.
 #[must_use]
 pub fn lookahead(costs: &[Vec<f64>], ways: u32) -> Vec<u32> {
     let shares = costs.len() as u32;
@@ -48,13 +49,13 @@ pub fn lookahead(costs: &[Vec<f64>], ways: u32) -> Vec<u32> {
     counts
 }
 
-/// Cost of a share with a number of ways, at least one.
+/// Returns the cost of a share with a number of ways, at least one.
 fn cost(row: &[f64], ways: u32) -> f64 {
     let row_of = (ways as usize).min(row.len()).saturating_sub(1);
     row.get(row_of).copied().unwrap_or(0.0)
 }
 
-/// Share and number of further ways with the largest fall of cost per way; `None` if no cost falls.
+/// Returns the share and the number of further ways with the largest decrease of cost per way. `None` if no cost decreases.
 fn most_useful(costs: &[Vec<f64>], counts: &[u32], left: u32) -> Option<(usize, u32)> {
     let mut best = None;
     let mut most = 0.0;

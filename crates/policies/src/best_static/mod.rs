@@ -69,10 +69,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     },
 };
 
-/// Predicted gain below which threads are left to Linux, since forecasts are not exact.
+/// Threshold: minimum predicted relative gain of a mapping over Linux. Below it, threads are left to Linux, since forecasts are
+/// not exact.
 const MARGIN: f64 = 0.02;
 
-/// Objective of a mapping.
+/// Objective by which mappings are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Objective {
     Stp,
@@ -93,7 +94,8 @@ impl Objective {
         }
     }
 
-    /// Value in the form that is reported.
+    /// Returns an objective's value as it is reported: positive, while the search maximises its negative for unfairness and
+    /// EDP.
     fn shown(self, value: f64) -> f64 {
         match self {
             Self::Stp | Self::Asp | Self::Ipc => value,
@@ -101,8 +103,8 @@ impl Objective {
         }
     }
 
-    /// Value of a mapping; higher is better. Each program counts once, whatever its number of threads. It is as fast as its
-    /// slowest thread, since all have equal shares of its work.
+    /// Returns the objective's value for a mapping; higher is better. Each program counts once, whatever its number of threads.
+    /// A program is as fast as its slowest thread, since all threads have equal shares of its work.
     fn value(
         self,
         threads: &[ThreadForecast],
@@ -138,7 +140,8 @@ impl Objective {
         if value.is_finite() { value } else { f64::MIN }
     }
 
-    /// Relative gain of a value over another. For aggregate speed-up, zero is -1 for each program.
+    /// Returns the relative gain of a value over another. For aggregate speed-up, the gain is relative to a value of -1 per
+    /// program, which means no speed.
     fn gain(self, value: f64, over: f64, programs: usize) -> f64 {
         let zero = match self {
             Self::Asp => -(programs as f64),
@@ -148,12 +151,13 @@ impl Objective {
     }
 }
 
-/// Threads of a program in a mapping.
+/// Slowest speeds among the threads of a program in a mapping.
 struct Program {
     threads: f64,
     ipc: f64,
-    /// Speed of the slowest thread over that on the slowest cores.
+    /// Speed of the slowest thread divided by its speed alone on the slowest cores.
     over_slow: f64,
+    /// Slowdown of the slowest thread compared with running alone on the fastest cores.
     slowdown: f64,
 }
 
@@ -177,7 +181,8 @@ impl Program {
     }
 }
 
-/// Power of the machine without its threads, in W: the package, and cores without a thread.
+/// Returns the power in W that the machine draws apart from its threads: static power, and idle power of cores without a
+/// thread.
 fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
     let used: BTreeSet<u32> = mapping
         .iter()
@@ -196,16 +201,16 @@ fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
 struct BestStatic {
     objective: Objective,
     budget: f64,
-    /// Program and CPUs that each thread was allowed before it was first placed.
+    /// Program of each thread, and its affinity mask before this policy first placed it.
     allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
-    /// True if every thread was placed.
+    /// True if all threads have been placed or left to Linux, so that only a change of threads needs another search.
     done: bool,
-    /// True if this policy placed the threads.
+    /// True if this policy placed the threads, false if it left them to Linux.
     placed: bool,
 }
 
 impl BestStatic {
-    /// Updates the set of threads; returns true if it changed.
+    /// Updates the set of threads from a view. Returns true if it changed.
     fn admit(&mut self, view: &View<'_>) -> bool {
         if self.done
             && view
@@ -307,7 +312,7 @@ impl Policy for BestStatic {
         );
         let programs: BTreeSet<ProgramId> = subjects.iter().map(|s| s.program).collect();
         let gain = self.objective.gain(found.best, found.left, programs.len());
-        // NaN compares as no gain.
+        // The comparison is false for NaN, so that a mapping without a prediction counts as no gain.
         self.placed = gain >= MARGIN;
         if !self.placed {
             let shown = |value: f64| Some(self.objective.shown(value));

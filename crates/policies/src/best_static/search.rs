@@ -1,8 +1,8 @@
-//! Search over mappings of threads to CPUs, by predicted value.
+//! Search for the mapping of threads to CPUs with the best predicted value.
 //!
 //! Input: threads and a [`Forecast`]. Output: the best mapping found, with the other values found. Up to [`EXACT`] threads,
-//! every balanced mapping is predicted, once per class of equivalent ones, as long as the budget allows. Otherwise hill
-//! climbing by moves and swaps starts from one mapping by speed-up factor and several random ones.
+//! every balanced mapping is predicted, once per class of equivalent ones, as long as the budget allows. Otherwise the search
+//! is hill climbing by moves and swaps, which starts from a mapping by speed-up factor and from several random ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,39 +18,42 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
-/// Limit on the number of threads for which all mappings are tried.
+/// Limit on the number of threads for which all balanced mappings are predicted.
 pub(super) const EXACT: usize = 10;
-/// Number of starts of the hill climbing.
+/// Number of starting points of the hill climbing.
 const STARTS: usize = 5;
-/// Number of random balanced mappings that represent Linux's choice.
+/// Number of random balanced mappings whose mean value represents Linux's choice.
 const SAMPLES: usize = 8;
-/// Limit on the number of threads for which all swaps are tried before a climb counts as finished; with more, a random subset
-/// is tried.
+/// Limit on the number of threads for which all swaps are tried before a climb counts as finished. With more threads, a
+/// random subset of swaps is tried.
 const ALL_SWAPS: usize = 64;
 
-/// Thread to be mapped.
+/// Thread whose CPU is searched for.
 pub(super) struct Subject {
     pub thread: ThreadId,
     pub program: ProgramId,
-    /// CPUs that its program allows.
+    /// CPUs that the thread's affinity mask allows.
     pub allowed: Arc<CpuSet>,
+    /// True if the mask excludes some CPUs of the machine.
     pub restricted: bool,
 }
 
-/// Result of a search.
+/// Best mapping that a search has found, with the values of the others.
 pub(super) struct Found {
     pub mapping: Vec<CpuId>,
     pub best: f64,
     pub worst: f64,
-    /// Value of leaving the threads to Linux.
+    /// Predicted value of leaving the threads to Linux.
     pub left: f64,
+    /// Number of mappings that were predicted.
     pub predictions: usize,
+    /// True if all balanced mappings were predicted.
     pub exact: bool,
-    /// By thread, then by row of [`kinds`]: best value of a mapping with the thread in that group.
+    /// Best value of a mapping in which a thread runs in a group, by thread, then by index of the group in [`kinds`].
     pub by_group: Vec<Vec<f64>>,
 }
 
-/// Groups that distinguish alternatives: core types and last-level caches, if there are several.
+/// Returns the groups by which alternatives are reported: core types and last-level caches, each if there are at least two.
 pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
     let several = |by| {
         Some(topology.groups_by(by))
@@ -68,13 +71,13 @@ pub(super) struct Search<'a> {
     subjects: &'a [Subject],
     ids: Vec<ThreadId>,
     programs: Vec<ProgramId>,
-    /// True if no thread is confined, so that mappings can be kept even.
+    /// True if every thread may run on all CPUs, so that only even mappings need to be searched.
     even: bool,
     objective: Objective,
     budget: usize,
     forecast: &'a mut dyn Forecast,
     memo: BTreeMap<Vec<CpuId>, f64>,
-    /// Rows of [`kinds`] to which each CPU belongs.
+    /// Indices in [`kinds`] of the groups that contain each CPU.
     groups_of: Vec<Vec<usize>>,
     found: Found,
 }
@@ -122,8 +125,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Runs the search. `present` has the present CPUs of threads; among equivalent mappings the nearest to them is taken.
-    /// `chosen_by_linux` has the same CPUs if Linux chose them.
+    /// Runs the search and returns its result. `present` holds the current CPU of each thread: of all equivalent mappings,
+    /// the one that moves the fewest threads is returned. `chosen_by_linux` holds the same CPUs if Linux chose them.
     pub fn run(
         mut self,
         present: &[CpuId],
@@ -144,8 +147,8 @@ impl<'a> Search<'a> {
         self.found
     }
 
-    /// Value of leaving the threads to Linux: the better of the CPUs that Linux chose, if it need not balance them, and the
-    /// mean of random balanced mappings.
+    /// Returns the predicted value of leaving the threads to Linux. It is the better of two values: that of the CPUs that
+    /// Linux chose, if their load is balanced, and the mean of random balanced mappings.
     fn left_to_linux(&mut self, chosen: Option<&[CpuId]>, rng: &mut PolicyRng) -> f64 {
         let mut order: Vec<usize> = (0..self.subjects.len()).collect();
         let mut mean = 0.0;
@@ -165,14 +168,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Least and most threads per CPU for which mappings exist, if they are few enough to predict each; else `None`.
+    /// Returns the smallest and the largest number of threads per CPU in the balanced mappings to predict. `None` if there
+    /// are too many mappings to predict each.
     fn exact_bounds(&mut self) -> Option<(u32, u32)> {
         let threads = self.subjects.len();
         let cpus = self.topology.cpus.len();
         if threads > EXACT || threads == 0 {
             return None;
         }
-        // Confined threads may leave CPUs empty that others cannot fill evenly. The bounds widen until some mapping fits.
+        // Threads with restricted affinity may leave CPUs empty that no other thread fills. The bounds are widened until at
+        // least one mapping satisfies them.
         let least = if self.even { threads / cpus } else { 0 } as u32;
         let first = threads.div_ceil(cpus) as u32;
         (first..=threads as u32).find_map(|most| {
@@ -195,7 +200,7 @@ impl<'a> Search<'a> {
         })?
     }
 
-    /// Visits every balanced mapping once up to equivalence.
+    /// Calls `visit` for every balanced mapping, once per class of equivalent mappings.
     fn enumerate(
         &mut self,
         fill: &mut Fill,
@@ -236,7 +241,7 @@ impl<'a> Search<'a> {
             .value(&predicted, &self.programs, mapping, self.topology)
     }
 
-    /// Predicts a mapping and stores the result.
+    /// Predicts the value of a mapping and records it in the result.
     fn predict(&mut self, mapping: &[CpuId]) -> f64 {
         let value = self.value(mapping);
         let found = &mut self.found;
@@ -254,7 +259,8 @@ impl<'a> Search<'a> {
         value
     }
 
-    /// Predicts a mapping, or returns the value of an equivalent one; `None` if the budget is spent.
+    /// Returns the value of a mapping, or of an equivalent one that was predicted before. `None` if the budget of predictions
+    /// is used up.
     fn recall(&mut self, mapping: &[CpuId]) -> Option<f64> {
         let key = self.tree.canonical(mapping);
         if let Some(value) = self.memo.get(&key) {
@@ -286,7 +292,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Assigns threads in this order evenly to CPUs, the fastest and least shared first.
+    /// Returns a mapping that assigns threads in this order evenly to CPUs, fastest CPUs first and SMT siblings last.
     fn assign(&self, order: &[usize]) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = self.topology.cpus.iter().map(|c| c.id).collect();
         cpus.sort_by_key(|c| {
@@ -311,7 +317,8 @@ impl<'a> Search<'a> {
         mapping
     }
 
-    /// Takes improving moves and swaps until none is left; `None` if the budget is spent.
+    /// Climbs from a mapping: takes moves and swaps that improve the value until there are none. `None` if the budget of
+    /// predictions is used up.
     fn climb(&mut self, mut mapping: Vec<CpuId>, rng: &mut PolicyRng) -> Option<()> {
         let mut value = self.recall(&mapping)?;
         loop {
@@ -344,8 +351,8 @@ impl<'a> Search<'a> {
         self.subjects[thread].allowed.contains(cpu)
     }
 
-    /// Moves one thread to the best CPU with room. A CPU has room if it holds no more threads than the thread's own CPU holds
-    /// without it.
+    /// Moves one thread to the CPU with the best value and returns that value. Candidates are CPUs that hold no more threads
+    /// than the thread's own CPU does without it. `None` if the budget is used up.
     fn try_moves(&mut self, thread: usize, mapping: &mut Vec<CpuId>, value: f64) -> Option<f64> {
         let mut fill = Fill::new(&self.tree, 0, u32::MAX);
         for (_, cpu) in mapping.iter().enumerate().filter(|(t, _)| *t != thread) {
@@ -366,7 +373,7 @@ impl<'a> Search<'a> {
         Some(best)
     }
 
-    /// Pairs to try, in random order; a thread paired with itself stands for its moves.
+    /// Returns the pairs of threads to swap, in random order. A pair of a thread with itself stands for moves of that thread.
     fn pairs(&self, rng: &mut PolicyRng) -> Vec<(usize, usize)> {
         let n = self.subjects.len();
         if n <= ALL_SWAPS {

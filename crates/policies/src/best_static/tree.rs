@@ -13,37 +13,39 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 
-/// Row of the root.
+/// Index of the root domain, the machine.
 const ROOT: usize = 0;
 
 struct Node {
     parent: usize,
-    /// Equal for subtrees that can be swapped.
+    /// Identifier of the subtree's shape. Subtrees of one parent with the same shape can be swapped without changing a
+    /// prediction.
     shape: u32,
     children: Vec<usize>,
     leaves: usize,
     cpu: Option<CpuId>,
 }
 
-/// Domains, from the machine to its CPUs.
+/// Tree of domains, from the machine to its CPUs.
 pub(super) struct Tree {
     nodes: Vec<Node>,
     leaf: Vec<usize>,
 }
 
-/// Number of threads in each domain.
+/// Number of threads in each domain of a tree, and the conditions for a balanced mapping.
 pub(super) struct Fill {
     used: Vec<u32>,
-    /// Upper bound on threads per CPU.
+    /// Upper bound on the number of threads per CPU.
     pub most: u32,
-    /// Lower bound on threads per CPU.
+    /// Lower bound on the number of threads per CPU.
     least: u32,
-    /// Threads that CPUs below the lower bound still need.
+    /// Number of threads that CPUs below the lower bound still lack, summed over the CPUs.
     wanting: u32,
-    /// Per domain: number of its cores (children that hold SMT siblings) without a thread, and with several.
+    /// Number of cores directly in each domain that hold no thread.
     free_cores: Vec<u32>,
+    /// Number of cores directly in each domain that hold at least two threads.
     crowded_cores: Vec<u32>,
-    /// Cores that must be filled, since an equal neighbour holds several threads.
+    /// Number of empty cores that need a thread, because an equal core of the same domain holds at least two.
     owed: u32,
 }
 
@@ -75,7 +77,7 @@ impl Tree {
 
     fn find_shapes(&mut self, keys: Vec<String>) {
         let mut known = BTreeMap::new();
-        // Children have higher rows than their parents.
+        // Children have higher indices than their parents, so this order visits children first.
         for row in (0..self.nodes.len()).rev() {
             let mut below: Vec<u32> = self.nodes[row]
                 .children
@@ -94,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// One CPU of each class of equivalent CPUs that can take another thread.
+    /// Returns one CPU of each class of equivalent CPUs that can take another thread.
     pub fn candidates(&self, fill: &Fill) -> Vec<CpuId> {
         let mut found = Vec::new();
         self.collect(ROOT, fill, &mut found);
@@ -128,7 +130,7 @@ impl Tree {
         path
     }
 
-    /// Canonical form of a mapping: equal for all mappings that differ only by swaps of equivalent CPUs.
+    /// Returns the canonical form of a mapping, which is equal for all mappings that differ only by swaps of equivalent CPUs.
     pub fn canonical(&self, assignment: &[CpuId]) -> Vec<CpuId> {
         let mut image: Vec<Option<usize>> = vec![None; self.nodes.len()];
         let mut taken = vec![false; self.nodes.len()];
@@ -152,7 +154,7 @@ impl Tree {
         assignment.iter().map(place).collect()
     }
 
-    /// Equivalent mapping that keeps threads on their present CPUs, as far as swaps of equivalent domains can.
+    /// Returns the equivalent mapping that keeps the most threads on their current CPUs.
     pub fn nearest(&self, assignment: &[CpuId], present: &[CpuId]) -> Vec<CpuId> {
         let paths =
             |cpus: &[CpuId]| -> Vec<Vec<usize>> { cpus.iter().map(|c| self.path_to(*c)).collect() };
@@ -164,7 +166,8 @@ impl Tree {
         chosen
     }
 
-    /// Decides which child of `to` stands for each child that `threads` need at this depth.
+    /// Matches the children that `threads` use at this depth with the children of `to`, so that most threads stay. Writes the
+    /// resulting CPUs to `chosen`.
     fn pair(
         &self,
         depth: usize,
@@ -238,13 +241,13 @@ impl Fill {
         fill
     }
 
-    /// Number of threads on a CPU.
+    /// Returns the number of threads on a CPU.
     pub fn load(&self, tree: &Tree, cpu: CpuId) -> u32 {
         self.used[tree.leaf[cpu.index()]]
     }
 
-    /// Number of threads still needed for a balanced mapping. In it no CPU holds two more than another, and no core holds two
-    /// while an equal core of the same caches is free.
+    /// Returns the minimum number of further threads that a balanced mapping needs. In a balanced mapping, no CPU holds two
+    /// threads more than another. No core holds two while an equal core under the same caches is empty.
     pub fn needed(&self) -> u32 {
         self.wanting.max(self.owed)
     }
@@ -290,8 +293,8 @@ impl Fill {
     }
 }
 
-/// Domains of a CPU from the outermost to the innermost: kind, number, and the traits that distinguish it from others of its
-/// kind.
+/// Returns the domains of a CPU from the outermost to the innermost. Each has a kind, a number, and the properties that
+/// distinguish it from others of its kind.
 fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, String)> {
     let cpu = &topology.cpus[cpu];
     let mut outer: Vec<(usize, u8, u32, String)> = Vec::new();
@@ -316,7 +319,7 @@ fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, S
         );
         outer.push((cache.cpus.len(), 2, id.0, traits));
     }
-    // Wider domains contain narrower ones; the order of equally wide ones does not matter.
+    // Domains with more CPUs contain those with fewer. The order of domains with equally many CPUs does not matter.
     outer.sort_by_key(|(width, kind, number, _)| (std::cmp::Reverse(*width), *kind, *number));
     let mut path: Vec<_> = outer
         .into_iter()

@@ -10,46 +10,46 @@ use countersteer_model::units::ProgramId;
 
 use crate::ways::lookahead;
 
-/// Largest slowdown of a streaming program with any number of ways.
+/// Threshold: maximum slowdown, with any number of ways, of a streaming program.
 const STREAMING: f64 = 1.06;
-/// Slowdown with two ways from which a program is sensitive.
+/// Threshold: minimum slowdown with two ways of a sensitive program.
 const SENSITIVE: f64 = 1.05;
-/// Last-level cache misses per 1,000 cycles from which an insensitive program is streaming.
+/// Threshold: minimum last-level cache misses per 1,000 cycles at which an insensitive program is streaming.
 const MANY_MISSES: f64 = 14.0;
-/// Streaming programs that share one way.
+/// Number of streaming programs that share one way.
 const STREAMING_PER_WAY: usize = 5;
-/// Limit on the ways of streaming programs.
+/// Limit on the number of ways for all streaming programs together.
 const STREAMING_WAYS: u32 = 2;
-/// Light programs that share the ways of streaming ones, for each streaming program that is missing there.
+/// Number of light programs that may use the ways of streaming programs instead of one missing streaming program.
 const LIGHT_PER_STREAMING: usize = 2;
-/// Limit on clusters; processors have few classes of service.
+/// Limit on the number of clusters, because processors have few classes of service.
 const MOST: usize = 7;
 
-/// Speed and misses with a number of ways.
+/// Speed and misses of a program with a number of ways.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// Instructions per cycle.
+    /// Instructions per cycle of the program.
     pub ipc: f64,
-    /// Last-level cache misses per 1,000 cycles.
+    /// Last-level cache misses per 1,000 cycles of the program.
     pub mpkc: f64,
 }
 
-/// Measured points of a program by number of ways.
+/// Measured speed and misses of a program by number of ways.
 pub(super) type Curve = BTreeMap<u32, Point>;
 
-/// Use of the cache by a program.
+/// Class of a program by its use of the shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Slows down with few ways.
+    /// The program slows down with few ways.
     Sensitive,
-    /// Misses often with any number of ways, and evicts the lines of others.
+    /// The program misses often with any number of ways, and evicts the lines of others.
     Streaming,
-    /// Neither.
+    /// The program is neither sensitive nor streaming.
     Light,
 }
 
 impl Class {
-    /// Rule of placements.
+    /// Returns the rule to report as the reason for the program's ways.
     pub const fn rule(self) -> &'static str {
         match self {
             Self::Sensitive => "sensitive: ways of its own by lookahead",
@@ -59,14 +59,15 @@ impl Class {
     }
 }
 
-/// Programs that share ways.
+/// Cluster: programs that share ways of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cluster {
     pub members: Vec<ProgramId>,
     pub ways: u32,
 }
 
-/// Slowdown with a number of ways relative to the most ways that were measured; interpolated between measured points.
+/// Returns the slowdown of a program with a number of ways, relative to the largest number measured. Values between
+/// measured points are interpolated.
 pub(super) fn slowdown(curve: &Curve, ways: f64) -> f64 {
     let Some((_, whole)) = curve.last_key_value() else {
         return 1.0;
@@ -88,12 +89,12 @@ pub(super) fn slowdown(curve: &Curve, ways: f64) -> f64 {
     }
 }
 
-/// True if fewer ways than the most slow a program down, so that points in between are worth measuring.
+/// True if the program is slower with one way than with most ways, so that points in between are worth measuring.
 pub(super) fn gains(curve: &Curve) -> bool {
     slowdown(curve, 1.0) >= SENSITIVE
 }
 
-/// Class of a program.
+/// Returns the class of a program from its measured points.
 pub(super) fn classify(curve: &Curve) -> Class {
     let most_misses = curve.values().map(|p| p.mpkc).fold(0.0, f64::max);
     if most_misses >= MANY_MISSES && slowdown(curve, 1.0) < STREAMING {
@@ -105,7 +106,8 @@ pub(super) fn classify(curve: &Curve) -> Class {
     }
 }
 
-/// Clusters of programs in a cache of `ways` ways; none if no program is sensitive, since nothing can gain then.
+/// Returns the clusters of programs in a cache of `ways` ways. Empty if no program is sensitive, since no program can gain
+/// then.
 pub(super) fn clusters(programs: &BTreeMap<ProgramId, &Curve>, ways: u32) -> Vec<Cluster> {
     let of = |class: Class| -> Vec<ProgramId> {
         let rows = programs
@@ -149,7 +151,8 @@ pub(super) fn clusters(programs: &BTreeMap<ProgramId, &Curve>, ways: u32) -> Vec
     clusters
 }
 
-/// Groups of sensitive programs, one each; if there are more than `most`, those that lose least with one way share a group.
+/// Divides the sensitive programs into at most `most` groups of one program each. If there are more programs, those with
+/// the smallest slowdown with one way share the last group.
 fn sensitive(
     programs: &BTreeMap<ProgramId, &Curve>,
     mut members: Vec<ProgramId>,
@@ -172,7 +175,7 @@ fn sensitive(
         .collect()
 }
 
-/// Sum of the slowdowns of a group's programs, which have equal parts of its ways.
+/// Returns the sum of the slowdowns of a group's programs if each has an equal fraction of the group's ways.
 fn cost(programs: &BTreeMap<ProgramId, &Curve>, members: &[ProgramId], ways: u32) -> f64 {
     let part = f64::from(ways) / members.len() as f64;
     let curves = members.iter().filter_map(|id| programs.get(id));

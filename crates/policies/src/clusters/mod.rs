@@ -60,13 +60,13 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Clusters::new(params, topology)?)),
 };
 
-/// Numbers of ways between one and all but one that sensitive programs are measured with.
+/// Numbers of ways, between one and all but one, with which sensitive programs are measured.
 const BETWEEN: [u32; 4] = [2, 4, 6, 8];
-/// Samples after which a program that did not run is taken to be light.
+/// Number of sample intervals after which a program that did not run is classified as light.
 const WAIT: u64 = 4;
-/// Samples of a trial.
+/// Duration of a trial of a division, in sample intervals.
 const TRIAL: u64 = 2;
-/// Mean gain of speed, as a logarithm, from which a division is kept.
+/// Threshold: minimum mean gain in speed, as a logarithm, at which a division is kept.
 const GAIN: f64 = 0.005;
 
 const MEASURED: &str = "uses of the cache are being measured";
@@ -74,27 +74,27 @@ const ALONE: &str = "no division: there is one program";
 const NO_GAIN: &str = "no division: no program gains by ways of its own";
 const UNDONE: &str = "no division: the one that was tried did not help";
 
-/// Objective by which a trial is judged.
+/// Objective by which the trial of a division is judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Objective {
     Throughput,
     Fairness,
 }
 
-/// Present activity.
+/// Step of the measurement that is in progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// All programs are measured with the whole cache.
     Whole,
-    /// A program is measured with ways of its own.
+    /// One program is measured with ways that no other program may use.
     Sample { program: ProgramId, ways: u32 },
-    /// A division is tried.
+    /// A division of the ways is tried.
     Trial,
-    /// A division, or none, is kept.
+    /// A division of the ways, or the undivided cache, is kept until the next measurement.
     Held,
 }
 
-/// Sums of a program's samples.
+/// Sums of a program's speed and misses over the samples of a step.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     ipc: f64,
@@ -120,18 +120,19 @@ struct Clusters {
     llc: GroupId,
     ways: u32,
     abstention: Option<Abstention>,
-    /// Programs that live, or may return.
+    /// Programs that have threads, or had some recently.
     programs: BTreeSet<ProgramId>,
     curves: BTreeMap<ProgramId, Curve>,
     step: Step,
-    /// Start of the step.
+    /// Start of the current step.
     began: Nanos,
+    /// Sums of each program's samples in the current step.
     sums: BTreeMap<ProgramId, Sums>,
-    /// Speeds with the whole cache.
+    /// Instructions per cycle of each program with the whole cache.
     whole: BTreeMap<ProgramId, f64>,
-    /// Rule of placements of threads if no class decides.
+    /// Rule reported for placements of threads while no class determines their ways.
     rule: Option<&'static str>,
-    /// Threads with a placement under the present rules.
+    /// Threads that were placed with the current rule as the reason.
     placed: BTreeSet<ThreadId>,
 }
 
@@ -164,7 +165,7 @@ impl Clusters {
         })
     }
 
-    /// Updates the programs; returns true if they changed.
+    /// Updates the programs from a view. Returns true if they changed.
     fn admit(&mut self, view: &View<'_>) -> bool {
         self.curves.retain(|id, _| view.may_return(*id));
         let alive = view.threads.iter().map(|t| t.program);
@@ -176,7 +177,7 @@ impl Clusters {
         changed
     }
 
-    /// Adds the measurements since the last call, once caches had time to fill.
+    /// Adds the metrics since the last call to the sums. Does nothing in the first half of a sample, while caches fill.
     fn note(&mut self, view: &View<'_>) {
         let filled = self.began + Nanos(self.sample.0 / 2);
         if view.now <= filled {
@@ -199,7 +200,8 @@ impl Clusters {
         self.sums.clear();
     }
 
-    /// Ends a step whose time is over, and begins the next one. Returns partitions if they change.
+    /// Ends the current step if its time is over, and begins the next one. Returns the new partitions; `None` if they do not
+    /// change.
     fn proceed(&mut self, now: Nanos) -> Option<Vec<CacheClass>> {
         let over = |samples: u64| now.since(self.began).0 >= self.sample.0 * samples;
         match self.step {
@@ -241,7 +243,8 @@ impl Clusters {
         }
     }
 
-    /// Begins the next sample, or the trial of a division if nothing is left to measure.
+    /// Begins to measure the next program, or begins the trial of a division if all programs are measured. Returns the
+    /// partitions.
     fn next(&mut self, now: Nanos) -> Vec<CacheClass> {
         if let Some((program, ways)) = self.unmeasured() {
             self.begin(Step::Sample { program, ways }, now);
@@ -262,7 +265,7 @@ impl Clusters {
         self.masks(&clusters)
     }
 
-    /// Program and number of ways to measure next.
+    /// Returns the program and number of ways to measure next; `None` if all are measured.
     fn unmeasured(&self) -> Option<(ProgramId, u32)> {
         let most = self.ways - 1;
         let empty = Curve::new();
@@ -276,13 +279,13 @@ impl Clusters {
         })
     }
 
-    /// Records how a measurement ended, so that each thread is placed with this reason.
+    /// Sets the rule that results from a measurement. Each thread is then placed once more, with this rule as the reason.
     fn decided(&mut self, rule: Option<&'static str>) {
         self.rule = rule;
         self.placed.clear();
     }
 
-    /// Partitions of clusters, one after the other.
+    /// Returns the partitions of the clusters; their ways follow each other in the cache.
     fn masks(&self, clusters: &[Cluster]) -> Vec<CacheClass> {
         let mut first = 0;
         let class = |(row, cluster): (usize, &Cluster)| {
@@ -304,7 +307,7 @@ impl Clusters {
         clusters.iter().enumerate().map(class).collect()
     }
 
-    /// True if programs do better under the division than with the whole cache.
+    /// True if the objective is better under the division than with the whole cache.
     fn helped(&self) -> bool {
         let pairs = self.sums.iter().filter_map(|(id, sums)| {
             let (now, before) = (sums.mean()?.ipc, *self.whole.get(id)?);
@@ -328,7 +331,8 @@ impl Clusters {
         }
     }
 
-    /// Placements on all CPUs, with the reason for the program's ways, of threads that have none.
+    /// Returns placements on all CPUs for the threads that have none under the current rule. The reason is that of the
+    /// program's ways.
     fn placements(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
         self.placed.retain(|thread| view.lives(*thread));
         let mut placements = Vec::new();
@@ -353,7 +357,7 @@ impl Clusters {
     }
 }
 
-/// Largest over smallest slowdown.
+/// Returns the ratio of the largest slowdown to the smallest.
 fn unfairness(slowdowns: impl Iterator<Item = f64>) -> f64 {
     let (least, most) = slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
     most / least

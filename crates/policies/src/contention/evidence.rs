@@ -1,40 +1,41 @@
-//! Evidence about a thread's use of the shared cache.
+//! Evidence about a thread's use of the shared cache, from which its class follows.
 //!
 //! Input: occupancy, misses and IPC at each decision. Output, per interval: averages, and a class.
 //!
-//! One interval cannot distinguish a program that wastes a cache from one that is squeezed: both miss often (CMPSched$im,
-//! section 4.3, first takes mcf for poison). They differ in how misses change with occupancy. The interval with the least and
-//! the one with the most occupancy are therefore kept.
+//! One interval cannot distinguish a program that wastes a cache from one that has too little of it: both miss often
+//! (CMPSched$im, section 4.3, first takes mcf for poison). They differ in how misses change with occupancy. The intervals
+//! with the least and with the most occupancy are therefore kept.
 
 use countersteer_model::units::{Nanos, ThreadId};
 
-/// Elasticity that separates programs: halfway between typical programs and streams. Misses of typical programs fall with the
-/// square root of the cache size (Hartstein et al. 2006); misses of streams do not fall.
+/// Threshold of the elasticity: misses of a vulnerable thread fall at least with this power of the occupancy. It is halfway
+/// between typical programs and streams. Misses of typical programs fall with the square root of the cache size (Hartstein et
+/// al. 2006); misses of streams do not fall.
 const ELASTIC: f64 = 0.25;
-/// Occupancies whose ratio is below this factor prove nothing.
+/// Threshold: minimum ratio of two occupancies at which their misses may be compared.
 const CONTRAST: f64 = 1.5;
-/// Occupancies within this factor count as equal.
+/// Threshold: maximum ratio at which two occupancies count as equal.
 const SAME_ROOM: f64 = 1.2;
-/// A change of misses per kilo-instruction by this factor, at equal occupancy, is another phase.
+/// Threshold: minimum ratio of misses per kilo-instruction, at equal occupancy, that marks another phase.
 const NEW_PHASE: f64 = 2.0;
-/// Misses per kilo-instruction below which phases are not distinguished.
+/// Threshold in misses per kilo-instruction, below which phases are not distinguished.
 const FEW: f64 = 1.0;
 
-/// Part of a thread's speed that occupancy is assumed to give while it is unknown.
+/// Fraction of a thread's IPC that is assumed to depend on occupancy while the dependence is unknown.
 const UNSEEN: f64 = 0.1;
 
-/// Class of a thread's use of a shared cache.
+/// Class of a thread by its use of a shared cache (CMPSched$im, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Misses often at any occupancy, and evicts the lines of others.
+    /// The thread misses often at any occupancy, and evicts the lines of others.
     Poison,
-    /// Gains from the lines that it holds.
+    /// The thread misses less if it holds more lines.
     Vulnerable,
-    /// Neither needs the cache nor hurts others.
+    /// The thread neither needs the cache nor hurts others.
     Neutral,
 }
 
-/// Averages of one interval.
+/// Average occupancy, misses and IPC of a thread in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Use {
     pub occupancy: f64,
@@ -42,18 +43,19 @@ pub(super) struct Use {
     pub ipc: f64,
 }
 
-/// Evidence about one thread.
+/// Evidence about one thread's use of the cache.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub thread: ThreadId,
-    /// Last time at which the thread ran or was runnable.
+    /// Last time at which the thread ran or was runnable; `None` if it never was.
     pub stirred: Option<Nanos>,
     /// Averages of the last interval in which the thread ran.
     pub last: Option<Use>,
-    /// Instructions per cycle in the interval that just ended, if the thread ran.
+    /// Instructions per cycle in the interval that just ended; `None` if the thread did not run.
     pub ipc: Option<f64>,
+    /// Class of the thread.
     pub class: Class,
-    /// True if the thread was in the upper half by occupancy.
+    /// True if the thread is in the half of the threads with the larger occupancies.
     pub large: bool,
     sum: Use,
     samples: u32,
@@ -81,7 +83,7 @@ impl Evidence {
         }
     }
 
-    /// Adds the measurements of a decision.
+    /// Adds the metrics of one decision to the current interval.
     pub fn note(&mut self, occupancy: Option<f64>, mpki: Option<f64>, ipc: Option<f64>) {
         if occupancy.is_none() && mpki.is_none() {
             return;
@@ -93,7 +95,7 @@ impl Evidence {
         self.samples += 1;
     }
 
-    /// Ends the interval.
+    /// Ends the interval: computes its averages and updates the extremes of occupancy.
     pub fn close(&mut self) {
         let n = f64::from(std::mem::take(&mut self.samples));
         let sum = std::mem::take(&mut self.sum);
@@ -114,6 +116,7 @@ impl Evidence {
         let (Some(least), Some(most)) = (self.least, self.most) else {
             return self.start_over(seen);
         };
+        // Other misses at equal occupancy mean another phase, to which the earlier evidence does not apply.
         let changed = |old: Use| {
             let a = old.mpki.max(FEW);
             let b = seen.mpki.max(FEW);
@@ -142,7 +145,8 @@ impl Evidence {
         (self.least, self.most) = (Some(seen), Some(seen));
     }
 
-    /// Intervals with the least and the most occupancy; `None` unless they differ enough to prove anything.
+    /// Returns the intervals with the least and with the most occupancy; `None` if the occupancies are too close to compare
+    /// misses.
     fn contrast(&self) -> Option<(Use, Use)> {
         let least = self.least?;
         let most = self.most?;
@@ -150,15 +154,15 @@ impl Evidence {
             .then_some((least, most))
     }
 
-    /// Exponent with which misses fall as occupancy grows.
+    /// Returns the elasticity: the exponent with which misses fall as occupancy grows. `None` if the extremes are too close.
     pub fn elasticity(&self) -> Option<f64> {
         let (least, most) = self.contrast()?;
         (least.mpki > 0.0 && most.mpki > 0.0)
             .then(|| (least.mpki / most.mpki).ln() / (most.occupancy / least.occupancy).ln())
     }
 
-    /// Misses per kilo-instruction that occupancy saves the thread, as far as seen. For a suspect in the lower half: all its
-    /// misses.
+    /// Returns the misses per kilo-instruction that the thread saves by its occupancy, as far as measured. If nothing was
+    /// measured and the thread misses often, returns all its misses; otherwise 0.
     pub fn at_stake(&self, threshold: f64) -> f64 {
         match (self.contrast(), self.last) {
             (Some((least, most)), _) => (least.mpki - most.mpki).max(0.0),
@@ -167,27 +171,29 @@ impl Evidence {
         }
     }
 
-    /// Instructions per cycle that occupancy gives the thread, as far as seen; an estimate if nothing was seen.
+    /// Returns the instructions per cycle that the thread gains by its occupancy, or an estimate if this was not measured.
     pub fn ipc_at_stake(&self) -> f64 {
         let guess = || self.last.map_or(0.0, |l| l.ipc * UNSEEN);
         self.contrast()
             .map_or_else(guess, |(least, most)| (most.ipc - least.ipc).max(0.0))
     }
 
-    /// Lines that the thread brings into the cache per kilocycle, and its neighbours lose.
+    /// Returns the cache lines that the thread loads per kilocycle, which evict lines of its co-runners.
     pub fn pressure(&self) -> f64 {
         self.last.map_or(0.0, |l| l.mpki * l.ipc)
     }
 
-    /// Decides the class.
+    /// Determines the class of the thread; `threshold` is in misses per kilo-instruction.
     pub fn classify(&mut self, threshold: f64) {
         let mpki = self.last.map_or(0.0, |l| l.mpki);
         let missed_less = self.least.is_some_and(|l| l.mpki > threshold);
+        // CMPSched$im, section 4.3: in the upper half by occupancy, threads with many misses are poison and the others vulnerable.
+        // A known elasticity overrides the occupancy.
         self.class = match (mpki > threshold, self.elasticity()) {
             (true, Some(e)) if e < ELASTIC => Class::Poison,
             (true, Some(_)) => Class::Vulnerable,
             (true, None) if self.large => Class::Poison,
-            // Many misses and low occupancy: without contrast the thread counts as squeezed.
+            // A thread with many misses and a low occupancy counts as short of cache until its elasticity is known.
             (true, None) => Class::Vulnerable,
             (false, Some(e)) if e >= ELASTIC && missed_less => Class::Vulnerable,
             (false, _) if self.large => Class::Vulnerable,
@@ -195,7 +201,7 @@ impl Evidence {
         };
     }
 
-    /// Reason for its class, in words.
+    /// Returns the reason for the class, as the rule of a placement.
     pub fn why(&self, threshold: f64) -> &'static str {
         let proven = self.elasticity().is_some();
         let misses = self.last.is_some_and(|l| l.mpki > threshold);
@@ -211,7 +217,7 @@ impl Evidence {
     }
 }
 
-/// Larger value over the smaller one; infinite if only one is zero.
+/// Returns the ratio of the larger value to the smaller; infinite if only one of them is zero.
 fn ratio(a: f64, b: f64) -> f64 {
     if a == b { 1.0 } else { (a / b).max(b / a) }
 }

@@ -1,26 +1,28 @@
-//! Choice of the next exchange: of two threads, or of all threads of two core slots, under different caches.
+//! Choice of the next exchange between caches: of two threads, or of all threads of two core slots.
 //!
-//! Input: the place of each thread, its stake (the speed it can lose), and its pressure (the lines it brings in). Output: the
-//! mapping after the exchange that saves most, by a simple model. A thread loses its stake in proportion to the lines that the
-//! others under its cache bring in. Threads of its own core slot do not count, since they never run at the same time.
+//! Input: the place of each thread, its stake (the IPC that it can lose), and its pressure (the lines that it loads per
+//! kilocycle). Output: the mapping after the exchange that saves most, by a simple model. A thread's loss is its stake times
+//! the lines that the other threads under its cache load. Threads of its own core slot do not count, since they never run at
+//! the same time.
 
 use super::mapping::{Caches, Spot};
 
-/// Part of the loss that an exchange must save for each thread that it moves.
+/// Threshold: minimum fraction of the predicted loss that an exchange must save per moved thread.
 const PROMISE: f64 = 0.05;
-/// Limit on the threads that would leave a cache, and on the threads that would replace them.
+/// Limit on the number of threads considered for leaving their caches, and on the number considered for replacing them.
 const FEW: usize = 16;
 
-/// Thread in the model.
+/// Stake and pressure of a thread in the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// Speed that the thread can lose to its neighbours.
+    /// Instructions per cycle that the thread can lose to its co-runners.
     pub stake: f64,
-    /// Lines that the thread brings in.
+    /// Cache lines that the thread loads per kilocycle.
     pub pressure: f64,
 }
 
-/// Most promising mapping that is one exchange away and not in `refused`.
+/// Returns the mapping with the smallest predicted loss among those that are one exchange away and not in `refused`. `None` if
+/// no exchange saves enough.
 pub(super) fn best(
     habits: &[Habits],
     spots: &[Spot],
@@ -60,7 +62,7 @@ struct Board<'a> {
     habits: &'a [Habits],
     spots: &'a [Spot],
     caches: &'a Caches,
-    /// Sums over the threads of each cache.
+    /// Sums of stake and pressure over the threads of each cache.
     sums: Vec<Habits>,
 }
 
@@ -83,7 +85,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Loss of the threads under a cache with this mapping.
+    /// Returns the predicted loss of the threads under a cache with this mapping.
     fn loss(&self, row: usize, spots: &[Spot]) -> f64 {
         let slots = self.caches.rows[row].slots.len();
         let mut of_slot = vec![(0.0, 0.0); slots];
@@ -93,13 +95,16 @@ impl<'a> Board<'a> {
                 of_slot[*slot].1 += own.pressure;
             }
         }
+        // A thread loses its stake times the lines that threads of other core slots load. The sum over all threads is the product
+        // of the sums, minus the products within each core slot.
         let stake: f64 = of_slot.iter().map(|s| s.0).sum();
         let pressure: f64 = of_slot.iter().map(|s| s.1).sum();
         let own: f64 = of_slot.iter().map(|s| s.0 * s.1).sum();
         (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
-    /// Threads that lose or hurt most at their places, each paired with those under other caches that lose and hurt least.
+    /// Returns pairs of threads under different caches to exchange. The first of a pair loses or hurts most, the second loses
+    /// and hurts least.
     fn pairs_of_threads(&self) -> Vec<(usize, usize)> {
         let harm = |thread: &usize| {
             let row = self.spots[*thread].0;
@@ -121,7 +126,7 @@ impl<'a> Board<'a> {
         pairs
     }
 
-    /// Pairs of core slots under different caches, each shared by several threads.
+    /// Returns pairs of core slots under different caches to exchange, if core slots hold several threads.
     fn pairs_of_slots(&self) -> Vec<(Spot, Spot)> {
         let mut slots = self.spots.to_vec();
         slots.sort_unstable();

@@ -1,34 +1,36 @@
 //! Mappings of threads to last-level caches and, if threads share CPUs, to CPUs.
 //!
-//! Input: threads in order of their demand. Output: the threads of each core slot of each cache. A core slot is a CPU; its
-//! threads never run at the same time. Threads that hurt each other most are therefore put together ("local optimisation").
-//! Core slots are dealt to caches so that demands even out or poison stays apart ("global optimisation").
+//! Input: threads in order of their demand. Output: the threads of each core slot of each cache. A core slot is a CPU, whose
+//! threads never run at the same time. Threads that hurt each other most are therefore put into one core slot ("local
+//! optimisation"). Core slots are assigned to caches so that demands are balanced or poison is kept apart ("global
+//! optimisation").
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 
-/// Last-level caches.
+/// Last-level caches of the machine, with their core slots.
 pub(super) struct Caches {
     pub rows: Vec<CacheRow>,
-    /// Row by CPU.
+    /// Index of each CPU's last-level cache in `rows`.
     of_cpu: Vec<usize>,
-    /// Core slot within the row, by CPU.
+    /// Index of each CPU's core slot within its cache.
     slot_of_cpu: Vec<usize>,
+    /// Total number of core slots.
     slots: usize,
 }
 
-/// Last-level cache.
+/// Last-level cache with its core slots.
 pub(super) struct CacheRow {
     pub group: GroupId,
     pub lines: f64,
-    /// Group of each core slot: its core, or its CPU if cores run several threads at once.
+    /// Core group of each core slot: the core, or the CPU if cores run several threads at once.
     pub slots: Vec<GroupId>,
 }
 
-/// Threads by cache and core slot, as rows of the caller's list.
+/// Threads by cache and core slot, as indices in the caller's list.
 pub(super) type Mapping = Vec<Vec<Vec<usize>>>;
 
-/// Place of a thread: row of the cache, core slot within it.
+/// Place of a thread: index of the cache, and index of the core slot within the cache.
 pub(super) type Spot = (usize, usize);
 
 impl Caches {
@@ -65,18 +67,18 @@ impl Caches {
         caches
     }
 
-    /// True if this number of threads exceeds the core slots, so that threads share CPUs.
+    /// True if there are more threads than core slots, so that threads share CPUs.
     pub fn crowded(&self, threads: usize) -> bool {
         threads > self.slots
     }
 
-    /// Spot of a CPU.
+    /// Returns the place (cache and core slot) of a CPU.
     pub fn spot(&self, cpu: CpuId) -> Spot {
         let at = |table: &[usize]| table.get(cpu.index()).copied().unwrap_or(0);
         (at(&self.of_cpu), at(&self.slot_of_cpu))
     }
 
-    /// Number of threads that each core slot of each cache takes, evenly by CPUs.
+    /// Returns the number of threads that each core slot of each cache takes, so that all CPUs take equally many.
     fn rooms(&self, threads: usize) -> Vec<Vec<usize>> {
         let share = |row: &CacheRow| threads * row.slots.len() / self.slots;
         let mut quota: Vec<usize> = self.rows.iter().map(share).collect();
@@ -102,7 +104,8 @@ impl Caches {
         self.rows.iter().zip(quota).map(spread).collect()
     }
 
-    /// Deals threads, highest demand first, by core slots to the cache with the least demand so far.
+    /// Returns a mapping with balanced demands. Threads are taken in the given order, highest demand first; each group for a
+    /// core slot goes to the cache with the least demand so far.
     pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
         let mut table = Table::new(self.rooms(order.len()));
         let all: Vec<usize> = (0..self.rows.len()).collect();
@@ -110,8 +113,8 @@ impl Caches {
         table.mapping
     }
 
-    /// Keeps poison in as few caches as hold it, the smallest first. Vulnerable threads get the other caches, with the threads
-    /// that hold least.
+    /// Returns a mapping that keeps poison in as few caches as possible, smallest caches first. Vulnerable threads get the
+    /// other caches, together with the threads with the least occupancy.
     pub fn apart(
         &self,
         poison: &[usize],
@@ -136,7 +139,7 @@ impl Caches {
         let (dirty, clean) = caches.split_at(dirty);
         table.fill(poison, dirty);
         let left_over = table.deal(vulnerable, stake, clean);
-        // Threads in between go to the caches with poison: as its co-runners they lose less than vulnerable threads would.
+        // The other threads share the caches of poison, because they lose less to poison than vulnerable threads would.
         let room: usize = clean.iter().map(|row| table.room(*row)).sum();
         let lightest_first: Vec<usize> = rest.iter().rev().copied().collect();
         let (with_vulnerable, with_poison) = lightest_first.split_at(room.min(rest.len()));
@@ -148,8 +151,8 @@ impl Caches {
         table.mapping
     }
 
-    /// Spot of each thread under a mapping. Equal caches, and equal core slots of a cache, are exchanged so that most threads
-    /// stay.
+    /// Returns the place of each thread under a mapping. Equal caches, and the core slots of a cache, are renamed so that most
+    /// threads stay.
     pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
         let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
         let equal = |a: usize, b: usize| {
@@ -186,7 +189,8 @@ impl Caches {
     }
 }
 
-/// Pairs each of `n` with one of `n`, the largest value first. `None` forbids a pair; an item may always pair with itself.
+/// Returns a one-to-one assignment of `n` items to `n` targets, chosen greedily by the largest value. `None` forbids a pair;
+/// an item may always be assigned to the target of its own index.
 fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
     let mut pairs: Vec<_> = (0..n)
         .flat_map(|a| (0..n).map(move |b| (a, b)))
@@ -206,11 +210,11 @@ fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usiz
         .collect()
 }
 
-/// Mapping under construction.
+/// Mapping under construction, with the remaining capacity of each core slot.
 struct Table {
     rooms: Vec<Vec<usize>>,
     mapping: Mapping,
-    /// Demand by cache.
+    /// Sum of the demands of the threads assigned to each cache.
     demand: Vec<f64>,
 }
 
@@ -227,19 +231,20 @@ impl Table {
         }
     }
 
-    /// Number of threads that a cache can still take.
+    /// Returns the number of threads that a cache can still take.
     fn room(&self, cache: usize) -> usize {
         self.rooms[cache].iter().sum::<usize>()
             - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
     }
 
-    /// First of the fullest core slots with room, so that core slots fill one after the other.
+    /// Returns the first core slot of a cache that can take another thread, so that core slots are filled one after the other.
+    /// `None` if the cache is full.
     fn open_slot(&self, cache: usize) -> Option<usize> {
         (0..self.rooms[cache].len()).find(|s| self.mapping[cache][*s].len() < self.rooms[cache][*s])
     }
 
-    /// Deals groups of threads, one core slot each, to the cache of `among` with the least demand; returns the threads without
-    /// room.
+    /// Assigns threads in groups, one core slot each, to the cache in `among` with the least demand so far. Returns the
+    /// threads for which no core slot was free.
     fn deal(&mut self, order: &[usize], demand: &[f64], among: &[usize]) -> Vec<usize> {
         let mut waiting = order.iter().copied().peekable();
         while waiting.peek().is_some() {
@@ -261,7 +266,7 @@ impl Table {
         waiting.collect()
     }
 
-    /// Fills one cache after the other.
+    /// Assigns threads to the caches in order, filling each before the next.
     fn fill(&mut self, threads: &[usize], caches: &[usize]) {
         let mut waiting = threads.iter().copied();
         for &cache in caches {

@@ -44,13 +44,14 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
-/// Part of an interval after moves that is not measured: private and shared caches have to fill.
+/// Fraction of an interval after moves in which nothing is measured, because private and shared caches have to fill.
 const FILLING: f64 = 0.375;
-/// Ratio of occupancies from which a thread of the lower half replaces one of the upper half.
+/// Threshold: minimum ratio of occupancies at which a thread of the lower half replaces one of the upper half.
 const STICKY: f64 = 1.25;
 
-/// Rules of placements that do not follow from classes.
+/// Rule of placements that undo a failed trial.
 const BACK: &str = "back: threads were not faster with the mapping that was tried";
+/// Rule of placements that try an exchange.
 const EXCHANGED: &str = "tried: promises least loss to neighbours";
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -84,33 +85,34 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Contention::new(params, topology)?)),
 };
 
-/// State of the policy.
+/// State of the `contention` policy.
 struct Contention {
     needs: Needs,
     mpki: f64,
     interval: Interval,
     topology: Arc<Topology>,
     caches: Caches,
-    /// Evidence by thread.
+    /// Evidence about each thread's use of the cache, in ascending order of thread ids.
     evidence: Vec<Evidence>,
-    /// Spot and group to which each thread was placed.
+    /// Last placement of each thread: its place and core group.
     placed: Vec<(ThreadId, Spot, GroupId)>,
-    /// Time from which measurements count.
+    /// Time from which metrics are added to the evidence.
     counted: Nanos,
     settle: Settle,
-    /// Abstention on unequal cores, which the policy cannot weigh against caches; `None` if cores are alike or with `unequal=act`.
+    /// Abstention on unequal cores, whose differences the policy cannot compare with those of caches. `None` if cores are alike
+    /// or with `unequal=act`.
     abstention: Option<Abstention>,
-    /// Division of ways by program; `None` unless the user asked for it.
+    /// Division of cache ways by program; `None` without `ways=split`.
     split: Option<Split>,
 }
 
-/// Thread that ran recently, in this mapping.
+/// Thread that ran recently and takes part in the mapping.
 struct Running<'a> {
     info: &'a ThreadInfo,
     evidence: usize,
 }
 
-/// Threads by class, as rows of the caller's list, the most demanding first.
+/// Threads by class, as indices in the caller's list, highest demand first.
 #[derive(Default)]
 struct Groups {
     poison: Vec<usize>,
@@ -139,7 +141,7 @@ impl Contention {
         })
     }
 
-    /// Adds the measurements since the last call.
+    /// Adds the metrics since the last call to the evidence of each thread.
     fn note(&mut self, view: &View<'_>) {
         let mut before = std::mem::take(&mut self.evidence).into_iter().peekable();
         let column = |name| view.metrics.names().iter().position(|n| *n == name);
@@ -168,7 +170,8 @@ impl Contention {
         self.evidence[running.evidence].last.unwrap_or_default()
     }
 
-    /// Marks the half that holds most. A marked thread stays marked unless another one holds clearly more.
+    /// Marks the half of the threads with the larger occupancies. A marked thread keeps the mark unless another thread has
+    /// clearly more occupancy.
     fn find_large(&mut self, running: &[Running<'_>], demand: &[f64]) {
         let held = |t: usize| {
             demand[t]
@@ -185,7 +188,7 @@ impl Contention {
         }
     }
 
-    /// Threads by class, the most demanding first, and the misses that each can lose.
+    /// Returns the threads by class, highest demand first, and the misses per kilo-instruction that each can lose.
     fn classify(&mut self, running: &[Running<'_>], demand: &[f64]) -> (Groups, Vec<f64>) {
         self.find_large(running, demand);
         let mut groups = Groups::default();
@@ -211,7 +214,7 @@ impl Contention {
         (groups, stake)
     }
 
-    /// Mapping by classes, as near to the present one as equal caches and cores allow.
+    /// Returns the mapping by classes. Among equivalent mappings, the one nearest to `near` is taken.
     fn proposal(&mut self, running: &[Running<'_>], demand: &[f64], near: &[Spot]) -> Vec<Spot> {
         let (groups, stake) = self.classify(running, demand);
         let mapping = if groups.poison.is_empty() {
@@ -225,7 +228,7 @@ impl Contention {
         self.caches.nearest(mapping, near)
     }
 
-    /// Threads that ran or were runnable within an interval.
+    /// Returns the threads that ran or were runnable within the last interval.
     fn running<'a>(&self, view: &View<'a>) -> Vec<Running<'a>> {
         let lately = |row: &usize| {
             let stirred = self.evidence[*row].stirred;
@@ -239,7 +242,7 @@ impl Contention {
         rows.map(entry).collect()
     }
 
-    /// Maps the threads again, if it is due and the evidence supports it.
+    /// Decides about the mapping at the end of an interval. Returns the placements that change, which may be none.
     fn map(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
         let running = self.running(view);
         let ids: Vec<ThreadId> = running.iter().map(|s| s.info.id).collect();
@@ -254,10 +257,10 @@ impl Contention {
             .map(|s| self.evidence[s.evidence].ipc)
             .collect();
         if ipc.iter().all(Option::is_none) {
-            // Nothing was measured yet: threads stay on their initial cores.
+            // Without any metric, threads stay on their initial cores.
             return Vec::new();
         }
-        // For a thread that was never placed, the spot of its present CPU counts.
+        // A thread that was never placed has the place of its current CPU.
         let near: Vec<Spot> = running
             .iter()
             .map(|s| {
@@ -282,7 +285,7 @@ impl Contention {
         }
     }
 
-    /// Mapping after the most promising exchange.
+    /// Returns the mapping after the exchange that saves most by the model; `None` if no exchange saves enough.
     fn exchanged(&self, running: &[Running<'_>], spots: &[Spot]) -> Option<Vec<Spot>> {
         let habits = |s: &Running<'_>| Habits {
             stake: self.evidence[s.evidence].ipc_at_stake(),
@@ -297,7 +300,7 @@ impl Contention {
         row.ok().map(|row| self.placed[row].1)
     }
 
-    /// Placements of the threads whose group changed.
+    /// Returns placements of the threads whose core group changed; `rule` is their reason if no class is.
     fn tell(
         &mut self,
         running: &[Running<'_>],
@@ -327,7 +330,7 @@ impl Contention {
                 placements.push(ThreadPlacement::new(thread, Target::Group(group), reason));
             }
         }
-        // Sleeping threads keep their places.
+        // Sleeping threads keep their last placement.
         let asleep = |old: &&(ThreadId, Spot, GroupId)| {
             let known = self.evidence.binary_search_by_key(&old.0, |e| e.thread);
             known.is_ok() && placed.binary_search_by_key(&old.0, |t| t.0).is_err()
@@ -359,7 +362,7 @@ impl Contention {
             .against("bytes held by others", loads.iter().enumerate().map(others))
     }
 
-    /// Divides the caches again, if the user asked for it and it is worth it.
+    /// Divides the ways of the caches by program. `None` without `ways=split`, or if the division changes little.
     fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
         let mut split = self.split.take()?;
         let running = self.running(view);
@@ -388,7 +391,7 @@ impl Policy for Contention {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         if self.caches.rows.len() == 1 && self.split.is_none() {
-            // The initial cores are as good as any others.
+            // All cores are equal and no metric is known, so that the initial cores are kept.
             return Placement::default();
         }
         self.note(view);

@@ -1,56 +1,59 @@
-//! Decisions on how long a mapping is held, and whether another one helped.
+//! Schedule of trials: how long a mapping is kept, and if another mapping was faster.
 //!
-//! Input: the threads at each interval; when a decision is due, the present mapping, the speeds reached with it, and the next
-//! mapping to try. Output: whether to keep it. Another mapping is first tried for two intervals and kept only for a clear gain.
-//! Programs have phases, and the effect of a phase must not count as an effect of the mapping. After some more time the mapping
-//! must prove itself again. Each failed trial makes the next wait eight times as long. Threads therefore move a few times at
-//! the start and rarely later.
+//! Input: the threads at each interval; when a decision is due, the current mapping, the speeds reached with it, and the next
+//! mapping to try. Output: the decision to keep a mapping or to return to the one before. Another mapping is first tried for
+//! two intervals and kept only for a clear gain. Programs have phases, and the effect of a phase must not count as an effect of
+//! the mapping. After some more time, the mapping is compared once more with the one before. Each failed trial makes the next
+//! wait eight times as long. Threads therefore move a few times at the start and rarely later.
 
 use super::mapping::Spot;
 use countersteer_model::units::ThreadId;
 
-/// Longest time for which a mapping is held, in intervals.
+/// Limit on the number of intervals for which a mapping is kept without a trial.
 const LONGEST: u32 = 256;
-/// Length of a trial, in intervals.
+/// Length of a trial in intervals.
 const TRIAL: u32 = 2;
-/// Intervals after which a kept mapping is checked again: it must still be faster than the one before.
+/// Number of intervals after which a kept mapping is compared once more with the speeds of the mapping before.
 const PROOF: u32 = 8;
-/// Factor on the wait for the next trial after a failed one.
+/// Factor by which the wait before the next trial grows after a failed one.
 const PATIENCE: u32 = 8;
-/// Mean gain of speed from which another mapping is kept.
+/// Threshold: minimum mean gain in speed, as a logarithm, at which another mapping is kept.
 const GAIN: f64 = 0.03;
-/// Bound on a thread's gain or loss, as a logarithm, so that one thread's phase does not decide.
+/// Limit on the gain or loss of one thread, as a logarithm, so that a phase change of one thread does not decide.
 const MOST: f64 = 1.5;
 
-/// Result of a trial.
+/// Result of a trial of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// No trial was under way.
+    /// No mapping was on trial.
     Nothing,
+    /// The mapping on trial is kept.
     Kept,
-    /// The trial failed: return to this mapping.
+    /// The trial failed, and the threads return to this mapping.
     Back(Vec<Spot>),
 }
 
-/// State between mappings.
+/// State of the schedule of trials.
 #[derive(Default)]
 pub(super) struct Settle {
     alive: Vec<ThreadId>,
     running: Vec<ThreadId>,
     fresh: bool,
-    /// Intervals for which a mapping is held, and how many of them are left.
+    /// Number of intervals for which the current mapping is kept.
     hold: u32,
+    /// Number of these intervals that are left.
     left: u32,
-    /// Mapping before the one that is tried or to be proven, and the speeds reached with it.
+    /// Mapping before the one that is on trial or compared once more, with the speeds reached under it.
     before: Option<(Vec<Spot>, Vec<Option<f64>>)>,
+    /// True if a kept mapping is compared once more.
     proving: bool,
-    /// Mappings that were tried without success.
+    /// Mappings whose trials failed.
     refused: Vec<Vec<Spot>>,
 }
 
 impl Settle {
-    /// Advances by an interval; returns true if a decision is due. `alive` are all threads, `running` those that run. A change
-    /// of `alive` restarts everything; a change of `running` ends a trial.
+    /// Advances by one interval; returns true if a decision is due. `alive` are all threads, `running` those that ran. A change
+    /// of `alive` resets the schedule; a change of `running` ends a trial.
     pub fn due(&mut self, alive: &[ThreadId], running: &[ThreadId]) -> bool {
         if self.alive != alive {
             *self = Self {
@@ -69,7 +72,7 @@ impl Settle {
         self.left == 0
     }
 
-    /// Judges the mapping on trial, if there is one: keep it, or return to the one before.
+    /// Judges the mapping on trial, if there is one, by the speeds of the threads.
     pub fn judge(&mut self, present: &[Spot], speeds: &[Option<f64>]) -> Verdict {
         let Some((spots, old)) = self.before.take() else {
             return Verdict::Nothing;
@@ -88,17 +91,17 @@ impl Settle {
         Verdict::Back(spots)
     }
 
-    /// Mappings that were tried without success.
+    /// Returns the mappings whose trials failed.
     pub fn refused(&self) -> &[Vec<Spot>] {
         &self.refused
     }
 
-    /// True if no mapping was tried for these threads yet.
+    /// True if no mapping has been tried for these threads.
     pub const fn is_new(&self) -> bool {
         self.fresh
     }
 
-    /// Starts a trial of `other`, or holds the present mapping.
+    /// Starts a trial of `other`, or keeps the current mapping if `other` is absent or equal to it.
     pub fn attempt(&mut self, present: &[Spot], speeds: &[Option<f64>], other: Option<&[Spot]>) {
         self.fresh = false;
         self.left = self.hold;
@@ -109,7 +112,7 @@ impl Settle {
     }
 }
 
-/// Mean of the logarithms of the threads' speed-ups.
+/// Returns the mean logarithm of the threads' ratios of new to old speed.
 fn change(old: &[Option<f64>], new: &[Option<f64>]) -> f64 {
     let each = old.iter().zip(new);
     let ratios: Vec<f64> = each

@@ -1,12 +1,13 @@
-//! Division of the ways of last-level caches by program: programs that gain from the cache are kept from those that stream
-//! through it.
+//! Division of the ways of last-level caches by program: programs that gain from the cache are separated from those that
+//! stream through it.
 //!
-//! Input: per thread its program, cache, appetite and whether it is poison. Output: classes with their ways of each cache, one
-//! class behind the other.
+//! Input: for each thread its program, cache, demand, and true if it is poison. Output: cache classes with their ways of each
+//! cache; the ways of the classes follow each other.
 //!
-//! Programs that are poison share an eighth of the ways. More would not save them misses, and there they evict no other
-//! program's lines. The others divide the rest in proportion to their occupancy (or misses, if occupancy is unknown). Hardware
-//! supports few classes, so programs with the least appetite share one. Ways that would change by at most one stay.
+//! Programs that are poison share an eighth of the ways. More ways would not save them misses, and in these ways they evict no
+//! other program's lines. The others divide the rest in proportion to their occupancy, or to their misses if occupancy is
+//! unknown. Hardware supports few classes, so programs with the least demand share one. A division whose ways differ by at
+//! most one from the current one is not applied.
 
 use std::collections::BTreeMap;
 
@@ -17,41 +18,46 @@ use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, ProgramId};
 
-/// Divisor of the ways that all poison gets together.
+/// Divisor: all poison programs together get this fraction, one eighth, of the ways.
 const POISON: u32 = 8;
-/// Limit on the programs with a class of their own.
+/// Limit on the number of programs that have a class of their own.
 const MOST_ALONE: usize = 6;
-/// Difference in ways that is tolerated before a new division.
+/// Tolerance: maximum change in ways of any class at which the current division is kept.
 const SAME: u32 = 1;
 
-/// Claim of a thread.
+/// Demand of one thread for its cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub program: ProgramId,
-    /// Row of the caches.
+    /// Index of the thread's last-level cache.
     pub cache: usize,
+    /// Occupancy in bytes, or misses per kilo-instruction if occupancy is unknown.
     pub appetite: f64,
+    /// True if the thread's class is poison.
     pub poison: bool,
 }
 
-/// Claims of a program.
+/// Demand of the threads of one program.
 #[derive(Clone, Debug, Default)]
 struct Program {
-    /// Appetite by row of the caches.
+    /// Sum of the demands by cache.
     by_cache: Vec<f64>,
+    /// Sum of the demands of the threads that are poison.
     poison: f64,
+    /// Sum of the demands of all threads.
     all: f64,
 }
 
-/// Ways of each program.
+/// Current division of the ways by program.
 pub(super) struct Split {
-    /// Group and number of ways, by row of the caches.
+    /// Core group and number of ways of each last-level cache.
     caches: Vec<(GroupId, u32)>,
+    /// Classes of the current division.
     last: Vec<CacheClass>,
 }
 
 impl Split {
-    /// State for policies with `ways=split`; `None` for others.
+    /// Returns the state for a policy with `ways=split`; `None` for other policies.
     pub fn of(
         params: &Params,
         caches: &Caches,
@@ -72,7 +78,7 @@ impl Split {
         }))
     }
 
-    /// Divides the ways; `None` if the present division is good enough.
+    /// Divides the ways by these demands. `None` if the current division is close enough.
     pub fn divide(&mut self, claims: &[Claim]) -> Option<Vec<CacheClass>> {
         let classes = self.classes(claims);
         let new: Vec<CacheClass> = if classes.len() < 2 {
@@ -87,7 +93,7 @@ impl Split {
         Some(new)
     }
 
-    /// Name, members and appetite by cache of each class; poison first, then the others by program.
+    /// Returns the name, members, and demand by cache of each class: first poison, then the other programs.
     fn classes(&self, claims: &[Claim]) -> Vec<(String, Vec<ProgramId>, Vec<f64>)> {
         let none = || Program {
             by_cache: vec![0.0; self.caches.len()],
@@ -96,7 +102,7 @@ impl Split {
         let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
         for claim in claims {
             let program = programs.entry(claim.program).or_insert_with(none);
-            // A program without appetite still has to run somewhere.
+            // A program without demand still gets ways, because it has to run.
             let appetite = claim.appetite.max(f64::MIN_POSITIVE);
             program.by_cache[claim.cache] += appetite;
             program.all += appetite;
@@ -136,7 +142,7 @@ impl Split {
     fn shares(&self, classes: Vec<(String, Vec<ProgramId>, Vec<f64>)>) -> Vec<CacheClass> {
         let mut shares: Vec<Vec<CacheShare>> = vec![Vec::new(); classes.len()];
         for (row, (llc, ways)) in self.caches.iter().enumerate() {
-            // If only one class uses a cache, it gets the whole cache.
+            // If only one class uses a cache, it may use all of its ways.
             let here: Vec<usize> = (0..classes.len())
                 .filter(|class| classes[*class].2[row] > 0.0)
                 .collect();
@@ -185,7 +191,7 @@ impl Split {
     }
 }
 
-/// Whole ways in proportion to these numbers, at least one each.
+/// Divides `ways` into integers in proportion to `parts`, at least one each.
 fn in_proportion(ways: u32, parts: &[f64]) -> Vec<u32> {
     let spare = f64::from(ways.saturating_sub(parts.len() as u32));
     let sum: f64 = parts.iter().sum();
@@ -210,7 +216,7 @@ fn in_proportion(ways: u32, parts: &[f64]) -> Vec<u32> {
     counts
 }
 
-/// True if the same classes have about the same ways.
+/// True if two divisions have the same classes, and their ways differ by at most the tolerance.
 fn alike(old: &[CacheClass], new: &[CacheClass]) -> bool {
     let close = |(a, b): (&CacheShare, &CacheShare)| match (a.ways, b.ways) {
         (Some(x), Some(y)) => a.llc == b.llc && x.count.abs_diff(y.count) <= SAME,

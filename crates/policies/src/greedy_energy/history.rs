@@ -1,6 +1,7 @@
-//! Measurements of threads, caches and programs in the latest slices.
+//! Measurements of threads, caches and programs in the last slices.
 //!
-//! Input: metrics of a slice. Output: means over the last k slices, contended caches, programs whose threads share data.
+//! Input: the metrics of a slice. Output: means over the last k slices, caches that are contended, and programs whose
+//! threads share data.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +9,7 @@ use countersteer_model::policy::View;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{ProgramId, ThreadId};
 
-/// Metrics read for each thread, per second of running.
+/// Metrics that are read for each thread. Rates are per second of CPU time.
 pub(super) const METRICS: [&str; 8] = [
     "clock_ghz",
     "ips",
@@ -20,17 +21,18 @@ pub(super) const METRICS: [&str; 8] = [
     "power",
 ];
 
-/// Number of cache levels, inner first: the core's own caches, those that clusters share, the last one.
+/// Number of cache levels: the core's own caches, caches shared by a cluster, and the last level.
 pub(super) const LEVELS: usize = 3;
 
-/// Rates of a thread per second of running; `None` if not counted.
+/// Event rates of a thread per second of CPU time; `None` for events that were not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub clock_hz: Option<f64>,
-    /// Instructions; accesses that left the core's own caches; accesses to the last cache; misses of the last cache.
+    /// Instructions, accesses beyond the core's own caches, accesses to the last level, and misses of the last level.
     accesses: [Option<f64>; LEVELS + 1],
     /// Scalar and vector floating-point instructions.
     pub fp: Option<f64>,
+    /// Power of the thread in W.
     pub power_w: Option<f64>,
 }
 
@@ -53,55 +55,57 @@ impl Rates {
         }
     }
 
-    /// Accesses to a level of caches, and those that missed it.
+    /// Returns the accesses to a cache level and the misses of this level, per second. `None` if one was not counted.
     pub fn at_level(&self, level: usize) -> Option<(f64, f64)> {
         Some((self.accesses[level]?, self.accesses[level + 1]?))
     }
 
-    /// Misses of the last cache.
+    /// Returns the misses of the last level per second; 0 if they were not counted.
     pub fn misses(&self) -> f64 {
         self.accesses[LEVELS].unwrap_or(0.0)
     }
 }
 
-/// Measurements of a thread in a slice.
+/// Metrics of a thread in one slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
-    /// Share of the slice in which the thread ran, and share in which it was runnable.
+    /// Fraction of the slice in which the thread ran.
     pub used: f64,
+    /// Fraction of the slice in which the thread was runnable.
     pub wanted: f64,
+    /// Event rates of the thread.
     pub rates: Rates,
 }
 
-/// Latest slices of every thread and of every cache.
+/// Last k slices of every thread, and last k + j slices of every cache.
 pub(super) struct History {
     k: usize,
     j: usize,
     tolerance: f64,
     threads: BTreeMap<ThreadId, VecDeque<Slice>>,
     pub caches: Vec<Cache>,
-    /// Caches above each CPU.
+    /// Indices of the caches that each CPU uses.
     above: Vec<Vec<usize>>,
     programs: BTreeMap<ProgramId, Sharing>,
 }
 
-/// Cache, or the caches of a core.
+/// Shared cache, or the private caches of one core.
 pub(super) struct Cache {
     pub level: usize,
-    /// True for the CPUs under it.
+    /// True for each CPU that uses the cache.
     pub cpus: Vec<bool>,
-    /// Miss rates of the latest slices in which it was used.
+    /// Miss rates of the last slices in which the cache was used.
     rates: VecDeque<f64>,
 }
 
-/// Mean miss rates of a program's threads under one last-level cache and apart.
+/// Mean miss rates of a program while its threads use one last-level cache, and while they use several.
 #[derive(Clone, Copy, Default)]
 struct Sharing {
     together: Option<f64>,
     apart: Option<f64>,
 }
 
-/// Weight of a slice in exponential means.
+/// Weight of the newest slice in exponential means.
 const FADE: f64 = 0.1;
 
 impl History {
@@ -123,7 +127,7 @@ impl History {
         }
     }
 
-    /// Stores the measurements of a thread in the last slice.
+    /// Adds the metrics of a thread in the last slice, and drops its oldest slice.
     pub fn push(
         &mut self,
         view: &View<'_>,
@@ -144,19 +148,19 @@ impl History {
         }
     }
 
-    /// Removes threads and programs that have ended.
+    /// Removes the state of threads and programs that have ended.
     pub fn forget_ended(&mut self, view: &View<'_>) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         self.programs.retain(|id, _| view.may_return(*id));
     }
 
-    /// Last slice of a thread.
+    /// Returns the last slice of a thread; `None` if there is none.
     pub fn latest(&self, thread: ThreadId) -> Option<&Slice> {
         self.threads.get(&thread)?.back()
     }
 
-    /// Mean of a thread's last k slices; `None` if it has fewer.
+    /// Returns the mean of a thread's last k slices; `None` if the thread has fewer.
     pub fn mean(&self, thread: ThreadId) -> Option<Slice> {
         let ring = self.threads.get(&thread).filter(|r| r.len() >= self.k)?;
         let of = |value: &dyn Fn(&Rates) -> Option<f64>| {
@@ -182,7 +186,8 @@ impl History {
         })
     }
 
-    /// Adds the miss rates of the caches in a slice. `places` has each thread that ran, its program and its CPU.
+    /// Adds the miss rates of all caches in the last slice. `places` holds the id, program and CPU of each thread that
+    /// ran.
     pub fn push_caches(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
         let mut sums = vec![(0.0, 0.0); self.caches.len()];
         for (id, _, cpu) in places {
@@ -237,12 +242,13 @@ impl History {
         }
     }
 
-    /// Caches above a CPU.
+    /// Returns the indices of the caches that a CPU uses.
     pub fn above(&self, cpu: usize) -> &[usize] {
         &self.above[cpu]
     }
 
-    /// True if a cache misses more than before by the tolerance.
+    /// True if the mean miss rate of the last k slices exceeds that of the j slices before by the tolerance
+    /// (meta-scheduler, section III.B).
     pub fn is_contended(&self, cache: usize) -> bool {
         let rates = &self.caches[cache].rates;
         if rates.len() < self.k + self.j {
@@ -254,14 +260,15 @@ impl History {
         mean(self.j, self.k) > (1.0 + self.tolerance) * mean(0, self.j)
     }
 
-    /// Mean miss rate of the last k slices; 0 for an unused cache.
+    /// Returns the mean miss rate of a cache over the last k slices in which it was used; 0 for an unused cache.
     pub fn miss_rate(&self, cache: usize) -> f64 {
         let rates = &self.caches[cache].rates;
         let count = rates.len().min(self.k);
         rates.iter().rev().take(count).sum::<f64>() / count.max(1) as f64
     }
 
-    /// True if a program's threads miss less, by the tolerance, when they share a last-level cache.
+    /// True if a program's miss rate is lower by more than the tolerance when its threads use one last-level cache
+    /// (favourable sharing).
     pub fn shares_data(&self, program: ProgramId) -> bool {
         let sharing = self.programs.get(&program).copied().unwrap_or_default();
         match (sharing.together, sharing.apart) {
@@ -271,7 +278,7 @@ impl History {
     }
 }
 
-/// Every cache that threads may share, by level.
+/// Returns the caches of all cores, clusters and last levels, by level.
 fn caches(topology: &Topology) -> Vec<Cache> {
     let count = topology.cpus.len();
     let under = |level: usize, has: &dyn Fn(usize) -> bool| Cache {

@@ -1,4 +1,4 @@
-//! Cost of the next slice: power and speed of threads on CPUs, and the effect of moves on both.
+//! Predicted cost of the next slice: power and speed of threads on CPUs, and the effect of moves on both.
 
 use countersteer_model::machine::{CorePipeline, CoreType};
 use countersteer_model::topology::{GroupBy, Topology};
@@ -7,28 +7,34 @@ use countersteer_model::units::{ProgramId, ThreadId};
 use super::history::Slice;
 use super::power::{Power, USES};
 
-/// Slowdown of a thread by a busy SMT sibling: two threads get 1 / 1.6 each, together 1.25 of one.
+/// Slowdown of a thread per busy SMT sibling: each of two threads runs at 1 / 1.6 of its speed, together at 1.25.
 const SIBLING: f64 = 0.6;
-/// Upper bound on the part of a thread's time that waits for memory.
+/// Limit on the fraction of a thread's time that is assumed to wait for memory.
 const MOST_STALLS: f64 = 0.9;
-/// Rows of [`countersteer_model::machine::Unit::ALL`] that are floating-point adders and multipliers.
+/// Indices in [`countersteer_model::machine::Unit::ALL`] of the floating-point adders and multipliers.
 const FP_UNITS: [usize; 2] = [4, 5];
 
-/// Machine as tables.
+/// Properties of the machine that predictions need, as tables.
 pub(super) struct Machine {
-    /// CPUs of each core, and the core of each CPU.
+    /// CPUs of each core.
     pub cores: Vec<Vec<usize>>,
+    /// Core of each CPU.
     pub core_of: Vec<usize>,
-    /// By CPU: core type, capacity, latency of memory in s.
+    /// Core type of each CPU.
     pub core_type: Vec<usize>,
+    /// Capacity of each CPU.
     capacity: Vec<f64>,
+    /// Latency of memory of each CPU, in seconds.
     latency_s: Vec<f64>,
-    /// By core type: peak floating-point instructions per cycle, power of a parked core and of one that idles between threads,
-    /// nominal frequency.
+    /// Peak floating-point instructions per cycle by core type.
     pub fp_peak: Vec<f64>,
+    /// Power in W of a parked core by core type.
     parked_w: Vec<f64>,
+    /// Power in W of a core that idles between threads, by core type.
     idle_w: Vec<f64>,
+    /// Nominal frequency in Hz by core type.
     pub hz: Vec<f64>,
+    /// Power in W of the package apart from its cores.
     static_w: f64,
 }
 
@@ -62,7 +68,8 @@ impl Machine {
     }
 }
 
-/// Number of ports with a floating-point adder or multiplier; half the width if the pipeline is unknown.
+/// Returns the number of ports with a floating-point adder or multiplier, or half the dispatch width if the pipeline is
+/// unknown.
 fn fp_peak(core_type: &CoreType) -> f64 {
     let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let ports = pipeline.map_or(0, |p| {
@@ -78,18 +85,18 @@ fn fp_peak(core_type: &CoreType) -> f64 {
     }
 }
 
-/// Thread that is old enough to be moved.
+/// Thread with at least k slices, which may be moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub id: ThreadId,
     pub program: ProgramId,
-    /// Present CPU.
+    /// Index of the thread's current CPU.
     pub cpu: usize,
-    /// Mean of its last k slices.
+    /// Mean of the thread's last k slices.
     pub mean: Slice,
 }
 
-/// Move of a thread to another CPU, where its misses change by a factor.
+/// Move of a thread to another CPU, with the factor by which its misses change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
     pub row: usize,
@@ -97,29 +104,29 @@ pub(super) struct Shift {
     pub misses: f64,
 }
 
-/// Power and speed of the next slice.
+/// Predicted power and speed of the next slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outlook {
     pub power_w: f64,
-    /// Work per second, in CPUs.
+    /// Work per second, in units of one CPU at a thread's current speed.
     pub speed: f64,
 }
 
 impl Outlook {
-    /// Quantity to minimise; infinite if nothing runs.
+    /// Returns the cost to minimise: `power / speed^time_weight`. Infinite if no thread runs.
     pub fn cost(&self, time_weight: f64) -> f64 {
         self.power_w / self.speed.powf(time_weight)
     }
 }
 
-/// Threads on CPUs.
+/// Threads on their CPUs, with each core's predicted power and speed.
 pub(super) struct Places<'a> {
     pub machine: &'a Machine,
     pub power: &'a Power,
     pub members: Vec<Member>,
-    /// Rows of members by CPU.
+    /// Indices of the members on each CPU.
     pub on: Vec<Vec<usize>>,
-    /// Contribution of each core if no thread moves.
+    /// Predicted power and speed of each core if no thread moves.
     cores: Vec<Outlook>,
 }
 
@@ -142,7 +149,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Next slice if no thread moves.
+    /// Returns the predicted power and speed of the next slice if no thread moves.
     pub fn stay(&self) -> Outlook {
         let mut sum = Outlook {
             power_w: self.machine.static_w,
@@ -155,7 +162,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// Next slice after these moves, given the slice without moves.
+    /// Returns the predicted power and speed of the next slice after these moves; `stay` is the prediction without moves.
     pub fn after(&self, stay: Outlook, shifts: &[Shift]) -> Outlook {
         let mut changed: Vec<usize> = shifts
             .iter()
@@ -173,7 +180,7 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// CPU time that the threads on a CPU want, in CPUs; above 1 they have to share it.
+    /// Returns the CPU time that the threads on a CPU demand, in CPUs; above 1, threads must wait.
     pub fn load(&self, cpu: usize) -> f64 {
         self.on[cpu]
             .iter()
@@ -181,7 +188,7 @@ impl<'a> Places<'a> {
             .sum()
     }
 
-    /// Use of its core's floating-point unit by a thread while it runs, as a share of the peak.
+    /// Returns a thread's floating-point instructions per cycle while it runs, as a fraction of its core's peak.
     pub fn fp_share(&self, row: usize) -> f64 {
         let member = &self.members[row];
         let core_type = self.machine.core_type[member.cpu];
@@ -235,7 +242,8 @@ impl<'a> Places<'a> {
         sum
     }
 
-    /// Speed of a thread alone on a CPU over its present speed, from core types and misses.
+    /// Returns the speed of a thread alone on a CPU relative to its current speed, from the capacities and the change of its
+    /// misses.
     fn speed(&self, row: usize, cpu: usize, misses: f64) -> f64 {
         let member = &self.members[row];
         let kind = self.machine.capacity[cpu] / self.machine.capacity[member.cpu];
@@ -244,7 +252,7 @@ impl<'a> Places<'a> {
         kind * (1.0 - stalls * (misses - 1.0)).max(0.1)
     }
 
-    /// Threads of a CPU: rows, shares of its time, and change of misses.
+    /// Returns the threads on a CPU after these moves: index, fraction of the CPU's time, and factor on the misses.
     fn running(&self, cpu: usize, shifts: &[Shift]) -> Vec<(usize, f64, f64)> {
         let stays = |row: &&usize| !shifts.iter().any(|s| s.row == **row && s.to != cpu);
         let here = self.on[cpu].iter().filter(stays).map(|row| (*row, 1.0));
@@ -263,7 +271,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Share of a CPU for each thread: what it wants, or an even share of what the others leave.
+/// Returns each thread's fraction of a CPU: its demand, or an equal fraction of the time that threads with smaller demands
+/// leave.
 pub(super) fn shares(wanted: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));

@@ -1,19 +1,19 @@
-//! Candidate moves of a slice.
+//! Candidate moves of a slice, from which the one with the least cost is taken.
 
 use super::history::{History, LEVELS};
 use super::model::{Places, Shift};
 
-/// Utilisation below which parking is considered.
+/// Threshold: maximum mean utilisation of the used cores at which emptying a core is considered.
 const PARK_BELOW: f64 = 0.5;
 
-/// Threads that move, and the reason.
+/// Candidate: the threads that move, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Move {
     pub shifts: Vec<Shift>,
     pub rule: &'static str,
 }
 
-/// Input of the search for moves.
+/// State of the slice from which candidate moves are derived.
 pub(super) struct Search<'a> {
     pub places: &'a Places<'a>,
     pub history: &'a History,
@@ -23,7 +23,7 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// All moves.
+    /// Returns all candidate moves of the slice.
     pub fn moves(&self) -> Vec<Move> {
         let mut all = self.balancing();
         all.extend(self.parting());
@@ -41,7 +41,8 @@ impl Search<'_> {
         0..self.places.on.len()
     }
 
-    /// CPU with the least load; among equals the one whose siblings have the least.
+    /// Returns the CPU with the least load in `among`; of equal ones, that with the least load on its core. `None` if there
+    /// is none.
     fn emptiest(&self, among: impl Fn(usize) -> bool) -> Option<usize> {
         let key = |cpu: &usize| {
             let core = &self.places.machine.cores[self.places.machine.core_of[*cpu]];
@@ -54,7 +55,8 @@ impl Search<'_> {
         })
     }
 
-    /// Factor on a thread's misses on another CPU.
+    /// Returns the factor on a thread's misses when it moves from CPU `from` to CPU `to`: less than 1 if it leaves a
+    /// contended cache, more than 1 if it enters one.
     fn misses(&self, from: usize, to: usize) -> f64 {
         let contended = |cpu: usize, other: usize| {
             let above = self.history.above(cpu).iter();
@@ -73,7 +75,8 @@ impl Search<'_> {
         Shift { row, to, misses }
     }
 
-    /// Moves a thread of the fullest CPU to the emptiest.
+    /// Returns moves of one thread each from the CPU with the most load to the CPU with the least (meta-scheduler, section
+    /// III.A).
     fn balancing(&self) -> Vec<Move> {
         let fullest = self
             .cpus()
@@ -91,8 +94,9 @@ impl Search<'_> {
         self.places.on[from].iter().map(one).collect()
     }
 
-    /// Moves the thread that misses most in a contended cache to the cache of its level that misses least. It swaps with the
-    /// thread that misses least there, or goes to the emptiest CPU.
+    /// Returns moves away from contended caches (meta-scheduler, section III.B). The thread that misses most moves to the
+    /// cache of the same level with the lowest miss rate. It swaps with the thread there that misses least, or moves to the
+    /// CPU there with the least load.
     fn parting(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (row, cache) in self.history.caches.iter().enumerate() {
@@ -151,8 +155,9 @@ impl Search<'_> {
         self.rows_on(cpus).min_by(by)
     }
 
-    /// Separates two SMT siblings whose threads both want the floating-point unit. One thread goes to the core that uses its
-    /// unit least, in exchange for the thread there that uses it least, or alone.
+    /// Returns moves that separate SMT siblings whose threads both use the floating-point unit heavily (meta-scheduler,
+    /// section III.C). One thread moves to the core whose unit is used least. It swaps with the thread there that uses the
+    /// unit least, or moves alone.
     fn splitting(&self) -> Vec<Move> {
         let heavy = |row: &usize| self.places.fp_share(*row) > self.fp_high;
         let cores = &self.places.machine.cores;
@@ -199,7 +204,8 @@ impl Search<'_> {
         moves
     }
 
-    /// Moves a thread to the last-level cache with most of its program's threads, if they miss less together.
+    /// Returns moves of a thread to the last-level cache with the most threads of its program, if the program's threads
+    /// share data.
     fn joining(&self) -> Vec<Move> {
         let last: Vec<&Vec<bool>> = self
             .history
@@ -235,7 +241,8 @@ impl Search<'_> {
         moves
     }
 
-    /// Moves the threads of the least used core to others, each to the CPU with the least load.
+    /// Returns the move that empties the least used core: each of its threads goes to the CPU with the least load. `None` if
+    /// utilisation is too high.
     fn parking(&self) -> Option<Move> {
         let machine = self.places.machine;
         let load_of = |core: &Vec<usize>| -> f64 { core.iter().map(|cpu| self.load(*cpu)).sum() };

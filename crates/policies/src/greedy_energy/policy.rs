@@ -1,4 +1,5 @@
-//! The policy: measure a slice, evaluate the moves, take the best one if it gains enough.
+//! Policy `greedy-energy`: measures a slice, predicts the cost of each move, and takes the one with the least
+//! cost if it saves enough.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use super::model::{Machine, Member, Outlook, Places};
 use super::moves::{Move, Search};
 use super::power::{Power, USES};
 
-/// Number of times that a thread is sent to a CPU without effect before it is left on its CPU.
+/// Limit on consecutive placements of a thread on its CPU without effect. The thread then stays where it is.
 const MOST_TRIES: u8 = 3;
-/// Share of a slice in use from which a CPU counts as full.
+/// Threshold: minimum fraction of a slice that a CPU's threads use together at which the CPU counts as full.
 const FULL: f64 = 0.9;
 
-/// CPU to which a thread was sent.
+/// CPU to which a thread was last placed, with the number of placements without effect.
 #[derive(Clone, Copy)]
 struct Held {
     cpu: usize,
@@ -31,7 +32,7 @@ struct Held {
 pub(super) struct Greedy {
     needs: Needs,
     slice: Interval,
-    /// Seconds that threads have run in this slice.
+    /// CPU time of each thread in the current slice, in seconds.
     ran_s: BTreeMap<ThreadId, f64>,
     k: usize,
     tolerance: f64,
@@ -43,11 +44,11 @@ pub(super) struct Greedy {
     power: Power,
     held: BTreeMap<ThreadId, Held>,
     last: Nanos,
-    /// Slices since the last move.
+    /// Number of slices since the last move.
     quiet: usize,
 }
 
-/// Thread in the last slice.
+/// Thread with its CPU and its utilisation in the last slice.
 struct Seen<'a> {
     info: &'a ThreadInfo,
     cpu: usize,
@@ -82,7 +83,7 @@ impl Greedy {
         })
     }
 
-    /// Stores the last slice: activity of threads, misses of caches, power.
+    /// Records the last slice: utilisation and event rates of threads, miss rates of caches, and power.
     fn measure(&mut self, view: &View<'_>, seconds: f64) {
         let ran_s = std::mem::take(&mut self.ran_s);
         let columns = METRICS.map(|name| view.metrics.column(name));
@@ -113,7 +114,7 @@ impl Greedy {
         self.learn(&seen);
     }
 
-    /// Adds the time that threads ran since the last call.
+    /// Adds the CPU time of all threads since the last call.
     fn add_ran(&mut self, view: &View<'_>) {
         let id = countersteer_model::units::CoreTypeId::from_index;
         for info in view.threads {
@@ -125,7 +126,7 @@ impl Greedy {
         }
     }
 
-    /// Fits the weights of power, if energy was charged to all threads that ran.
+    /// Adds the last slice to the fit of the power model, if energy was charged to all threads that ran.
     fn learn(&mut self, seen: &[Seen<'_>]) {
         let mut uses = vec![[0.0; USES]; self.machine.hz.len()];
         let utilisation = self.utilisation(seen);
@@ -150,7 +151,8 @@ impl Greedy {
         }
     }
 
-    /// Busy cycles over those of the slice, by CPU. The frequency is the highest seen on the CPU in the slice.
+    /// Returns the utilisation of each CPU: busy cycles divided by the cycles of the slice (meta-scheduler,
+    /// section III.A). The frequency is the highest of the CPU's threads.
     fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<f64> {
         let cpus = self.machine.core_of.len();
         let mut cycles = vec![0.0; cpus];
@@ -166,7 +168,8 @@ impl Greedy {
         cycles.iter().zip(&hz).map(share).collect()
     }
 
-    /// Confines threads that are old enough to their CPUs, and sends back those on other CPUs.
+    /// Adds placements that keep each thread with at least k slices on its CPU, and that send threads on other
+    /// CPUs back.
     fn pin(&mut self, view: &View<'_>, placement: &mut Placement) {
         for info in view.threads {
             let cpu = info.cpu.index();
@@ -181,7 +184,7 @@ impl Greedy {
                 continue;
             }
             if held.tries >= MOST_TRIES {
-                // The placement had no effect: its program wants the thread on another CPU.
+                // The placements had no effect, because the program moves the thread to another CPU.
                 held.cpu = cpu;
                 continue;
             }
@@ -210,7 +213,8 @@ impl Greedy {
         view.threads.iter().filter_map(member).collect()
     }
 
-    /// Move of least cost with the resulting outlook, if it gains enough; else `None`.
+    /// Returns the move with the least predicted cost, and the outlook after it. `None` if no move saves
+    /// enough.
     fn best(&self, places: &Places<'_>, stay: Outlook) -> Option<(Move, Outlook)> {
         let search = Search {
             places,

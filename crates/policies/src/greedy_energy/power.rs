@@ -1,30 +1,36 @@
-//! Power of a slice, predicted from use. Weights by core type are fitted by least squares to the energy charged to threads.
+//! Power model of a slice: a weighted sum of uses. The weights of a core type are fitted by least squares to the energy
+//! charged to threads.
 
 use countersteer_model::topology::Topology;
 
-/// Number of uses: CPU time, floating-point instructions (1e9 per second), misses of the last cache (1e9 per second).
+/// Number of uses in the power model: CPU time, floating-point instructions (1e9 per second), and last-level cache misses
+/// (1e9 per second).
 pub(super) const USES: usize = 3;
 
-/// Slices between fits, and before the first.
+/// Number of slices between two fits, and before the first fit.
 const FIT_EVERY: u32 = 50;
-/// Factor on a slice's weight at each further slice.
+/// Factor by which the weight of older slices is multiplied at each new slice.
 const KEPT: f64 = 0.99;
-/// Penalty on weights that measurements do not determine, relative to their own sums of squares.
+/// Regularisation: penalty on weights that the data do not determine, relative to the sums of squares of their uses.
 const RIDGE: f64 = 1e-6;
 
-/// Weights of uses in watts, and the sums to which they are fitted.
+/// Weights of the uses in W, and the sums from which they are fitted.
 pub(super) struct Power {
-    /// By core type.
+    /// Weights of the uses by core type, in W.
     weights: Vec<[f64; USES]>,
-    /// Normal equations: rows of uses of all types, and their products with power.
+    /// Matrix of the normal equations: sums of products of two uses, over all core types.
     squares: Vec<Vec<f64>>,
+    /// Right side of the normal equations: sums of products of a use and the power.
     products: Vec<f64>,
+    /// Number of slices added.
     seen: u32,
+    /// True once the weights were fitted to measured energy.
     pub is_fitted: bool,
 }
 
 impl Power {
-    /// Fixed weights: 1 W for a busy CPU, .5 nJ for a floating-point instruction, the machine file's energy for a line.
+    /// Creates a model with fixed weights: 1 W for a busy CPU, .5 nJ per floating-point instruction, and the machine file's
+    /// energy per cache line.
     pub fn new(topology: &Topology) -> Self {
         let line_nj = topology.memory.first().map_or(0.0, |m| m.access_nj);
         let columns = USES * topology.core_types.len();
@@ -37,7 +43,7 @@ impl Power {
         }
     }
 
-    /// Adds a slice: uses by core type, and the power charged to its threads.
+    /// Adds a slice to the fit: the uses by core type, and the power charged to the threads, in W.
     pub fn learn(&mut self, uses: &[[f64; USES]], power_w: f64) {
         let row: Vec<f64> = uses.iter().flatten().copied().collect();
         for (a, squares) in self.squares.iter_mut().enumerate() {
@@ -69,14 +75,15 @@ impl Power {
         self.is_fitted = true;
     }
 
-    /// Power of uses of a core type, in W.
+    /// Returns the predicted power of a core type's uses, in W.
     pub fn of(&self, core_type: usize, uses: [f64; USES]) -> f64 {
         let weights = self.weights[core_type];
         weights.iter().zip(uses).map(|(w, use_)| w * use_).sum()
     }
 }
 
-/// Gaussian elimination with pivots on the diagonal: the matrix is positive definite.
+/// Solves a system of linear equations by Gaussian elimination. The matrix is positive definite, so pivots are on the
+/// diagonal.
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     let n = right.len();
     for pivot in 0..n {

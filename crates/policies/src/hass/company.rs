@@ -1,38 +1,40 @@
-//! Division of a last-level cache among the threads under it, from their signatures alone.
+//! Division of a last-level cache among the threads under it, predicted from their signatures.
 //!
-//! Input: signatures, cores, and the share of a core that each thread has. Output: each thread's part of the cache, and its
-//! speed with it.
+//! Input: signatures, cores, and the fraction of a core that each thread has. Output: the bytes of the cache that each thread
+//! holds, and its speed with them.
 //!
-//! An LRU cache holds the lines touched within some age, the same for all sharers. The time that a thread takes to touch a
-//! number of bytes follows from its misses in smaller caches: with b bytes held, it brings in new ones at the rate of its
-//! misses in a cache of b. At the age in question, the bytes touched by all threads fill the cache (Xiang et al., HOTL, ASPLOS
-//! 2013). The misses of all threads load memory, whose latency grows. Speeds depend on parts and latency and vice versa, so
-//! they are found by iteration.
+//! An LRU cache holds the lines touched within some age, which is the same for all sharers. A thread that holds b bytes brings
+//! in new bytes at the rate of its misses in a cache of b bytes. This gives the time that it takes to touch any number of
+//! bytes. At the age in question, the bytes touched by all threads fill the cache (Xiang et al., HOTL, ASPLOS 2013). The
+//! misses of all threads load memory, whose latency grows. Speeds depend on bytes and latency and vice versa, so they are
+//! found by iteration.
 
 use countersteer_model::signature::{
     CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
 };
 
-/// Iterations over parts and speeds.
+/// Number of iterations over bytes, latency and speeds.
 const TURNS: usize = 5;
-/// Halvings in the search for the age.
+/// Number of bisection steps in the search for the age.
 const HALVINGS: usize = 18;
-/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory, as loaded-latency measurements show.
+/// Strength of queueing at memory: at utilisation u, the latency is 1 + QUEUE u^2 / (1 - u) times that of idle memory, as
+/// loaded-latency measurements show.
 const QUEUE: f64 = 0.15;
-/// Utilisation at which the latency is capped.
+/// Limit on the utilisation of memory, above which the latency does not grow.
 const FULL: f64 = 0.95;
-/// Ages searched, in seconds: from a few misses to no pressure at all.
+/// Range of ages for the search, in seconds: from a few misses to no evictions at all.
 const AGES_S: (f64, f64) = (1e-7, 1e4);
 
-/// Thread with co-runners.
+/// Thread that shares a last-level cache with others.
 pub(super) struct Sharer<'a> {
     pub signature: Option<&'a Signature>,
     pub core: &'a CoreTraits,
-    /// Its share of a core.
+    /// Fraction of a core that the thread has.
     pub load: f64,
 }
 
-/// Seconds per instruction of each thread; `None` for threads without a signature, which count as holding nothing.
+/// Returns the predicted seconds per instruction of each thread in a cache of `bytes` bytes. `None` for threads without a
+/// signature, which are assumed to hold no lines.
 pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     let at = |parts: &[f64], queue: f64| -> Vec<Option<f64>> {
         let each = sharers.iter().zip(parts);
@@ -50,7 +52,8 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
             .collect();
         let age = age(&fills, bytes);
         for (part, fill) in parts.iter_mut().zip(&fills) {
-            // Halfway steps: a part and the speed that it allows reinforce each other.
+            // Only half of each change is applied (damping), because a thread that holds more runs faster and so holds even
+            // more.
             *part = f64::midpoint(*part, fill.bytes(age).min(bytes));
         }
         queue = f64::midpoint(queue, wait(sharers, &parts, &speeds));
@@ -58,7 +61,7 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     at(&parts, queue)
 }
 
-/// Latency of memory over that of idle memory, under the traffic of all threads.
+/// Returns the latency of memory relative to that of idle memory, given the misses of all threads.
 fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     let asked = |((s, part), seconds): ((&Sharer<'_>, &f64), &Option<f64>)| {
         let misses = s.signature?.far_misses(s.core, *part) / PER_INSTRUCTIONS;
@@ -71,7 +74,7 @@ fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     1.0 + QUEUE * used * used / (1.0 - used)
 }
 
-/// Age at which all threads together have touched `bytes` bytes.
+/// Returns the age in seconds at which all threads together have touched `bytes` bytes.
 fn age(fills: &[Fill], bytes: f64) -> f64 {
     let touched = |age: f64| fills.iter().map(|f| f.bytes(age)).sum::<f64>();
     let (mut low, mut high) = (AGES_S.0.ln(), AGES_S.1.ln());
@@ -86,11 +89,11 @@ fn age(fills: &[Fill], bytes: f64) -> f64 {
     low.exp()
 }
 
-/// Growth of a thread's footprint: bytes over time.
+/// Growth of a thread's footprint: the bytes touched as a function of time.
 struct Fill {
-    /// Time at which the thread has touched each size of the signature, in seconds.
+    /// Time in seconds at which the thread has touched as many bytes as each cache size of the signature.
     reached_s: [f64; SIZES],
-    /// Bytes per second beyond the largest size.
+    /// Bytes per second that the thread touches beyond the largest size of the signature.
     beyond: f64,
 }
 
@@ -109,6 +112,7 @@ impl Fill {
         for size in 0..SIZES {
             let smaller = size.saturating_sub(1);
             let from = if size == 0 { 0.0 } else { size_bytes(smaller) };
+            // A thread that holds between two sizes of the signature misses as often as on average in both.
             let rate = f64::midpoint(misses[smaller], misses[size]) * per_miss;
             at_s += (size_bytes(size) - from) / rate;
             fill.reached_s[size] = at_s;
@@ -117,7 +121,7 @@ impl Fill {
         fill
     }
 
-    /// Bytes touched within `age_s` seconds.
+    /// Returns the number of bytes that the thread touches within `age_s` seconds.
     fn bytes(&self, age_s: f64) -> f64 {
         let after = self.reached_s.partition_point(|at| *at <= age_s);
         let (from_s, from) = match after {

@@ -1,4 +1,4 @@
-//! Partitions: cores of one class and, if shared caches count, under one last-level cache.
+//! Partitions: the cores of one class or, with `shared-cache=on`, of one class under one last-level cache.
 
 use std::sync::Arc;
 
@@ -8,16 +8,18 @@ use countersteer_model::signature::CoreTraits;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::GroupId;
 
-/// Cores of one class.
+/// Partition: cores of one class, among which the kernel balances load (HASS, section 4).
 pub(super) struct Partition {
     pub target: Target,
-    /// Group that represents the partition in reasons.
+    /// Core group that stands for the partition in reasons.
     pub group: GroupId,
+    /// Number of cores of the partition.
     pub cores: f64,
+    /// Properties of the cores and caches, for signatures.
     pub traits: CoreTraits,
-    /// Speed for threads without a signature, the same for all programs.
+    /// Speed of a thread without a signature on this partition, the same for all programs.
     pub capacity: f64,
-    /// Partitions with the same number share a last-level cache.
+    /// Index of the last-level cache; partitions with the same index share it.
     pub cache: usize,
 }
 
@@ -44,7 +46,8 @@ impl Partition {
     }
 }
 
-/// Partitions of a machine, fastest class first. With `shared`: one for each class and last-level cache of several cores.
+/// Returns the partitions of a machine, fastest class first. With `shared`, there is one partition per class and
+/// last-level cache; cores with a cache of their own form one partition per class.
 pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
     let mut found = Vec::new();
     for class in topology.groups_by(GroupBy::CoreType) {

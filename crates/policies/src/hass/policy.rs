@@ -1,4 +1,4 @@
-//! Assignment: regular, and optimistic swaps.
+//! Assignment of threads to partitions: regular moves, and optimistic swaps (HASS, section 4).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +18,21 @@ use crate::progress::nice_weight;
 struct Member {
     home: usize,
     signature: Option<Signature>,
-    /// Speed alone on each partition over that on the slowest.
+    /// Rating of the thread on each partition: its speed alone there, relative to that on the slowest partition.
     ratings: Vec<f64>,
-    /// Seconds per instruction alone on the slowest partition.
+    /// Seconds per instruction of the thread alone on the slowest partition.
     slowest_s: f64,
+    /// Weight of the thread's nice value.
     weight: f64,
-    /// CPU time at its last refresh.
+    /// CPU time of the thread at its last refresh, in seconds.
     looked_s: f64,
+    /// True if the thread is runnable.
     active: bool,
+    /// True if the thread was placed in its partition.
     placed: bool,
 }
 
-/// Gain of a change, in ratings: of all threads concerned, of the thread that makes it, and of its partner.
+/// Sums of ratings, or their change by a move: over all threads concerned, of the refreshing thread, and of its partner.
 #[derive(Clone, Copy, Default)]
 struct Worth {
     all: f64,
@@ -46,9 +49,9 @@ pub(super) struct Hass {
     priorities: bool,
     partitions: Vec<Partition>,
     members: BTreeMap<ThreadId, Member>,
-    /// Active threads of each partition, by id.
+    /// Active threads of each partition, in ascending order of ids.
     rooms: Vec<Vec<ThreadId>>,
-    /// Sum of their weights.
+    /// Sum of the weights of each partition's active threads.
     weights: Vec<f64>,
 }
 
@@ -80,7 +83,7 @@ impl Hass {
         }
     }
 
-    /// Member for a thread that is new, or whose signature changed.
+    /// Creates the state of a thread that is new or whose signature changed.
     fn member(&self, view: &mut View<'_>, info: &ThreadInfo) -> Member {
         let signature = self.signature(view, info.id);
         let looked_s = used_s(view, info.id);
@@ -107,14 +110,15 @@ impl Hass {
         }
     }
 
-    /// Share of a core that a thread has on a partition with these threads, itself among them.
+    /// Returns the fraction of a core that a thread gets on a partition; `room` holds the threads there, including this one.
     fn load(&self, partition: usize, member: &Member, room: &[(&Member, usize)]) -> f64 {
         let all = room.iter().filter(|(_, p)| *p == partition);
         let sum: f64 = all.map(|(m, _)| m.weight).sum();
         (self.partitions[partition].cores * member.weight / sum.max(member.weight)).min(1.0)
     }
 
-    /// Ratings of threads that run under the same cache, or on the same partition, each with its share of a core.
+    /// Returns the rating of each thread times its fraction of a core. The threads run in the same partition, or under the
+    /// same last-level cache.
     fn ratings(&self, room: &[(&Member, usize)]) -> Vec<f64> {
         let loads: Vec<f64> = room.iter().map(|(m, p)| self.load(*p, m, room)).collect();
         let alone = |((m, p), load): (&(&Member, usize), &f64)| m.ratings[*p] * load;
@@ -139,7 +143,7 @@ impl Hass {
         room.iter().zip(with_loads).map(rated).collect()
     }
 
-    /// Threads of the partitions that share a cache, after these moves.
+    /// Returns the threads under a last-level cache after these moves, with the partition of each.
     fn room(&self, cache: usize, moves: &[(ThreadId, usize)]) -> (Vec<ThreadId>, Vec<usize>) {
         let under = |p: &usize| self.partitions[*p].cache == cache;
         let moved = |id: &ThreadId| moves.iter().any(|(other, _)| other == id);
@@ -156,7 +160,7 @@ impl Hass {
         (ids, homes)
     }
 
-    /// Ratings under a cache after these moves: of all threads, and of the two in `who`.
+    /// Returns the ratings under a cache after these moves: their sum over all threads, and those of the two threads in `who`.
     fn worth(&self, cache: usize, moves: &[(ThreadId, usize)], who: [ThreadId; 2]) -> Worth {
         let (ids, homes) = self.room(cache, moves);
         let rows = ids.iter().zip(&homes);
@@ -172,8 +176,8 @@ impl Hass {
         worth
     }
 
-    /// Change by moves under all caches concerned. The first move is that of the refreshing thread, the second that of its
-    /// partner.
+    /// Returns the change of ratings that moves cause, under all caches concerned. The first move is that of the refreshing
+    /// thread, the second that of its partner.
     fn change(&self, moves: &[(ThreadId, usize)]) -> Worth {
         let homes = moves.iter().filter_map(|(id, _)| {
             let home = self.members.get(id)?.home;
@@ -197,7 +201,8 @@ impl Hass {
         change
     }
 
-    /// Speed that a thread expects on a partition after a move there.
+    /// Returns the speed that a thread expects on a partition if it moves there: its rating times the fraction of a core that
+    /// it would get (HASS, section 4).
     fn expected(&self, member: &Member, partition: usize) -> f64 {
         let there = member.active && member.home == partition;
         let more = if there { 0.0 } else { member.weight };
@@ -206,7 +211,7 @@ impl Hass {
         member.ratings[partition] * share.min(1.0)
     }
 
-    /// Least rating that another partition must promise; a new thread accepts any.
+    /// Returns the minimum that another partition must promise for a move; negative infinity for a new thread.
     fn least_promise(&self, member: &Member) -> f64 {
         if member.home >= self.partitions.len() {
             f64::NEG_INFINITY
@@ -217,7 +222,8 @@ impl Hass {
         }
     }
 
-    /// Partition that regular assignment gives a thread; between refreshes only one with a free core.
+    /// Returns the partition of a thread by regular assignment: the one that promises most, or its own. Between refreshes,
+    /// only partitions with a free core are considered.
     fn assigned(&self, id: ThreadId, refresh: bool) -> usize {
         let Some(member) = self.members.get(&id) else {
             return 0;
@@ -246,7 +252,8 @@ impl Hass {
         }
     }
 
-    /// Partitions in which a thread searches for partners: the one that promises most, or, if shared caches count, all others.
+    /// Returns the partitions in which a thread looks for a partner. By default, this is the partition that promises most;
+    /// with `shared-cache=on`, all others.
     fn targets(&self, id: ThreadId, member: &Member) -> Vec<usize> {
         let others = (0..self.partitions.len()).filter(|p| *p != member.home);
         if self.shared {
@@ -261,7 +268,7 @@ impl Hass {
         best.filter(better).into_iter().collect()
     }
 
-    /// Thread to swap with, found by random probes; `None` if no probe agrees.
+    /// Returns a thread to swap with, found by a limited number of random probes. `None` if no probed thread agrees.
     fn partner(&self, id: ThreadId, rng: &mut PolicyRng) -> Option<ThreadId> {
         let member = self.members.get(&id)?;
         let targets = self.targets(id, member);
@@ -275,13 +282,15 @@ impl Hass {
         })
     }
 
-    /// True if two threads should swap.
+    /// True if two threads should swap: the sum of the ratings grows by more than the margin (HASS, section 4). With
+    /// `priorities=on`, a thread with more weight than its partner needs only a gain of its own.
     fn agree(&self, id: ThreadId, member: &Member, other: ThreadId) -> bool {
         let Some(theirs) = self.members.get(&other) else {
             return false;
         };
         let (from, to) = (member.home, theirs.home);
         let present = member.ratings[from] + theirs.ratings[to];
+        // Threads on other cores do not notice a swap, unless they share a cache with one of the two.
         let gain = if self.shared {
             self.change(&[(id, to), (other, from)])
         } else {
@@ -329,8 +338,8 @@ impl Hass {
         }
     }
 
-    /// Updates the signature of a thread that executes another program, or enters another part. In another part of its program
-    /// the thread refreshes at once. With another program it is removed, and placed like a new thread.
+    /// Updates the signature of a thread that executes another program or enters another part of its program. In another part,
+    /// the thread refreshes at once. With another program, it is removed and then placed like a new thread.
     fn renew(&mut self, view: &mut View<'_>, info: &ThreadInfo, replaced: bool) {
         let new = self.member(view, info);
         let Some(member) = self.members.get_mut(&info.id) else {
@@ -348,7 +357,7 @@ impl Hass {
         }
     }
 
-    /// Updates the members: exits, sleepers, new threads, other signatures.
+    /// Updates the members: removes exited threads, marks sleeping ones, adds new ones, and updates changed signatures.
     fn admit(&mut self, view: &mut View<'_>, present: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.members.retain(|id, _| alive(id));
@@ -389,7 +398,7 @@ impl Hass {
         }
     }
 
-    /// Lets the threads whose refresh is due search for a better partition.
+    /// Runs the refresh of each thread that is due: the thread moves to a better partition or swaps with a partner.
     fn refresh(&mut self, view: &View<'_>, present: &[&ThreadInfo], rng: &mut PolicyRng) {
         for info in present {
             let used_s = used_s(view, info.id);
@@ -445,7 +454,7 @@ impl Policy for Hass {
 
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology)?;
-        // The members' expectations depend on these parameters.
+        // The ratings of the members depend on these parameters, so they cannot change during a run.
         let fixed = |h: &Self| (h.shared, h.phases, h.priorities);
         if fixed(&new) != fixed(self) {
             return Err(PolicyError::Fixed);

@@ -1,4 +1,4 @@
-//! Admission table: it assigns core types to threads that start or wake between decisions.
+//! Admission table: thresholds by which threads that start or wake between decisions get a core type.
 
 use countersteer_model::placement::AdmissionTable;
 use countersteer_model::policy::HintClass;
@@ -8,7 +8,7 @@ use super::Hsf;
 use super::candidate::Candidate;
 
 impl Hsf {
-    /// Table; `None` if it did not change.
+    /// Returns the admission table of a decision; `None` if it did not change.
     pub(super) fn admission(
         &mut self,
         all: &[Candidate<'_>],
@@ -38,7 +38,7 @@ impl Hsf {
 
     fn rows(&self, all: &[Candidate<'_>], ranks: &[usize]) -> Vec<(f64, GroupId)> {
         let types = self.slots.ranks();
-        // As long as a core is free, a new thread takes the fastest free one.
+        // While a core is free, new threads go to the core type of the fastest free core.
         let free = types
             .iter()
             .enumerate()
@@ -47,7 +47,7 @@ impl Hsf {
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, core_type) in types.iter().enumerate().take(last) {
             let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
-            // The table is compared with the factors of single threads.
+            // The table is compared with factors of single threads, so only threads ranked by their own factor determine it.
             let counts = |c: &Candidate<'_>| {
                 c.sf.is_some() && !c.young && c.class == HintClass::Full && c.alone
             };
@@ -59,8 +59,8 @@ impl Hsf {
                 }
             }
             if inside.is_finite() {
-                // The threshold is halfway between the last thread inside and the first outside, so that noise on either side
-                // changes nothing.
+                // The threshold is halfway between the lowest factor inside and the highest outside, so that noise in either
+                // has no effect.
                 let least = if inside > outside {
                     (inside + outside) / 2.0
                 } else {
@@ -72,7 +72,7 @@ impl Hsf {
         }
         rows.push((0.0, types[last].group));
         if !self.lives.is_off() {
-            // A thread without a factor is young: the kernel places it.
+            // A thread without a factor counts as young, and the kernel places it.
             rows.push((0.0, self.everywhere));
         }
         rows

@@ -1,4 +1,4 @@
-//! State of each thread at a decision: its factor, the value of big cores to it, and its history.
+//! State of each thread at a decision: its factor, its benefit from big cores, and its history.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,28 @@ use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 use super::{Hsf, Tlp};
 use crate::speedup::{self, Active, Kind};
 
-/// State of a thread between decisions.
+/// State of a thread that is kept between decisions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     pub thread: ThreadId,
-    /// Consecutive decisions that ranked it below its assigned rank.
+    /// Number of consecutive decisions that ranked the thread below its assigned rank.
     pub doubt: u32,
-    /// Number of moves, decaying.
+    /// Number of moves of the thread, with exponential decay.
     pub restless: f64,
-    /// Times of the last whole interval on the fastest and on the slowest type, or of the last trip there.
+    /// Time at which the thread was last placed on the fastest and on the slowest type; `None` if it never was.
     pub been: [Option<Nanos>; 2],
-    /// True if it has begun another phase since.
+    /// True if the thread's phase changed since its last measurement.
     pub changed: bool,
-    /// Number of repeated measurements without a result.
+    /// Number of repeated measurements that gave no factor.
     pub fruitless: u32,
-    /// Time of the last trip to a big core because its phase was in no table, and the least time until the next.
+    /// Time of the last visit to a big core for a phase without a table entry.
     pub forced: Option<Nanos>,
+    /// Minimum time until the next such visit.
     pub gap: Nanos,
 }
 
 impl Memory {
-    /// Factor on the thread's hysteresis, at least 1; it doubles for each recent move.
+    /// Returns the factor on the thread's hysteresis, at least 1; it doubles per recent move.
     pub fn strength(&self) -> f64 {
         if self.restless > 0.01 {
             self.restless.min(5.0).exp2()
@@ -40,38 +41,41 @@ impl Memory {
     }
 }
 
-/// Reason for sending a thread to a core type.
+/// Reason for which a thread is sent to a core type apart from its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trip {
-    /// Measure it on a type that lacks a measurement.
+    /// The thread is sent to a core type on which its speed was not measured.
     Measure,
-    /// Add its phase to its history table.
+    /// The thread is sent to a big core to add its phase to its history table.
     Refresh,
 }
 
-/// Thread in this decision.
+/// Thread that competes for core slots in this decision.
 pub(super) struct Candidate<'a> {
     pub info: &'a ThreadInfo,
     pub sf: Option<f64>,
-    /// Class from its program's hint.
+    /// Class of the thread by its application hint.
     pub class: HintClass,
-    /// Key for the rank: its SF or the average, weighted; infinite if it is sent to be measured.
+    /// Key by which the thread is ranked: its SF or the average of others, weighted by priority. Infinite if it is sent for a
+    /// measurement.
     pub key: f64,
-    /// Rank assigned to it, if any.
+    /// Rank (core type) that the thread was last assigned; `None` if it has none.
     pub assigned: Option<usize>,
-    /// Rank of its present core if it refuses to leave; else `None`.
+    /// Rank of the thread's current core if the thread cannot be moved off it; otherwise `None`.
     pub stuck: Option<usize>,
+    /// State kept from the last decision.
     pub memory: Memory,
+    /// Reason for which the thread is sent to a core type apart from its rank; `None` if it is ranked.
     pub sent: Option<Trip>,
-    /// True if it was sent to its present core, and so has no claim to that core slot.
+    /// True if the thread is on its core only for a visit, and so has no claim to that core slot.
     pub visits: bool,
-    /// True if it is ranked by its own factor: it is the only active thread of its program, or each thread counts for itself.
+    /// True if the thread is ranked by its own factor: it is the only active thread of its program, or `tlp=thread`.
     pub alone: bool,
-    /// True if its factor has to be measured.
+    /// True if the thread's factor must be measured on both core types.
     pub measured: bool,
-    /// Consecutive samples whose phase is in no table.
+    /// Number of consecutive samples whose phase is not in the history table.
     pub misses: f64,
-    /// True if it is left to the kernel.
+    /// True if the thread is young, so that the kernel places it.
     pub young: bool,
 }
 
@@ -82,10 +86,10 @@ impl Candidate<'_> {
     }
 }
 
-/// Programs with active threads.
+/// Programs with active threads, by id.
 pub(super) type Programs = ById<ProgramId, Active>;
 
-/// Marks the threads that have begun another phase.
+/// Marks the threads whose phase changed since the last decision.
 fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
     let events = view.events.iter();
     let phases = events.filter(|e| e.kind == ThreadEventKind::Phase);
@@ -96,7 +100,7 @@ fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
 }
 
 impl Hsf {
-    /// Active threads by id, and their programs if these count.
+    /// Returns the active threads in ascending order of ids, and their programs unless `tlp=thread`.
     pub(super) fn candidates<'a>(&self, view: &View<'a>) -> (Vec<Candidate<'a>>, Programs) {
         let active = active(view);
         let mut all = self.known(view, &active);
@@ -108,7 +112,7 @@ impl Hsf {
             Tlp::Thread => Programs::default(),
             _ => {
                 let factors: Vec<Option<f64>> = all.iter().map(|c| c.sf).collect();
-                // As in `average`, 1 if no factor is known.
+                // As in `average`, the factor is 1 if none is known.
                 speedup::programs(&active, &factors, 1.0)
             }
         };
@@ -165,7 +169,7 @@ impl Hsf {
         active.iter().copied().zip(present).map(candidate).collect()
     }
 
-    /// Value of big cores to an application whose threads are like this one.
+    /// Returns the benefit of big cores to a program whose threads all have this factor, by the formula of `tlp`.
     fn worth(&self, program: &Active, sf: Option<f64>) -> f64 {
         let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let sf = sf.unwrap_or(program.sf);
@@ -179,7 +183,7 @@ impl Hsf {
     }
 }
 
-/// Mean factor of the threads that do not wait; 1 if none is known.
+/// Returns the mean factor of the threads that do not spin or block; 1 if no factor is known.
 fn average(all: &[Candidate<'_>]) -> f64 {
     let known = all
         .iter()

@@ -1,4 +1,4 @@
-//! Trips of threads to a core type to measure their gain there.
+//! Visits of threads to a core type on which their speed or phase has to be measured.
 
 use countersteer_model::policy::HintClass;
 use countersteer_model::units::{Nanos, ThreadId};
@@ -6,30 +6,31 @@ use countersteer_model::units::{Nanos, ThreadId};
 use super::Hsf;
 use super::candidate::{Candidate, Memory, Trip};
 
-/// Divisor of the refresh time for threads that have begun another phase.
+/// Divisor of `refresh_ms` for threads whose phase changed.
 const SOONER: u64 = 4;
 
-/// Limit on the doublings of the time between trips without a result.
+/// Limit on the number of times by which the time between fruitless measurements is doubled.
 const MOST_PATIENCE: u32 = 6;
 
-/// Decisions for which a thread stays on the big core while its phase is added to its table.
+/// Number of decisions for which a thread stays on the big core while its phase is added to its table.
 const VISIT: u32 = 3;
-/// Consecutive phase misses after which a thread is sent.
+/// Threshold: number of consecutive samples without a table entry at which a thread is sent to a big core.
 const MISSES: f64 = 2.0;
-/// Time after which a thread may be sent again: initial and maximal.
+/// Minimum time between two visits of a thread to a big core, after a visit that changed its rank.
 const LEAST_GAP: Nanos = Nanos::from_millis(2_000);
+/// Limit on that time, which doubles after each visit that did not change the rank.
 const MOST_GAP: Nanos = Nanos::from_millis(32_000);
 
-/// Visit of a thread to a big core because its phase is in no table.
+/// Visit of a thread to a big core, because its phase is not in its table.
 #[derive(Clone, Copy)]
 pub(super) struct Visit {
     thread: ThreadId,
-    /// Decisions left of the visit; at 0 the thread is ranked again.
+    /// Number of decisions until the visit ends and the thread is ranked again.
     left: u32,
 }
 
 impl Hsf {
-    /// Sends threads that have to be measured to the type that lacks a measurement.
+    /// Sends each thread that has to be measured to the type on which it was not measured.
     pub(super) fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
@@ -53,8 +54,8 @@ impl Hsf {
         }
     }
 
-    /// Stores that a thread is on the fastest or the slowest type. A thread that is sent there counts at once: it may sleep at
-    /// the next decision, and has then still made its trip.
+    /// Records that a thread was placed on the fastest or the slowest type. A thread that is sent there counts at once: it may
+    /// be asleep at the next decision although its measurement is done.
     pub(super) fn note_place(&self, memory: &mut Memory, rank: usize, now: Nanos) {
         let last = self.slots.ranks().len() - 1;
         if let Some(end) = [0, last].iter().position(|r| *r == rank) {
@@ -62,7 +63,7 @@ impl Hsf {
         }
     }
 
-    /// Sends the thread with the oldest measurement.
+    /// Sends the thread with the oldest measurement, if `refresh_ms` has passed since the last one was sent.
     fn measure_again(&mut self, all: &mut [Candidate<'_>], now: Nanos) {
         let since = now.since(self.last_refresh).0;
         if since < self.refresh.0 / SOONER {
@@ -70,8 +71,8 @@ impl Hsf {
         }
         let due = since >= self.refresh.0;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
-        // A thread without a measurement after both types slept there, or cannot be measured. It is tried again at growing
-        // intervals.
+        // A thread without a factor after visits to both types slept there, or cannot be measured. It is tried again at
+        // growing intervals.
         let patient = |c: &Candidate<'_>| {
             let tried = oldest(c).unwrap_or_default();
             now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)
@@ -95,7 +96,8 @@ impl Hsf {
         }
     }
 
-    /// Sends a thread whose phase is in no table, one at a time, to the big core of the thread that gains least there.
+    /// Sends a thread whose phase is not in its table to a big core, one thread at a time. It is exchanged for the thread that
+    /// gains least there.
     pub(super) fn refresh_history(
         &mut self,
         all: &mut [Candidate<'_>],
@@ -146,7 +148,8 @@ impl Hsf {
         }
     }
 
-    /// Ends a visit once its thread was ranked again. A visit that changes nothing makes the thread's next one wait longer.
+    /// Ends a visit once the thread was ranked again. If the visit did not change the thread's rank, the time until its next
+    /// visit doubles.
     pub(super) fn end_visit(&mut self, all: &mut [Candidate<'_>], ranks: &[usize]) {
         let ended = all.iter().position(|c| c.visits);
         if let Some(row) = ended {

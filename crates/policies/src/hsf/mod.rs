@@ -131,7 +131,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
 };
 
-/// Quantity by which threads are ranked.
+/// Quantity by which threads are ranked: the thread's own factor, or the benefit to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tlp {
     Thread,
@@ -145,7 +145,7 @@ struct Hsf {
     source: Source,
     tlp: Tlp,
     turn: Nanos,
-    /// Time at which the threads of applications last alternated.
+    /// Time at which the threads of applications last alternated on the big cores.
     turned: Nanos,
     margin: f64,
     patience: f64,
@@ -153,21 +153,21 @@ struct Hsf {
     slots: CoreSlots,
     memory: Vec<Memory>,
     last_refresh: Nanos,
-    /// Visit of a thread to a big core to add its phase to its table.
+    /// Visit of a thread to a big core that is under way; `None` if there is none.
     visit: Option<Visit>,
-    /// True if a thread was sent to be measured at the last decision: moves back are no sign of indecision.
+    /// True if a thread was sent for a measurement at the last decision. Moves back then do not count as changes of rank.
     exploring: bool,
     table: Option<AdmissionTable>,
-    /// Frequency hint of each rank; empty if not wanted, or with one core type.
+    /// Frequency hint of each rank; empty with `clamp=off` or with only one core type.
     clamps: Vec<Clamp>,
-    /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
+    /// Relative speed of each rank, from 0 (slowest type) to 1 (fastest type), for predictions on types in between.
     between: Vec<f64>,
     lives: Lives,
-    /// Group of all CPUs.
+    /// Identifier of the core group with all CPUs.
     everywhere: GroupId,
 }
 
-/// CPU time below which threads are young with `sf=model`, in ms.
+/// Default of `young_ms` with `sf=model`: CPU time in ms below which a thread is young.
 const YOUNG_MS: f64 = 1_000.0;
 
 impl Hsf {
@@ -189,7 +189,7 @@ impl Hsf {
         let mut metrics: Vec<&'static str> =
             [source.metric].into_iter().chain(source.beside).collect();
         if phases {
-            // Phases are derived from its counters.
+            // Phase changes are derived from the events of this metric.
             metrics.push("sf_steps");
         }
         Ok(Self {
@@ -222,13 +222,13 @@ impl Hsf {
         })
     }
 
-    /// Stores the state for the next decision, and that of sleeping threads. Moves of threads that alternate are no sign of
-    /// indecision.
+    /// Stores the state of active threads for the next decision, and keeps that of sleeping ones. Moves of alternating threads
+    /// do not count as changes of rank.
     fn remember(&mut self, view: &View<'_>, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
         let sent = turned || all.iter().any(|c| c.sent.is_some() || c.visits);
         let explored = std::mem::replace(&mut self.exploring, sent) || sent;
         let memories = all.iter().zip(ranks).map(|(c, rank)| {
-            // Half of it decays in about 23 decisions.
+            // With the factor 0.97 per decision, half of the count decays in about 23 decisions.
             let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
             let mut memory = Memory {
                 restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
@@ -263,7 +263,7 @@ impl Hsf {
     }
 }
 
-/// Reason for a candidate's rank.
+/// Returns the rule for a thread's rank, as the reason of its placement.
 fn rule(c: &Candidate<'_>, rank: usize) -> &'static str {
     match (c.sent, c.sf, c.assigned) {
         (Some(Trip::Measure), ..) => "sent to be measured on this core type",
@@ -289,7 +289,7 @@ impl Policy for Hsf {
 
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         let new = Self::new(params, topology)?;
-        // Existing hints would stay.
+        // Without clamps in the new parameters, nothing would remove the hints in effect.
         if new.clamps.is_empty() != self.clamps.is_empty() {
             return Err(PolicyError::Fixed);
         }

@@ -1,4 +1,4 @@
-//! Ranks of threads (the core type of each), with hysteresis, and alternation of the threads of one application.
+//! Ranking of threads (a rank is a core type), with hysteresis, and alternation of the threads of one application.
 
 use std::cmp::Ordering;
 
@@ -8,19 +8,19 @@ use countersteer_model::topology::GroupBy;
 use super::candidate::{Candidate, Programs};
 use super::{Hsf, Tlp};
 
-/// Bid of a thread for a core slot.
+/// Bid of a thread in the competition for core slots.
 struct Bid {
     row: usize,
     key: f64,
-    /// Bid for a rank that it holds already, or for a slower one.
+    /// Key of the thread for its present rank or a slower one, raised by the hysteresis.
     held: f64,
-    /// Rank that it holds; after all ranks if it has to compete like any other thread.
+    /// Rank that the thread holds, from which on `held` applies; larger than all ranks if the thread has no claim.
     holds_from: usize,
     here: usize,
 }
 
 impl Hsf {
-    /// Counts, per thread, the consecutive decisions that would rank it lower if SFs alone decided.
+    /// Updates the doubt of each thread: the number of consecutive decisions in which SFs alone would rank the thread lower.
     pub(super) fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
         if quota.len() < 2 {
             return;
@@ -47,7 +47,7 @@ impl Hsf {
         }
     }
 
-    /// Rank of every thread; `quota` is for threads that are not stuck.
+    /// Returns the rank of each thread. `quota` is the number of core slots for threads that are not stuck.
     pub(super) fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
         let last = quota.len() - 1;
         let mut ranks: Vec<usize> = all.iter().map(|c| c.stuck.unwrap_or(last)).collect();
@@ -57,7 +57,7 @@ impl Hsf {
             .filter(|(_, c)| c.stuck.is_none())
             .map(|(row, c)| self.bid(row, c))
             .collect();
-        // Threads left over after the other types get the slowest.
+        // The slowest type takes the remaining threads, so no competition is needed for it.
         for (rank, slots) in quota.iter().enumerate().take(last) {
             let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
             let order = |a: &Bid, b: &Bid| {
@@ -80,12 +80,12 @@ impl Hsf {
             key: c.key,
             held: c.key * (1.0 + self.margin * strength),
             holds_from: c.assigned.filter(|_| !doubted).unwrap_or(usize::MAX),
-            // A thread without a core slot of its own best stays on its present type.
+            // A thread that wins no core slot by its key stays on its current type.
             here: c.assigned.unwrap_or_else(|| self.slots.rank_of(c.info.cpu)),
         }
     }
 
-    /// Alternates the similar threads of an application on the big cores that they got; threads with the least time there go
+    /// Exchanges similar threads of an application on the big cores that it got; those with the least time on big cores come
     /// first. Returns true if a thread moves.
     pub(super) fn take_turns(
         &mut self,
@@ -137,7 +137,7 @@ impl Hsf {
     }
 }
 
-/// Removes the first `count` entries, which may be in any order among themselves.
+/// Removes and returns the `count` first elements in the given order. Their order among themselves is arbitrary.
 fn first<T>(
     rest: &mut Vec<T>,
     count: usize,

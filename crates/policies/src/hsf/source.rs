@@ -1,24 +1,26 @@
-//! Sources of speed-up factors: the metrics behind `sf` and `history`.
+//! Sources of speed-up factors: the metrics that the parameters `sf` and `history` select.
 
 use countersteer_model::models::abstains;
 use countersteer_model::policy::{Params, PolicyError};
 
-/// Requirement for a thread's factor.
+/// Condition under which a thread gets a factor from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learns {
-    /// Known on every core type.
+    /// The factor is known on every core type.
     Nothing,
-    /// Needs runs on both core types.
+    /// The factor needs runs on both core types.
     ByMeasuring,
-    /// Learnt on big cores, by phase.
+    /// The factor of a phase is learnt while the thread runs on a big core.
     OnBigCores,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub metric: &'static str,
-    /// Second metric, which tells how good the first is.
+    /// Name of a second metric that states the quality of the factor; `None` if the source has
+    /// none.
     pub beside: Option<&'static str>,
+    /// Condition under which a thread gets a factor.
     pub learns: Learns,
 }
 
@@ -52,7 +54,8 @@ impl Source {
         params.choice("sf", &choices)
     }
 
-    /// True if a thread has to be measured, given the value of the second metric.
+    /// True if a thread has to be measured on both core types, given its value of the second
+    /// metric.
     pub(super) fn is_measured(&self, beside: Option<f64>) -> bool {
         match self.learns {
             Learns::ByMeasuring if self.beside.is_some() => beside.is_some_and(abstains),

@@ -4,8 +4,9 @@ use countersteer_model::placement::Clamp;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CoreTypeId;
 
-/// Frequency hints: the full range for the fastest type, its own capacity for a slower one. A thread that was throttled before
-/// is not throttled on the fast core. A thread on a slow core does not drive up clocks that others share.
+/// Returns the frequency hint of each rank: full speed for the fastest type, and the type's own capacity as the limit for a
+/// slower one. A thread that arrives on the fast core then runs at full frequency at once. A thread on a slow core does not
+/// raise a clock that others share.
 pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
     let types: Vec<_> = types(topology).collect();
     if types.len() < 2 {
@@ -18,7 +19,7 @@ pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
     types.iter().enumerate().map(clamp).collect()
 }
 
-/// Nominal speed of each type between the slowest (0) and the fastest (1).
+/// Returns the relative nominal speed of each core type, from 0 (slowest) to 1 (fastest).
 pub(super) fn between(topology: &Topology) -> Vec<f64> {
     let speeds: Vec<f64> = types(topology)
         .map(|t| &topology.core_types[t.index()])
@@ -36,7 +37,7 @@ pub(super) fn between(topology: &Topology) -> Vec<f64> {
     speeds.iter().enumerate().map(place).collect()
 }
 
-/// Core types that have CPUs, fastest first.
+/// Iterates over the core types that have CPUs, fastest first.
 fn types(topology: &Topology) -> impl Iterator<Item = CoreTypeId> + '_ {
     let groups = topology.groups_by(GroupBy::CoreType);
     groups.iter().filter_map(|g| g.core_type)
