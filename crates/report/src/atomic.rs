@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, with what to do where that fails.
+//! Atomic writing of files: a file is replaced completely or not at all.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use countersteer_files::write;
 
 use crate::error::ReportError;
 
-/// Writes a file under a temporary name next to `path`, then renames it.
+/// Writes a file under a temporary name next to `path`, then renames it to `path`.
 ///
-/// A path that is no regular file (`/dev/stdout`, a pipe) is written to directly.
+/// A path that is no regular file (`/dev/stdout`, a pipe) is written directly.
 ///
 /// # Errors
-/// Fails without space, permission or folder. An existing file is then unchanged, and the temporary one removed.
+/// Fails without disk space, permission or folder. An existing file is then unchanged, and the temporary file is
+/// removed.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     write::write(path, bytes).map_err(|e| ReportError::write(path, e))
 }

@@ -1,8 +1,8 @@
-//! Counts as lines: any event, metric or virtual counter, by owner and core type.
+//! Counts over time: lines for any event, metric or virtual counter, by owner and core type.
 //!
 //! Input: a [`Record`] of a counting session. Output: a [`Measure`] for each event, metric and virtual counter, with a [`Line`]
-//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted. Counts of multiplexed event
-//! sets cover parts of an interval and are never scaled to the whole.
+//! for each thread (or process, or CPU) on each core type. Events are rates over the time for which they were counted. Counts of
+//! multiplexed event sets cover parts of an interval and are never scaled to the whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,58 +11,60 @@ use countersteer_model::events::EVENTS;
 
 use crate::record::{ReadingRow, Record, VirtualRow};
 
-/// Counted quantity.
+/// Quantity that was counted, with its values over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     pub name: Arc<str>,
     /// Unit of the values; empty if the record does not contain it.
     pub unit: String,
+    /// Values over time, one line per owner and core type.
     pub lines: Vec<Line>,
 }
 
-/// Values of one owner on one core type.
+/// Values of one owner on one core type, over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub owner: String,
-    /// Name in the kernel's PMUs; empty if there is only one type.
+    /// Name of the core type in the kernel's PMUs; empty if there is only one type.
     pub core_type: Arc<str>,
-    /// Points in order of time.
+    /// Points of the line, in order of time.
     pub points: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// End of the interval.
+    /// End of the sample's interval, in ns.
     pub at_ns: u64,
-    /// Instructions of the owner until then, if they were counted.
+    /// Instructions of the owner from its first sample to this point; `None` if they were not counted.
     pub instructions: Option<f64>,
+    /// Value of the quantity in the interval.
     pub value: f64,
 }
 
-/// Totals of an owner on one core type.
+/// Totals of one owner on one core type over the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Total {
     pub owner: String,
     pub core_type: Arc<str>,
-    /// Time for which counters were enabled for it.
+    /// Time for which counters were enabled for the owner, in ns.
     pub enabled_ns: u64,
-    /// Raw counts by column of the record's counts.
+    /// Total count of each event, in the order of the record's count columns; `None` if the event was not counted.
     pub counts: Vec<Option<u64>>,
 }
 
-/// True if a record is of a counting session: it has no policy and no scores.
+/// True if a record is of a counting session, which has no policy and no scores.
 #[must_use]
 pub fn is_counted(record: &Record) -> bool {
     record.manifest.engine == "counters"
 }
 
-/// Owners of counts, in display order.
+/// Owner of counts, in the order of display.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Thread(u32),
     Process(u32),
     Cpu(u32),
-    /// Zone, or an owner that exists once per session.
+    /// Thermal zone, or an owner that exists once per session, by name.
     Named(Arc<str>),
 }
 
@@ -96,7 +98,7 @@ impl Owner {
 
 type Key = (Owner, Arc<str>);
 
-/// Returns every event, metric and virtual counter of a record, in the record's order.
+/// Returns every event, metric and virtual counter of a record with its values, in the record's order.
 #[must_use]
 pub fn measures(record: &Record) -> Vec<Measure> {
     let instructions = Instructions::of(record);
@@ -199,7 +201,7 @@ fn virtuals(record: &Record, instructions: &Instructions) -> Vec<Measure> {
     measures.into_iter().map(measure).collect()
 }
 
-/// Returns totals by owner and core type, in the order of the lines.
+/// Returns the totals by owner and core type, in the order of the lines.
 #[must_use]
 pub fn totals(record: &Record) -> Vec<Total> {
     let mut totals: BTreeMap<Key, Total> = BTreeMap::new();
@@ -223,7 +225,7 @@ pub fn totals(record: &Record) -> Vec<Total> {
     totals.into_values().collect()
 }
 
-/// Instructions by owner and time.
+/// Cumulative instructions of each owner, as pairs (time in ns, instructions).
 struct Instructions(BTreeMap<Owner, Vec<(u64, f64)>>);
 
 impl Instructions {

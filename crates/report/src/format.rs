@@ -1,7 +1,7 @@
-//! Formats of numbers, sizes and times, equal in all texts, tables and charts.
+//! Formats of numbers, sizes and times, the same in all texts, tables and charts.
 
-/// Formats a number with about `digits` significant digits: no exponent below a million, and significant trailing zeros are
-/// kept.
+/// Formats a number with about `digits` significant digits. Numbers below a million have no exponent, and significant
+/// trailing zeros are kept.
 #[must_use]
 pub fn number(value: f64, digits: usize) -> String {
     if !value.is_finite() {
@@ -31,12 +31,12 @@ fn grouped(integer: &str) -> String {
     text
 }
 
-/// Formats a whole number with separated thousands.
+/// Formats an integer with separated thousands.
 pub(crate) fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
 
-/// Formats a large number with its prefix: `1.78 T`, `35 G`.
+/// Formats a large number with a decimal prefix, as in `1.78 T` or `35 G`.
 pub(crate) fn prefixed(value: f64) -> String {
     let (scale, prefix) = match value.abs() {
         v if v >= 1e12 => (1e12, "T"),
@@ -50,7 +50,7 @@ pub(crate) fn prefixed(value: f64) -> String {
         .to_owned()
 }
 
-/// Formats a size in binary units, as usual for caches.
+/// Formats a size in bytes with a binary unit, as usual for caches.
 pub(crate) fn bytes(value: f64) -> String {
     let (scale, unit) = match value {
         v if v >= f64::from(1 << 30) => (f64::from(1 << 30), "GiB"),
@@ -67,7 +67,7 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{text} {unit}")
 }
 
-/// Formats a time given in seconds, in s, ms or µs.
+/// Formats a time in seconds as s, ms or µs.
 #[must_use]
 pub fn seconds(value: f64) -> String {
     match value.abs() {

@@ -1,7 +1,7 @@
-//! Records of runs, and everything derived from them: tables, answers, charts, HTML, Perfetto traces.
+//! Records of runs, and all outputs derived from them: tables, explanations, charts, HTML, Perfetto traces.
 //!
-//! Input: the reports of a driver to a [`record::Collector`]. Output: a [`record::Record`] on disk; from records, texts and
-//! files. Equal records give equal bytes: this crate reads no clock and draws no random numbers.
+//! Input: the reports of a driver to a [`record::Collector`]. Output: a [`record::Record`] on disk; texts and files from
+//! records. Equal records give equal bytes, because this crate reads no clock and draws no random numbers.
 
 pub mod chart;
 pub mod counted;

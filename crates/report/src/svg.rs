@@ -1,4 +1,4 @@
-//! Charts with axes, as SVG that follows the page's colours.
+//! Charts with axes, as SVG that uses the page's colours.
 //!
 //! Input: a [`Plot`] and its [`Mark`]s. Output: an `<svg>` element. `plotters` lays out axes, ticks and shapes. Its own SVG
 //! backend writes fixed colours and no tooltips. This backend writes class names (`f3` fills, `l3` strokes with the third series
@@ -22,41 +22,45 @@ use plotters_backend::{
 
 use crate::error::ReportError;
 
-/// Colours of the page, and the SVG rules that use them; single SVG files contain them too.
+/// Colours of the page, and the SVG rules that use them. SVG files outside the page contain them, too.
 pub(crate) const COLOURS: &str = include_str!("html/colours.css");
 
-/// Backend units per SVG unit: plotters uses integer coordinates, and finer units make lines smooth.
+/// Number of backend units per SVG unit. plotters uses integer coordinates, and finer units make lines smooth.
 const FINE: i32 = 8;
+/// Font size of labels in SVG units.
 const FONT: i32 = 11;
 /// Explanation of timelines, shown if the page's script runs.
 pub(crate) const HINT: &str = "Timelines share a cursor. Drag along one to see a part of the time, double-click for all of it.";
 
-/// Margins around the area between the axes.
+/// Margin above the area between the axes.
 const ABOVE: u32 = 14;
+/// Margin to the right of that area.
 const RIGHT: u32 = 20;
+/// Margin below that area, for the tick labels.
 const BELOW: u32 = 20;
 
-/// Opens a part of a chart, in the chart's own coordinates, that a zoom stretches horizontally.
+/// Returns the opening tag of a part of a chart that a zoom stretches horizontally. Coordinates are those of the chart.
 pub(crate) fn pane((x, y): (u32, u32), (w, h): (u32, u32)) -> String {
     let place = format!("x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
     format!("<svg class=\"time\" {place} viewBox=\"{x} {y} {w} {h}\" preserveAspectRatio=\"none\">")
 }
 
-/// Colour by purpose.
+/// Purpose of a mark, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ink,
     Grid,
-    /// Reference marks: sizes, limits.
+    /// Reference mark, such as a size or a limit.
     Mark,
+    /// Series of data, by index.
     Series(usize),
 }
 
-/// Number of series colours of the style sheet; later series repeat them in tints.
+/// Number of series colours in the style sheet; later series repeat them in tints.
 pub(crate) const SERIES: usize = 24;
 
 impl Role {
-    /// Encodes a role as a colour, to pass it through plotters.
+    /// Encodes a role as a colour, in which form plotters passes it to the backend.
     fn colour(self) -> RGBColor {
         match self {
             Self::Ink => RGBColor(255, 0, 0),
@@ -83,13 +87,13 @@ pub(crate) enum Mark {
         role: Role,
         title: String,
     },
-    /// Area between two lines with the same abscissae: (x, below, above).
+    /// Area between two lines with the same abscissae, as points (x, lower y, upper y).
     Band {
         points: Vec<(f64, f64, f64)>,
         role: Role,
         title: String,
     },
-    /// Vertical line with its label at the top; `side` is -1 for a label on the left, 0 above it, 1 on the right.
+    /// Vertical line with its label at the top. `side` is -1 for a label to the left, 0 for one above, 1 for one to the right.
     At {
         x: f64,
         label: String,
@@ -102,18 +106,23 @@ pub(crate) enum Mark {
 
 pub(crate) struct Plot<'a> {
     pub(crate) name: &'static str,
-    /// Label for screen readers.
+    /// Label of the plot for screen readers.
     pub(crate) label: String,
     /// Width and height in SVG units, which are CSS pixels at full size.
     pub(crate) size: (u32, u32),
+    /// Range of the abscissa.
     pub(crate) x: Range<f64>,
+    /// Range of the ordinate.
     pub(crate) y: Range<f64>,
+    /// Approximate numbers of ticks on the abscissa and the ordinate.
     pub(crate) ticks: (usize, usize),
-    /// Space for the labels of the ordinate.
+    /// Width of the area for the labels of the ordinate.
     pub(crate) left: u32,
-    /// True if the abscissa is time in seconds from zero on: charts of one experiment share a cursor and a zoom.
+    /// True if the abscissa is time in seconds from zero on. Such charts of one experiment share a cursor and a zoom.
     pub(crate) timed: bool,
+    /// Function that formats a tick label of the abscissa.
     pub(crate) x_text: &'a dyn Fn(&f64) -> String,
+    /// Function that formats a tick label of the ordinate.
     pub(crate) y_text: &'a dyn Fn(&f64) -> String,
 }
 
@@ -122,7 +131,7 @@ type Chart<'a> = ChartContext<'a, Backend, Cartesian2d<RangedCoordf64, RangedCoo
 type Outcome = Result<(), DrawingAreaErrorKind<Infallible>>;
 
 impl Plot<'_> {
-    /// Returns the plot as an `<svg>` element.
+    /// Returns the plot with these marks as an `<svg>` element.
     pub(crate) fn draw(&self, marks: &[Mark]) -> Result<String, ReportError> {
         let page = Rc::new(RefCell::new(Page::default()));
         let backend = Backend {
@@ -245,17 +254,17 @@ impl Plot<'_> {
     }
 }
 
-/// Elements drawn so far.
+/// Elements of the plot drawn so far.
 #[derive(Default)]
 struct Page {
     body: String,
-    /// Tooltip of the following marks.
+    /// Tooltip of the marks that are drawn next; empty without a tooltip.
     title: String,
 }
 
 struct Backend {
     size: (u32, u32),
-    /// Position below which text belongs to the ticks of the abscissa.
+    /// Vertical position below which text belongs to the ticks of the abscissa.
     axis: u32,
     page: Rc<RefCell<Page>>,
 }
@@ -268,7 +277,7 @@ fn at(v: i32) -> String {
 }
 
 impl Backend {
-    /// Adds an element; attributes contain no text that needs escaping.
+    /// Adds an SVG element with the current tooltip. Attributes must contain no text that needs escaping.
     fn element(&self, name: &str, attributes: &str) -> Drawn {
         let mut page = self.page.borrow_mut();
         let inside = if page.title.is_empty() {
@@ -276,7 +285,7 @@ impl Backend {
         } else {
             format!("<title>{}</title>", escaped(&page.title))
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(page.body, "<{name} {attributes}>{inside}</{name}>");
         Ok(())
     }
@@ -377,7 +386,7 @@ impl DrawingBackend for Backend {
             HPos::Center => "middle",
             HPos::Right => "end",
         };
-        // Half and whole height of digits, relative to the font size.
+        // Offset from the anchor to the baseline, relative to the font size, from half or full height of digits.
         let dy = match style.anchor().v_pos {
             VPos::Top => 0.8,
             VPos::Center => 0.35,
@@ -414,7 +423,7 @@ impl DrawingBackend for Backend {
     }
 }
 
-/// Escapes text for element contents and attributes.
+/// Escapes text for the contents and attributes of elements.
 pub(crate) fn escaped(text: &str) -> String {
     printable(text)
         .replace('&', "&amp;")

@@ -1,8 +1,8 @@
-//! Tabulated profiles from records: a program's counters become a table that can be simulated.
+//! Tabulated profiles from records: the counters of a program become a table that can be simulated.
 //!
 //! Input: a record with samples of instructions and cycles, from real hardware or from a simulation. Output: a [`Tabulated`]
-//! profile with a table per core type that the program ran on. A table has one point. The occupancy of a program changes with
-//! its phases, so speeds by occupancy would show phases instead of the benefit of cache space.
+//! profile with a table for each core type on which the program ran. Each table has one point. The occupancy of a program
+//! changes with its phases, so speeds by occupancy would show phases instead of the benefit of cache space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use countersteer_model::units::CoreTypeId;
 use crate::error::ReportError;
 use crate::record::Record;
 
-/// Returns the profile of a program, given its name in the record.
+/// Returns the tabulated profile of a program, given its name in the record.
 ///
 /// # Errors
 /// Fails if there is no such program, or if its counts do not suffice.
@@ -84,16 +84,18 @@ fn source(record: &Record) -> Source {
     }
 }
 
-/// Counts on one core type.
+/// Sums of a program's counts on one core type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     instructions: f64,
     cycles: f64,
     running_ns: f64,
     occupied: f64,
-    /// Pairs of (events, instructions of the samples that counted them): multiplexed sets count different instructions.
+    /// Misses, and instructions of the samples that counted them; multiplexed event sets count different instructions.
     misses: (f64, f64),
+    /// Branch misses, and instructions of the samples that counted them.
     branches: (f64, f64),
+    /// Energy in nJ, and instructions of the samples that measured it.
     energy_nj: (f64, f64),
 }
 
@@ -121,7 +123,7 @@ impl Sums {
         }
     }
 
-    /// Returns the events per thousand of the instructions counted with them.
+    /// Returns the number of events per thousand instructions that were counted with them; `None` without instructions.
     fn per_kilo(sum: (f64, f64)) -> Option<f64> {
         (sum.1 > 0.0).then(|| 1e3 * sum.0 / sum.1)
     }

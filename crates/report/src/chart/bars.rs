@@ -1,4 +1,4 @@
-//! Scores by policy: a bar for the median over seeds, a whisker for the range.
+//! Chart of scores by policy: a bar shows the median over seeds, a whisker the range.
 
 use maud::{Markup, html};
 
@@ -31,7 +31,7 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
         .iter()
         .map(|s| s.spread(metric))
         .collect();
-    // Bars start at zero; a score below zero moves the start to the left.
+    // Bars start at zero, or at the lowest score if a score is below zero.
     let low = spreads.iter().map(|s| s.min).fold(0.0, f64::min);
     let high = spreads.iter().map(|s| s.max).fold(0.0, f64::max);
     let span = if high > low { high - low } else { 1.0 };

@@ -1,4 +1,5 @@
-//! Miss curves: misses against cache size, with one small plot per program, the machine's cache sizes and the class.
+//! Chart of miss curves: misses against cache size, with one small plot per program, the machine's cache sizes and
+//! the program's class.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw,
 };
 
-/// Number of programs drawn; the classes of the others are in their profiles.
+/// Limit on the number of miss curves drawn.
 const CURVES: usize = 24;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -55,7 +56,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     }))
 }
 
-/// Returns the class of a curve, with the values that decide it.
+/// Returns the class of a miss curve, with the misses at the two cache sizes that determine it.
 pub(crate) fn classified(curve: &MissCurve) -> String {
     let at = |size: f64| {
         format!(
@@ -72,7 +73,7 @@ pub(crate) fn classified(curve: &MissCurve) -> String {
     )
 }
 
-/// Returns a curve as a separate element.
+/// Returns the plot of a miss curve as an SVG element of its own.
 pub(crate) fn curve_plot(
     name: &str,
     curve: &MissCurve,
@@ -81,11 +82,12 @@ pub(crate) fn curve_plot(
     plot(name, curve, &[], size)
 }
 
-/// Range of real cache sizes, in powers of two: 32 KiB to 1 GiB.
+/// Smallest cache size drawn, as a power of two: 32 KiB.
 const LOWEST: f64 = 15.0;
+/// Largest cache size drawn, as a power of two: 1 GiB.
 const HIGHEST: f64 = 30.0;
 
-/// Returns the points (log2 of bytes, mpki) within the displayed sizes.
+/// Returns the points (log2 of bytes, misses per kilo-instruction) of a curve within the displayed sizes.
 fn visible(curve: &MissCurve) -> impl Iterator<Item = (f64, f64)> + '_ {
     (0..=120)
         .map(|i| LOWEST + (HIGHEST - LOWEST) * f64::from(i) / 120.0)
@@ -99,7 +101,7 @@ fn plot(
     size: (u32, u32),
 ) -> Result<String, ReportError> {
     let points: Vec<(f64, f64)> = visible(curve).collect();
-    // The scale has a minimum, so that a curve near zero is not magnified.
+    // The vertical scale ends at 1 miss per kilo-instruction or more, so that a curve near zero is not magnified.
     let most = points.iter().map(|p| p.1 * 1.08).fold(1.0, f64::max);
     let class = curve.class();
     let marks = sizes.iter().enumerate().map(|(i, (b, who))| {
@@ -108,7 +110,7 @@ fn plot(
             bytes(*b),
             number(curve.mpki(b / 64.0), 3)
         );
-        // Only the two outer sizes are labelled, on their outer sides; the others have tooltips.
+        // Only the smallest and the largest cache size are labelled; the others have tooltips.
         let first = i == 0;
         let last = i + 1 == sizes.len();
         let label = if first || last {
@@ -150,7 +152,7 @@ fn plot(
     .draw(&marks.chain([line]).collect::<Vec<_>>())
 }
 
-/// Returns the last-level cache sizes, each with the groups that have it.
+/// Returns the sizes of the last-level caches in bytes, each with the names of the caches of that size.
 fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
     let mut sizes: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for group in topology.groups_by(GroupBy::Llc) {
@@ -168,7 +170,7 @@ fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Returns the colour of a class, the same for all programs.
+/// Returns the index of a class's series colour, the same for all programs.
 const fn series(class: CacheClass) -> usize {
     match class {
         CacheClass::Poison => 7,

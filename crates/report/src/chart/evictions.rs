@@ -1,4 +1,5 @@
-//! Evictions in the last-level caches, as a matrix of shaded cells by evicting and evicted program.
+//! Chart of evictions in the last-level caches: a matrix of shaded cells by evicting and evicted
+//! program.
 
 use maud::{Markup, html};
 
@@ -15,7 +16,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw: |experiment| Ok(draw(experiment)),
 };
 
-/// Shade of a cell with all evictions of its row; text stays readable on it.
+/// Shade in percent of a cell with all evictions of its row; text stays readable on this shade.
 const DARKEST: f64 = 50.0;
 
 fn draw(experiment: &Experiment<'_>) -> Option<Markup> {

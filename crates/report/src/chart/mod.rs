@@ -1,7 +1,7 @@
-//! Charts of a report.
+//! Charts of the HTML report.
 //!
-//! Input: an [`Experiment`]: one machine with one workload under several policies. Output: HTML with SVG inside. A chart is one
-//! file and one row in [`CHARTS`].
+//! Input: an [`Experiment`], which is one machine with one workload under several policies. Output: HTML with SVG inside. A
+//! chart is one file and one row in [`CHARTS`].
 
 mod bars;
 mod curves;
@@ -26,32 +26,33 @@ pub(crate) use curves::{classified, curve_plot};
 pub(crate) use residence::Residence;
 pub(crate) use timeline::legend;
 
-/// One machine with one workload under several policies.
+/// Runs of one workload on one machine under several policies.
 #[derive(Clone)]
 pub struct Experiment<'a> {
     pub machine: &'a str,
     pub workload: &'a str,
     pub summaries: Vec<Summary<'a>>,
-    /// Records with more detail than scores, by policy.
+    /// Records of some of the runs, with more data than scores, in the order of the policies.
     pub records: Vec<&'a Record>,
-    /// Machine, if there is a record.
+    /// Topology of the machine; `None` without a record.
     pub topology: Option<Arc<Topology>>,
 }
 
 /// Row of the table of charts.
 pub struct ChartDef {
-    /// Short name; also the anchor in the page.
+    /// Short name of the chart, also used as the anchor in the page.
     pub key: &'static str,
+    /// Title of the chart.
     pub title: &'static str,
-    /// Description of the chart, and how to read it.
+    /// Description of the chart for readers of the report.
     pub prose: &'static str,
-    /// True if its size grows with threads and caches, so that a page with many experiments leaves it out.
+    /// True if the chart's size grows with threads and caches, so that a page with many experiments omits it.
     pub heavy: bool,
-    /// Draws the chart; returns `None` without data.
+    /// Draws the chart as HTML; returns `None` if the experiment lacks the data.
     pub draw: fn(&Experiment<'_>) -> Result<Option<Markup>, ReportError>,
 }
 
-/// Every chart, in the order of the page.
+/// Charts of the report, in the order of the page.
 pub static CHARTS: &[ChartDef] = &[
     bars::DEF,
     slowdowns::DEF,
@@ -63,17 +64,17 @@ pub static CHARTS: &[ChartDef] = &[
     curves::DEF,
 ];
 
-/// Number of records drawn; more timelines would make the page too large.
+/// Limit on the number of records drawn, which limits the size of the page.
 const RECORDS_DRAWN: usize = 8;
 
 impl<'a> Experiment<'a> {
-    /// Returns the baseline, if it took part.
+    /// Returns the runs under the baseline `linux`; `None` if it was not run.
     #[must_use]
     pub fn linux(&self) -> Option<&Summary<'a>> {
         self.summaries.iter().find(|s| s.policy == "linux")
     }
 
-    /// Returns the record of a policy.
+    /// Returns the record of a policy; `None` if there is none.
     #[must_use]
     pub fn record(&self, policy: &str) -> Option<&'a Record> {
         self.records
@@ -82,7 +83,7 @@ impl<'a> Experiment<'a> {
             .copied()
     }
 
-    /// Returns the records to draw, the machine, and the duration of the longest.
+    /// Returns the records to draw, the topology, and the duration of the longest of them in ns. `None` without a record.
     fn drawn(&self) -> Option<(&[&'a Record], &Topology, u64)> {
         let records = &self.records[..self.records.len().min(RECORDS_DRAWN)];
         let end = records.iter().map(|r| r.end().0).max().filter(|e| *e > 0)?;
@@ -90,7 +91,8 @@ impl<'a> Experiment<'a> {
     }
 }
 
-/// Returns the names of the programs in a record, in order of first appearance; each position has a series colour.
+/// Returns the names of the programs in a record, in order of first appearance. The index of a name determines its series
+/// colour.
 fn programs(record: &Record) -> Vec<Arc<str>> {
     let mut names: Vec<(u32, Arc<str>)> = Vec::new();
     for identity in record.identities() {
@@ -102,7 +104,7 @@ fn programs(record: &Record) -> Vec<Arc<str>> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Returns programs with their series colours.
+/// Returns the names of programs with the indices of their series colours.
 fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
     programs
         .iter()
@@ -111,7 +113,7 @@ fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Returns the programs of all records if they are equal, so that one legend suffices.
+/// Returns the programs of the records if all records have the same, so that one legend suffices; otherwise `None`.
 fn common_programs(records: &[&Record]) -> Option<Vec<Arc<str>>> {
     let mut lists = records.iter().map(|r| programs(r));
     let first = lists.next()?;

@@ -1,4 +1,4 @@
-//! Occupancy of each last-level cache over time, by program.
+//! Chart of the occupancy of each last-level cache over time, by program.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw,
 };
 
-/// Number of points along the time axis.
+/// Number of time bins along the horizontal axis.
 const BINS: usize = 120;
-/// Share of a cache below which a band is thinner than half a pixel.
+/// Threshold: minimum fraction of a cache for a band to be drawn; a smaller band is thinner than half a pixel.
 const VISIBLE: f64 = 0.003;
-/// Number of caches drawn for a record.
+/// Limit on the number of caches drawn per record.
 const CACHES: usize = 12;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -73,7 +73,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     ))
 }
 
-/// Returns bytes by cache, bin and program.
+/// Returns the occupancy in bytes by cache, time bin and program.
 fn held(
     record: &Record,
     topology: &Topology,
@@ -107,7 +107,7 @@ fn held(
             }
         }
         if until > record.end().0 {
-            // Bins after the end are removed, because they are unknown rather than zero.
+            // Bins after the end of the record are removed, because their occupancy is unknown rather than zero.
             bins.iter_mut().for_each(|cache| cache.truncate(bin));
             break;
         }
@@ -115,7 +115,8 @@ fn held(
             bins[*cache][bin][program.get(thread).copied().unwrap_or(0)] += bytes;
         }
         for (held, size) in bins.iter_mut().zip(&sizes) {
-            // Threads were sampled at different times, so sums may exceed the cache size; only their proportions are known.
+            // Threads were sampled at different times, so their sum may exceed the size of the cache. It is scaled down to
+            // that size.
             let sum: f64 = held[bin].iter().sum();
             if sum > *size {
                 held[bin].iter_mut().for_each(|bytes| *bytes *= size / sum);
@@ -204,7 +205,7 @@ fn plot(
     ))
 }
 
-/// Returns a tick's number without trailing zeros.
+/// Formats the number at an axis tick without trailing zeros.
 fn trimmed(value: f64) -> String {
     if (value - value.round()).abs() < 1e-9 {
         format!("{value:.0}")

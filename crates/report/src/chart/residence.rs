@@ -1,36 +1,40 @@
-//! Residence of threads on CPUs: run intervals by thread, from spans or, without them, from observations.
+//! Residence of threads on CPUs: run intervals by thread, from spans or, without spans, estimated from
+//! observations.
 //!
-//! Input: a [`Record`]. Output: [`Residence`], which timelines and summaries read.
+//! Input: a [`Record`]. Output: a [`Residence`], which timelines and summaries read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::record::Record;
 
-/// Interval in which a thread occupied a CPU.
+/// Interval in which a thread occupied a CPU, fully or in part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stay {
-    /// Index into [`Residence::programs`].
+    /// Index of the program in [`Residence::programs`].
     pub(crate) program: usize,
     pub(crate) cpu: u32,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
-    /// Share of the CPU; below 1 only for estimated stays.
+    /// Fraction of the CPU's time that the thread had; below 1 only for estimated intervals.
     pub(crate) share: f64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Residence {
-    /// Programs in the order of their series colours.
+    /// Programs of the record, in the order of their series colours.
     pub(crate) programs: Vec<Arc<str>>,
+    /// Number of threads of each program.
     pub(crate) threads: Vec<usize>,
+    /// Intervals in which threads occupied CPUs.
     pub(crate) stays: Vec<Stay>,
-    /// True if stays come from observations, so that events between two observations are unknown.
+    /// True if the intervals are estimated from observations, so that events between two observations are
+    /// unknown.
     pub(crate) guessed: bool,
 }
 
 impl Residence {
-    /// Computes the residence of a record's threads.
+    /// Returns the residence of a record's threads.
     pub(crate) fn of(record: &Record) -> Self {
         let programs = super::programs(record);
         let index = |name: &str| programs.iter().position(|p| &**p == name).unwrap_or(0);
@@ -70,7 +74,8 @@ fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
     record.spans.iter().filter_map(stay).collect()
 }
 
-/// Between two observations, runnable threads share the CPU on which the second one finds them.
+/// Returns estimated intervals: between two observations, runnable threads are assumed to share the CPU
+/// on which the second observation finds them.
 fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
     let mut stays = Vec::new();
     let mut start_ns = 0;

@@ -1,5 +1,5 @@
-//! Slowdown of each program under each policy, as a table of shaded cells. If the time alone is unknown, the completion time is
-//! shown instead.
+//! Chart of the slowdown of each program under each policy, as a table of shaded cells. If the time alone is unknown,
+//! completion times are shown.
 
 use maud::{Markup, html};
 
@@ -53,13 +53,13 @@ pub(super) const COMPLETIONS: ChartDef = ChartDef {
     },
 };
 
-/// Shade of the slowest cell; text stays readable on it.
+/// Shade in percent of the slowest cell; text stays readable on this shade.
 const DARKEST: f64 = 50.0;
 
-/// Cells of a program, by policy.
+/// Values of a program, by policy; `None` for a policy without a value.
 type Row = Vec<Option<Spread>>;
 
-/// Returns the table; `None` without values. A larger multiple of the row's `base` gives a darker cell.
+/// Returns the table of cells; `None` without values. The larger the ratio of a value to its row's `base`, the darker the cell.
 fn draw(
     experiment: &Experiment<'_>,
     label: &str,

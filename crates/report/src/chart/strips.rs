@@ -1,7 +1,7 @@
-//! Strips: rows over time with bins filled by shares, a compact form of a Gantt chart.
+//! Strips: rows over time whose bins are filled in proportion to a value, a compact form of a Gantt chart.
 //!
-//! Input: for each row, shares by category and time bin. Output: one SVG path for each row and category. Its size does not
-//! depend on the length of the run: equal neighbouring bins are merged.
+//! Input: for each row, fractions by category and time bin. Output: one SVG path per row and category. The size does not
+//! depend on the length of the run, because equal adjacent bins are merged.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use maud::{Markup, PreEscaped};
 use crate::format::seconds;
 use crate::svg::{escaped, pane};
 
-/// Shape with time bins no finer than the pixels they are drawn on.
+/// Shape for wide screens, whose time bins are no finer than pixels.
 const WIDE: Shape = Shape {
     class: "wide",
     width: 760,
@@ -25,9 +25,9 @@ const NARROW: Shape = Shape {
     row: 15,
     bins: 240,
 };
-/// Space to the right of the rows.
+/// Width of the margin to the right of the rows, in pixels.
 const RIGHT: u32 = 8;
-/// Number of levels in a bin's height.
+/// Number of levels into which the height of a bin is divided.
 const LEVELS: i32 = 10;
 
 #[derive(Clone, Copy)]
@@ -39,34 +39,35 @@ struct Shape {
     bins: usize,
 }
 
-/// Piece of a row.
+/// Part of a row that a category fills for some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) row: usize,
     pub(super) category: usize,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// Share of the row's height.
+    /// Fraction of the row's height that the piece fills.
     pub(super) share: f64,
 }
 
 pub(super) struct Strips<'a> {
-    /// Label for screen readers.
+    /// Label of the chart for screen readers.
     pub(super) label: String,
+    /// Labels of the rows.
     pub(super) rows: Vec<String>,
-    /// Names of the categories, with their series colours.
+    /// Names of the categories, with the indices of their series colours.
     pub(super) categories: Vec<(String, usize)>,
     pub(super) pieces: &'a [Piece],
-    /// End of the time axis.
+    /// End of the time axis, in ns.
     pub(super) end_ns: u64,
-    /// End of this run's rows; other charts on the same axis may last longer.
+    /// End of this run's rows in ns; other charts on the same time axis may last longer.
     pub(super) own_end_ns: u64,
-    /// Rows with additional space above them.
+    /// Indices of the rows with additional space above them.
     pub(super) gaps: Vec<usize>,
 }
 
 impl Strips<'_> {
-    /// Returns the chart for wide and for narrow screens; a style sheet shows one of them.
+    /// Returns the chart in two shapes, for wide and for narrow screens. A style sheet shows one of them.
     pub(super) fn draw(&self) -> Markup {
         PreEscaped(self.shaped(WIDE) + &self.shaped(NARROW))
     }
@@ -89,7 +90,7 @@ impl Strips<'_> {
         for (row, label) in self.rows.iter().enumerate() {
             let y = top(row);
             let text = escaped(&shortened(label, if class == "wide" { 19 } else { 13 }));
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(
                 svg,
                 "<text class=\"ti\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
@@ -107,7 +108,7 @@ impl Strips<'_> {
         svg + "</svg>"
     }
 
-    /// Returns shares by row, category and bin.
+    /// Returns the filled fraction by row, category and time bin.
     fn shares(&self, bins: usize) -> Vec<Vec<Vec<f64>>> {
         let mut shares = vec![vec![Vec::new(); self.categories.len()]; self.rows.len()];
         let width = self.end_ns as f64 / bins as f64;
@@ -124,7 +125,7 @@ impl Strips<'_> {
                 .skip(start as usize)
             {
                 let overlap = (end.min(bin as f64 + 1.0) - start.max(bin as f64)).max(0.0);
-                // A bin cut by the end of the run is scaled up to its full width.
+                // The bin that contains the end of the run is scaled up as if the run filled it.
                 *value += overlap * piece.share / (own_end - bin as f64).clamp(1e-6, 1.0);
             }
         }
@@ -211,7 +212,7 @@ impl Strips<'_> {
     }
 }
 
-/// Returns a round step that divides `span` into about `parts`.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides `span` into about `parts` parts.
 pub(super) fn nice_step(span: f64, parts: f64) -> f64 {
     let raw = (span / parts).max(1e-9);
     let power = 10f64.powf(raw.log10().floor());
@@ -222,7 +223,7 @@ pub(super) fn nice_step(span: f64, parts: f64) -> f64 {
         .unwrap_or(raw)
 }
 
-/// Shortens a label. The middle is removed, because the end of a name distinguishes copies.
+/// Shortens a label to `most` characters. The middle is removed, because the end of a name distinguishes copies.
 fn shortened(label: &str, most: usize) -> String {
     let chars: Vec<char> = label.chars().collect();
     if chars.len() <= most {

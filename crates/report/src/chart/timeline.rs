@@ -1,4 +1,5 @@
-//! Threads on CPUs over time: by program, coloured by place; and by CPU, coloured by program.
+//! Timelines of threads on CPUs: by program, coloured by core type or cache; and by CPU, coloured
+//! by program.
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CpuId;
@@ -27,7 +28,7 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
     draw: by_cpu,
 };
 
-/// Largest number of rows; more could not be distinguished.
+/// Limit on the number of rows; more could not be distinguished.
 const ROWS: usize = 64;
 
 fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
@@ -48,7 +49,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
             let category = groups
                 .iter()
                 .position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
-            // A program with four threads fills its row when all four run.
+            // A row is full when all threads of its program run, so each thread fills its fraction.
             let share = stay.share / residence.threads[stay.program].max(1) as f64;
             let row = stay.program;
             let start_ns = stay.start_ns;
@@ -144,7 +145,8 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     }))
 }
 
-/// Returns core types if they differ, or else caches: the places that a placement can change.
+/// Returns the kind of core group by which programs are coloured: core types if there are several,
+/// otherwise last-level caches.
 fn place_kind(topology: &Topology) -> GroupBy {
     if topology.core_types.len() > 1 {
         GroupBy::CoreType

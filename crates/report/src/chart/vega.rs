@@ -1,6 +1,6 @@
-//! Charts of comparisons as Vega-Lite specifications for notebooks: the data of the report's own charts, embedded.
+//! Charts of comparisons as Vega-Lite specifications for notebooks, with the data of the report's charts embedded.
 //!
-//! Input: runs. Output: JSON that altair and other readers of Vega-Lite draw. A chart is one row in [`SPECS`].
+//! Input: runs. Output: JSON for altair and other tools that draw Vega-Lite. A chart is one row in [`SPECS`].
 
 use serde_json::{Value, json};
 
@@ -9,21 +9,21 @@ use crate::table::{Better, CompareRun, Metric, Spread, Summary, measured, summar
 
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
-/// Chart of comparisons, by its name in the report.
+/// Name of a chart in the report, and the function that returns its specification.
 type Spec = (&'static str, fn(&[Summary<'_>]) -> Value);
 
-/// All charts.
+/// Charts that are available as specifications.
 const SPECS: &[Spec] = &[
     (bars::DEF.key, scores),
     (slowdowns::DEF.key, slowdown_cells),
 ];
 
-/// Returns the names of the charts.
+/// Iterates over the names of the available charts.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SPECS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the specification of a chart; `None` if there is no such chart.
+/// Returns the specification of a chart for these runs; `None` if there is no chart of this name.
 #[must_use]
 pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
     let (_, draw) = SPECS.iter().find(|(known, _)| *known == name)?;
@@ -32,7 +32,7 @@ pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
     Some(spec)
 }
 
-/// Returns the heading of a panel; a single experiment is not named.
+/// Returns the heading of a panel, which names the experiment if there are several.
 fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
     if all.iter().all(|other| other.same_experiment(of)) {
         return what.to_owned();
@@ -45,7 +45,7 @@ fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
     }
 }
 
-/// Draws bars of the medians with whiskers over seeds, a panel for each score.
+/// Returns the data of a bar chart: medians with whiskers over seeds, one panel per score.
 fn scores(all: &[Summary<'_>]) -> Value {
     let metrics = measured(all);
     let rows: Vec<Value> = all
@@ -84,7 +84,7 @@ fn scores(all: &[Summary<'_>]) -> Value {
     })
 }
 
-/// Returns the colour role of a bar.
+/// Returns the colour role of a policy's bar: the best policy, `linux`, or another one.
 fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str {
     let own = of.spread(metric).median;
     let rivals: Vec<&Summary<'_>> = all.iter().filter(|s| s.same_experiment(of)).collect();
@@ -100,7 +100,7 @@ fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str 
     }
 }
 
-/// Draws a cell for each program under each policy.
+/// Returns the data of a cell chart: one cell per program and policy.
 fn slowdown_cells(all: &[Summary<'_>]) -> Value {
     let mut rows = Vec::new();
     for summary in all {

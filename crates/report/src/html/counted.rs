@@ -1,6 +1,6 @@
 //! Page section of a counting session: counts over time or over instructions, and totals.
 //!
-//! A record of counts has no scores, so none are shown.
+//! A record of a counting session has no scores, so this section shows none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::{count, number, prefixed, seconds};
 use crate::record::Record;
 use crate::svg::{Mark, Plot, Role, SERIES};
 
-/// Quantity of the horizontal axis.
+/// Quantity on the horizontal axis of counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Axis {
     #[default]
@@ -23,11 +23,11 @@ pub enum Axis {
     Instructions,
 }
 
-/// Number of points of a line that a plot can resolve.
+/// Limit on the number of points per line, which is the resolution of a plot.
 const BINS: usize = 300;
-/// Number of owners drawn, those with most time: as many as there are colours.
+/// Limit on the number of owners drawn, those with the most CPU time: one per series colour.
 const OWNERS: usize = SERIES;
-/// Largest number of rows in the table of totals.
+/// Limit on the number of rows in the table of totals.
 const ROWS: usize = 200;
 
 pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError> {
@@ -63,7 +63,7 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
     })
 }
 
-/// Returns the owners with the most CPU time, in descending order.
+/// Returns the names of the owners with the most CPU time, in descending order.
 fn largest(totals: &[Total]) -> Vec<String> {
     let mut owners: Vec<(u64, &str)> = Vec::new();
     for total in totals {
@@ -109,7 +109,7 @@ fn plot(
     let mut least = 0.0f64;
     let mut most = 0.0f64;
     for line in measure.lines.iter().filter(|l| &*l.core_type == core_type) {
-        // Virtual counters of zones and of the machine have no colour of their own.
+        // Virtual counters of thermal zones and of the machine have no series colour of their own.
         let role = owners.iter().position(|o| *o == line.owner);
         if role.is_none() && measure.lines.len() > OWNERS {
             continue;
@@ -153,7 +153,7 @@ fn plot(
     svg.draw(&marks).map(Some)
 }
 
-/// Returns a line's points; neighbours are averaged if there are more than a plot can resolve.
+/// Returns a line's points. Adjacent points are averaged if there are more than a plot can resolve.
 fn binned(line: &Line, abscissa: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = line
         .points

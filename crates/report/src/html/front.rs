@@ -1,7 +1,7 @@
-//! First screen: the best policy, its gain, the programs that lose, and the certainty.
+//! First screen of the report: the best policy, its gain, the programs that lose, and the certainty of the result.
 //!
-//! Input: rankings of experiments, records. Output: for each experiment, a sentence, and the usable policies in percent of
-//! `linux`. Policies that only a simulator can run follow, then explanations of terms.
+//! Input: rankings of experiments, and records. Output: for each experiment, a sentence, and the usable policies in
+//! percent relative to `linux`. Policies that only a simulator can run follow, then explanations of terms.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ fn unbroken(text: &str) -> String {
     text.replace(" %", "\u{a0}%")
 }
 
-/// True if there is a policy to rank.
+/// True if an experiment has the baseline and at least one other policy.
 pub(super) fn is_ranked(ranking: &Ranking) -> bool {
     ranking.verdict != Verdict::NoBaseline
         && !(ranking.deployable.is_empty() && ranking.simulator_only.is_empty())
 }
 
-/// Returns the answer of one experiment.
+/// Returns the result of one experiment as HTML.
 pub(super) fn answer(r: &Ranking, nth: usize, several: bool) -> Markup {
     let seeds = match r.seeds {
         1 => "one seed".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool) -> Markup {
     }
 }
 
-/// True if a policy left everything to Linux: no seed differs in any value.
+/// True if a policy left everything to Linux, so that no value of any seed differs.
 fn is_linux(p: &Ranked) -> bool {
     let zero = |value: Option<Figure>| value.is_none_or(|v| v.median == 0.0);
     let throughput = (p.throughput.min, p.throughput.max) == (0.0, 0.0);
@@ -80,7 +80,7 @@ fn row(p: &Ranked, note: &str, best: bool) -> Markup {
     } }
 }
 
-/// Explains the terms and policies of the first screen.
+/// Returns explanations of the terms and policies of the first screen.
 pub(super) fn meanings(rankings: &[Ranking]) -> Markup {
     let policies: BTreeSet<&str> = rankings
         .iter()
@@ -99,7 +99,7 @@ pub(super) fn meanings(rankings: &[Ranking]) -> Markup {
     }
 }
 
-/// Returns the result of a trial, from its record.
+/// Returns the result of an A/B trial as HTML, from its record; `None` for other records.
 pub(super) fn trial(record: &Record) -> Option<Markup> {
     let text = record.manifest.options.get("trial")?;
     let gains: Vec<Gain> = serde_json::from_str(text).ok()?;
@@ -119,10 +119,10 @@ pub(super) fn trial(record: &Record) -> Option<Markup> {
     })
 }
 
-/// Number of rows of run-queue latencies on the first screen.
+/// Limit on the number of rows of run-queue latencies on the first screen.
 const WAITS: usize = 8;
 
-/// Returns the run-queue latencies of threads, from the record of a live run.
+/// Returns the run-queue latencies of threads as HTML, from the record of a live run. `None` if the record has none.
 pub(super) fn waits(record: &Record) -> Option<Markup> {
     let found: Value = serde_json::from_str(record.manifest.options.get("waits")?).ok()?;
     let rows = found["rows"].as_array().filter(|rows| !rows.is_empty())?;

@@ -1,7 +1,7 @@
 //! Self-contained HTML report about a set of runs.
 //!
-//! Input: [`ReportInput`]: scores of all runs, records of some. Output: HTML text that needs no network. It works on phones, on
-//! desktops, on paper, in dark mode, and for readers without colour vision.
+//! Input: a [`ReportInput`] with the scores of all runs and records of some. Output: HTML text that loads nothing from the
+//! network. It works on phones, on desktops, on paper, in dark mode, and for readers without colour vision.
 
 mod counted;
 mod front;
@@ -23,26 +23,26 @@ use crate::record::{Detail, Record};
 use crate::table::{CompareRun, summarise};
 
 const STYLE: &str = include_str!("style.css");
-/// Script for the cursor and zoom that timelines share; without it they are static pictures.
+/// Script for the cursor and zoom that timelines share. Without it, timelines are static pictures.
 const TIMELINES: &str = include_str!("timelines.js");
 
-/// Bytes of charts beyond which heavy ones are left out: the page must open on a phone over a slow network.
+/// Limit on the bytes of charts, beyond which large ones are omitted, so that the page opens on a phone over a slow network.
 const BUDGET: usize = 1_400_000;
 
-/// Input of a report.
+/// Runs and records of a report, with its options.
 #[derive(Clone, Debug)]
 pub struct ReportInput<'a> {
     pub title: String,
     pub runs: &'a [CompareRun],
-    /// Records for timelines and decisions, usually one seed of each machine, workload and policy.
+    /// Records for timelines and decisions; usually one seed for each machine, workload and policy.
     pub records: Vec<&'a Record>,
-    /// Horizontal axis of counts, for records of counting sessions.
+    /// Quantity on the horizontal axis of counts, for records of counting sessions.
     pub axis: Axis,
-    /// Further facts about the runs.
+    /// Further facts about the runs, for the verdict.
     pub facts: Facts,
 }
 
-/// Returns the answer of each experiment for notebooks; `None` without a baseline.
+/// Returns the result of each experiment as HTML for notebooks; `None` without a baseline.
 #[must_use]
 pub fn answers(runs: &[CompareRun]) -> Option<String> {
     let mut rankings = judge(runs, &Facts::default());
@@ -57,7 +57,7 @@ pub fn answers(runs: &[CompareRun]) -> Option<String> {
     (!rankings.is_empty()).then(|| shown.into_string())
 }
 
-/// Renders a report.
+/// Returns the report as HTML text.
 ///
 /// # Errors
 /// Fails if a machine or profile inside a record cannot be read.
@@ -114,7 +114,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 }
                 main {
                     @for body in counted.iter().chain(&bodies) { (body) }
-                    // Only one page is printed: the first screen.
+                    // Only the first screen is printed on paper, so this part is hidden there.
                     div.offpaper {
                         @if !input.records.is_empty() { (sections::repeat(&input.records)) }
                         @if !experiments.is_empty() { (sections::words()) }
@@ -128,7 +128,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     Ok(printable_lines(&page.into_string()).into_owned() + "\n")
 }
 
-/// Returns the rankings of experiments; records show which workloads fix the start CPUs of programs.
+/// Returns the rankings of experiments. The records show which workloads fix the start CPUs of programs.
 fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Ranking> {
     let mut facts = input.facts.clone();
     let workloads = input.records.iter().map(|r| &r.manifest.workload);
@@ -138,10 +138,10 @@ fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Rank
     experiments.iter().map(of).collect()
 }
 
-/// Policies with runs identical to those of another policy, with the name of that one.
+/// Pairs of policies with identical runs: the policy that is not drawn, and the one that is.
 type Folded<'a> = Vec<(&'a str, &'a str)>;
 
-/// Sorts runs and records by machine and workload; identical records are folded into one.
+/// Groups runs and records by machine and workload. Of several identical records, only the first is kept.
 fn experiments<'a>(
     input: &ReportInput<'a>,
 ) -> Result<(Vec<Experiment<'a>>, Vec<Folded<'a>>), ReportError> {
@@ -179,7 +179,7 @@ fn experiments<'a>(
                 .records
                 .iter()
                 .find(|r| !r.spans.is_empty() && r.spans == record.spans);
-            // One seed of each policy is enough for the charts.
+            // One seed per policy is enough for the charts.
             if e.record(policy).is_some() || folded.iter().any(|f| f.0 == policy) {
             } else if let Some(same) = same {
                 folded.push((policy, same.manifest.policy.as_str()));
@@ -251,7 +251,7 @@ fn experiment(
         };
         let size = drawing.0.len();
         if chart.heavy && size > *budget {
-            // No further chart is drawn from here on, rather than an arbitrary selection.
+            // If one chart does not fit, all later ones are omitted, rather than an arbitrary selection.
             *budget = 0;
             left_out.push(chart.title);
             continue;
@@ -276,7 +276,7 @@ fn experiment(
                     p.prose { (chart.prose) }
                     (drawing)
                 }
-                // The table of scores follows the bar chart, which raises interest in the numbers.
+                // The table of scores follows the bar chart, where readers look for the numbers.
                 @if i == 0 { (sections::scores(e)) }
             }
             @if !left_out.is_empty() {

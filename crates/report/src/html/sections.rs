@@ -1,4 +1,5 @@
-//! Page sections that are no charts: the machine, the table of scores, decisions, commands to repeat, a glossary.
+//! Page sections other than charts: the machine, the table of scores, decisions, commands to repeat the runs, and
+//! a glossary.
 
 use countersteer_model::machine::SfSpread;
 use countersteer_model::topology::{GroupBy, Topology};
@@ -11,7 +12,7 @@ use crate::record::{DecisionRow, Manifest, Record};
 use crate::table::{Better, Metric, Spread, Summary, measured};
 use crate::why::{self, Answer};
 
-/// Describes a machine in one sentence.
+/// Returns a description of a machine in one sentence.
 pub(super) fn machine(topology: &Topology) -> String {
     let types = topology.groups_by(GroupBy::CoreType).iter().map(|g| {
         let ghz = g
@@ -85,10 +86,11 @@ fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
     html! { td class=[best.then_some("best")] { (figure(median)) @if max > min { small { (figure(min)) "–" (figure(max)) } } } }
 }
 
-/// Number of decisions shown for an experiment.
+/// Limit on the number of decisions shown per experiment.
 const DECISIONS: usize = 4;
 
-/// Returns a few decisions with their reasons: of different rules and policies, from the middle of the run.
+/// Returns a few decisions with their reasons, from different policies and near the middle of the run. `None` if
+/// no record has decisions.
 pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let mut shown: Vec<(&Record, Answer)> = Vec::new();
     let with: Vec<&Record> = e
@@ -119,7 +121,8 @@ pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportErro
     }))
 }
 
-/// Returns decisions with numbers in them, of different rules and threads, near the middle of the run.
+/// Returns up to `most` decisions with different rules and threads, near the middle of the run. Decisions whose
+/// reasons contain numbers come first.
 fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
     let middle = record.end().0 / 2;
     let mut rows: Vec<&DecisionRow> = record.decisions.iter().collect();
@@ -169,10 +172,10 @@ fn answer(record: &Record, a: &Answer) -> Markup {
     }
 }
 
-/// Largest number of records listed with all their inputs.
+/// Limit on the number of records that are listed with all their inputs.
 const REPEATED: usize = 40;
 
-/// Returns the commands that repeat each record.
+/// Returns the commands that repeat the run of each record.
 pub(super) fn repeat(records: &[&Record]) -> Markup {
     html! {
         section {
@@ -205,7 +208,7 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
     }
 }
 
-/// Returns the options in command-line form; detected facts are shown elsewhere.
+/// Returns the options of a run as on the command line, without the results that are stored among them.
 fn options(m: &Manifest) -> String {
     let asked = m.options.iter();
     let asked = asked.filter(|(k, v)| !v.is_empty() && !["trial", "waits"].contains(&k.as_str()));

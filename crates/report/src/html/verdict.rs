@@ -1,7 +1,7 @@
 //! Introduction of an experiment, computed from its data.
 //!
-//! Input: an [`Experiment`]. Output: the best policy, its gain, the certainty given the seeds, and the program that made the
-//! difference.
+//! Input: an [`Experiment`]. Output: the best policy, its gain, the certainty given the number of seeds, and the program
+//! with the largest gain.
 
 use countersteer_policies::reach;
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use crate::judge::{Ranking, change, lead, meaning, percent};
 use crate::record::Record;
 use crate::table::{Better, COMPLETION, METRICS, Metric, Spread, Summary};
 
-/// Returns the introduction of one experiment; the judge determines the best policy.
+/// Returns the introduction of one experiment. The ranking determines the best policy.
 pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
     let lead = lead(&e.summaries);
     if lead.key == COMPLETION.key {
@@ -44,21 +44,21 @@ pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
     }
 }
 
-/// Returns the row of a score.
+/// Returns the definition of the score with a key.
 fn metric(key: &str) -> &'static Metric {
     METRICS.iter().find(|m| m.key == key).unwrap_or(&METRICS[0])
 }
 
-/// Returns the policy with the best median.
+/// Returns the policy with the best median of a score; `None` if there is no usable policy.
 fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
     let mut best: Option<&Summary<'_>> = None;
-    // Bounds require capabilities that no real machine has.
+    // Policies that read simulator-only values cannot run on a real machine, so they are excluded.
     for s in e
         .summaries
         .iter()
         .filter(|s| !reach::simulator_only(s.policy))
     {
-        // Among equals, the first is kept: the user's own order.
+        // Of equal policies, the first in the user's order is kept.
         if best.is_none_or(|b| metric.beats(s.spread(metric).median, b.spread(metric).median)) {
             best = Some(s);
         }
@@ -83,7 +83,7 @@ fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
     }
 }
 
-/// Describes the policy that finished first: the only comparison if the speed of programs alone is unknown.
+/// Returns sentences about the policy with the shortest completion times, used if the speeds of programs alone are unknown.
 fn completions(e: &Experiment<'_>) -> Markup {
     let Some(best) = best(e, &COMPLETION) else {
         return html! {};
@@ -102,7 +102,7 @@ fn completions(e: &Experiment<'_>) -> Markup {
     }
 }
 
-/// Formats a leading measure by name and sign.
+/// Returns the name of a leading score with its abbreviation.
 fn words(metric: &Metric) -> String {
     match metric.key {
         "asp" => "aggregate speed-up (ASP)".into(),
@@ -111,7 +111,7 @@ fn words(metric: &Metric) -> String {
     }
 }
 
-/// Describes the gain of the best policy over Linux, and the meaning of the measure.
+/// Returns sentences about the gain of the best policy over Linux, and about the meaning of the score.
 fn gain(e: &Experiment<'_>, best: &Summary<'_>, lead: &Metric) -> Markup {
     let mine = best.spread(lead);
     let second = runner_up(e, best, lead);
@@ -144,7 +144,7 @@ fn seeds(s: &Summary<'_>) -> String {
     }
 }
 
-/// Returns a change in percent if that is meaningful, or else the difference of medians.
+/// Returns the change between two policies in percent, or the difference of medians if a ratio is meaningless.
 fn gap(s: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> String {
     change(s, base, metric).map_or_else(
         || {
@@ -169,7 +169,7 @@ fn range(s: &Spread) -> String {
     }
 }
 
-/// Describes the best policies by the other measures.
+/// Returns sentences about the best policies by the other scores.
 fn others(e: &Experiment<'_>) -> Markup {
     let said = |key: &'static str, words: &'static str| {
         let m = metric(key);
@@ -201,7 +201,8 @@ fn others(e: &Experiment<'_>) -> Markup {
     }
 }
 
-/// Describes the program with the largest gain, and the difference in its places.
+/// Returns sentences about the program with the largest gain, and the change of its time on core types. `None` if no program
+/// gains.
 fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Option<Markup> {
     let (name, now, then) = largest_gain(best, reference)?;
     let places = (e.record(best.policy).zip(e.record(reference.policy)))
@@ -216,7 +217,8 @@ fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Op
     })
 }
 
-/// Returns (program, slowdown under the best, under the reference).
+/// Returns the program with the largest gain: its name, its slowdown under the best policy, and that under the reference.
+/// `None` if no program gains.
 fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, f64, f64)> {
     let median = |s: &Summary<'_>, name: &str| {
         let of = |r: &&crate::table::CompareRun| {
@@ -231,7 +233,7 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
     let gains = names
         .map(|n| (median(best, &n), median(reference, &n), n))
         .filter(|(now, then, _)| *now > 0.0 && then > now);
-    // Programs come in order, so among equal gains the first is named.
+    // Of equal gains, the first program in order is kept.
     let mut largest: Option<(f64, f64, String)> = None;
     for gain in gains {
         if largest.as_ref().is_none_or(|l| gain.1 / gain.0 > l.1 / l.0) {
@@ -241,7 +243,8 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
     largest.map(|(now, then, name)| (name, now, then))
 }
 
-/// Returns (core type, share under one, share under the other) for the largest difference of a program's time.
+/// Returns the core type with the largest difference in a program's time: its name, the fraction under the best policy, and
+/// that under the reference. `None` if the difference is negligible.
 fn places(
     e: &Experiment<'_>,
     best: &Record,
@@ -268,6 +271,6 @@ fn places(
     let most = (0..types.len())
         .rev()
         .max_by(|a, b| more(a).total_cmp(&more(b)))?;
-    // A place is no reason if the program would have run there anyway.
+    // A fraction that hardly differs does not explain the gain.
     (more(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
 }

@@ -1,6 +1,6 @@
-//! Distance of policies from an upper bound.
+//! Distance of policies from an upper bound on throughput.
 //!
-//! Input: runs with a bound and their sustained throughput. Output: a sentence.
+//! Input: runs with a bound and their sustained throughput. Output: a sentence about the bound and the closest policy.
 
 use serde::Serialize;
 
@@ -8,17 +8,17 @@ use super::figure::percent;
 use super::ranked::Ranked;
 use crate::table::{CompareRun, Spread, Summary};
 
-/// Upper bound and the policy closest to it. Changes are of sustained throughput relative to that of `linux`, medians over
-/// seeds.
+/// Upper bound and the policy closest to it. Changes are those of sustained throughput relative to `linux`, as medians
+/// over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bounded {
-    /// Upper bound of sustained system throughput.
+    /// Upper bound on sustained system throughput.
     pub stp: f64,
-    /// Upper bound of the change.
+    /// Upper bound on the change relative to `linux`.
     pub most: f64,
-    /// Usable policy with the largest sustained throughput, and its change.
+    /// Usable policy with the largest sustained throughput, with its change; `None` if there is none.
     pub nearest: Option<(String, f64)>,
-    /// Change of STP under the best division of the last-level cache's ways; absent where none was searched for.
+    /// Change of STP under the best partition of the last-level cache's ways; `None` if no partition was searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_partition: Option<f64>,
 }
@@ -57,7 +57,7 @@ impl Bounded {
         })
     }
 
-    /// Describes the bound and the closest policy in a sentence.
+    /// Returns a sentence about the bound, the closest policy, and the best cache partition.
     #[must_use]
     pub fn sentence(&self) -> String {
         let divided = self.best_partition.map(|change| {
@@ -69,7 +69,7 @@ impl Bounded {
         self.of_all() + &divided.unwrap_or_default()
     }
 
-    /// Describes the bound of all policies.
+    /// Returns a sentence about the bound on all policies and the closest policy.
     fn of_all(&self) -> String {
         let bound = format!(
             "Upper bound: no policy sustains more than {} throughput against linux",

@@ -1,65 +1,67 @@
-//! Change relative to `linux`, with the interval of the next run.
+//! Change relative to `linux`, with a prediction interval for the next run.
 //!
-//! Input: the ratio of each seed's run to that of `linux` with the same seed. Output: median, range, and a 90 % prediction
-//! interval.
+//! Input: for each seed, the ratio of a policy's run to that of `linux` with the same seed. Output: median, range, and a 90 %
+//! prediction interval.
 //!
-//! The interval is Student's for one more observation, of the logarithms `l` of `n` ratios with mean `m`:
+//! The interval is Student's prediction interval for one more observation, computed from the logarithms `l` of `n` ratios with
+//! mean `m`:
 //!
 //! ```text
 //! m ± t(0.95; v) * s * sqrt(1 + 1/n),  s^2 = (P * p^2 + sum (l - m)^2) / v,  v = P + n - 1
 //! ```
 //!
-//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds. `p^2` is the median
-//! variance of all compared policies, plus [`KNOWN`] squared: one policy whose runs differ much says nothing of the others. `P` and
-//! [`KNOWN`] are fitted to mixes of recorded programs.
-//! `docs/benchmarks.md` shows how often the intervals hold. They describe the simulation; its error about a machine comes in
-//! addition.
+//! A few seeds may agree by chance, so their variance is pooled with `p^2`, which has the weight of `P` seeds. `p^2` is the
+//! median variance of all compared policies plus [`KNOWN`] squared, so that one policy with a large variance does not affect the
+//! others. `P` and [`KNOWN`] are fitted to mixes of recorded programs. `docs/benchmarks.md` shows how often the intervals hold.
+//! They describe the simulation; its error about a machine comes in addition.
 
 use serde::Serialize;
 
 use crate::table::Spread;
 
-/// Number of seeds that the variance of all policies is worth.
+/// Weight of the pooled variance of all policies, in seeds.
 const PRIOR_SEEDS: f64 = 2.0;
-/// Minimum standard deviation of a logarithm of a ratio.
+/// Lower limit on the standard deviation of the logarithm of a ratio.
 const KNOWN: f64 = 0.01;
-/// Minimum with a single seed, which says nothing about the spread.
+/// Lower limit on that standard deviation with a single seed, from which the variance cannot be estimated.
 const ONE_SEED: f64 = 0.02;
-/// Quantile 0.95 of the normal distribution.
+/// Quantile 0.95 of the standard normal distribution.
 const Z: f64 = 1.644_854;
 
-/// Change relative to `linux`; 0.05 is 5 % more.
+/// Change relative to `linux`, as a fraction: 0.05 is 5 % more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Median over seeds.
+    /// Median of the change over seeds.
     pub median: f64,
+    /// Smallest change of a seed.
     pub min: f64,
+    /// Largest change of a seed.
     pub max: f64,
-    /// Lower end of the 90 % interval of the next run.
+    /// Lower end of the 90 % prediction interval for the next run.
     pub low: f64,
-    /// Upper end of the 90 % interval of the next run.
+    /// Upper end of the 90 % prediction interval for the next run.
     pub high: f64,
-    /// Geometric mean over seeds.
+    /// Change by the geometric mean of the ratios over seeds.
     pub mean: f64,
-    /// Standard error of the logarithm of the mean.
+    /// Standard error of the mean logarithm of the ratios.
     pub error: f64,
 }
 
-/// Median variance over seeds of the logarithm of a ratio, for the policies of a comparison; 0 if unknown.
+/// Median over the compared policies of the variance over seeds of a log ratio; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
     pub variance: f64,
 }
 
 impl Noise {
-    /// Computes the noise of several policies from their ratios.
+    /// Computes the noise from the ratios of each policy.
     #[must_use]
     pub fn of(policies: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let variance = |ratios: Vec<f64>| {
             let n = ratios.len() as f64;
             (n > 1.0).then(|| squares(&ratios).1 / (n - 1.0))
         };
-        // A policy that does nothing repeats Linux to the last bit.
+        // A policy without placements repeats the runs of Linux exactly, so a variance of zero is ignored.
         let all = policies.into_iter().filter_map(variance);
         let all = all.filter(|v| *v > 0.0);
         Self {
@@ -69,7 +71,7 @@ impl Noise {
 }
 
 impl Figure {
-    /// Computes the change from ratios; `None` without ratios.
+    /// Computes the change from the ratios of the seeds; `None` without ratios.
     #[must_use]
     pub fn of(ratios: impl IntoIterator<Item = f64>, noise: Noise) -> Option<Self> {
         let ratios: Vec<f64> = ratios
@@ -103,13 +105,13 @@ impl Figure {
         })
     }
 
-    /// Returns the text form: `+12 % (90 %: +10 to +14 %)`.
+    /// Returns the change as text: `+12 % (90 %: +10 to +14 %)`.
     #[must_use]
     pub fn words(&self) -> String {
         format!("{} (90 %: {})", percent(self.median), self.ends())
     }
 
-    /// Returns the text form for a quantity: `+12 % throughput (90 %: +10 to +14 %)`.
+    /// Returns the change of a named quantity as text: `+12 % throughput (90 %: +10 to +14 %)`.
     #[must_use]
     pub fn words_of(&self, quantity: &str) -> String {
         format!(
@@ -119,14 +121,14 @@ impl Figure {
         )
     }
 
-    /// Returns the ends of the interval: `+10 to +14 %`.
+    /// Returns the ends of the interval as text: `+10 to +14 %`.
     #[must_use]
     pub fn ends(&self) -> String {
         let low = percent(self.low);
         format!("{} to {}", low.trim_end_matches(" %"), percent(self.high))
     }
 
-    /// Returns the form for table cells: `+12 ±2 %`; the second number is half the width of the interval, in points.
+    /// Returns the change as a table cell: `+12 ±2 %`. The second number is half the width of the interval, in percentage points.
     #[must_use]
     pub fn cell(&self) -> String {
         let half = (self.high - self.low) * 50.0;
@@ -136,14 +138,14 @@ impl Figure {
     }
 }
 
-/// Returns the mean of the logarithms, and the sum of their squared deviations.
+/// Returns the mean of the ratios' logarithms, and the sum of their squared deviations from it.
 fn squares(ratios: &[f64]) -> (f64, f64) {
     let mean = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64;
     (mean, ratios.iter().map(|r| (r.ln() - mean).powi(2)).sum())
 }
 
-/// Returns the quantile 0.95 of Student's distribution (Abramowitz and Stegun, 26.7.5); accurate to 2 % from 2 degrees of
-/// freedom on.
+/// Returns the quantile 0.95 of Student's t distribution with `degrees` degrees of freedom (Abramowitz and Stegun, 26.7.5).
+/// Accurate to 2 % from 2 degrees on.
 fn student(degrees: f64) -> f64 {
     let z = |power: i32| Z.powi(power);
     let terms = [
@@ -155,7 +157,7 @@ fn student(degrees: f64) -> f64 {
     Z + series
 }
 
-/// Formats a change: `+14 %`, `-3 %`, `+0.4 %`.
+/// Formats a relative change in percent: `+14 %`, `-3 %`, `+0.4 %`.
 #[must_use]
 pub fn percent(change: f64) -> String {
     let value = change * 100.0;
@@ -164,7 +166,7 @@ pub fn percent(change: f64) -> String {
     } else {
         format!("{value:+.0}")
     };
-    // Minus zero is printed without a sign.
+    // Negative zero is formatted like positive zero.
     let text = if text == "-0.0" {
         "+0.0".to_owned()
     } else {

@@ -1,14 +1,15 @@
-//! Leading measure of an experiment, and its meaning in words.
+//! Leading score of an experiment, and its explanation.
 //!
-//! ASP sums the contribution of fast cores to each program. If all cores are equal it can only be negative, and if programs wait
-//! for each other it mostly is. Throughput (STP) then leads.
+//! ASP sums the contribution of fast cores to each program. If all cores are equal, it can only be negative, and if programs
+//! wait for each other, it usually is. Throughput (STP) is then the leading score.
 
 use crate::table::{COMPLETION, METRICS, Metric, Summary};
 
-/// Relative difference of times alone below which cores are equal.
+/// Tolerance: maximum relative difference of a program's times alone on the fastest and slowest cores at which cores count as
+/// equal.
 const EQUAL: f64 = 1e-6;
 
-/// Returns the measure that fits an experiment.
+/// Returns the score by which the policies of an experiment are compared first.
 #[must_use]
 pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
     let [asp, stp, ..] = METRICS else {
@@ -30,7 +31,7 @@ pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
     }
 }
 
-/// Returns one sentence on the meaning of a measure from [`lead`].
+/// Returns a sentence on the meaning of a score that [`lead`] may return.
 #[must_use]
 pub fn meaning(metric: &Metric) -> &'static str {
     match metric.key {

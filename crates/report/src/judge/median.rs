@@ -1,4 +1,4 @@
-//! Median of repeated measurements, with an interval that assumes no distribution.
+//! Median of repeated measurements, with a distribution-free confidence interval.
 //!
 //! Input: values. Output: their median, and an interval that contains the true median with the requested probability, for
 //! independent values of any continuous distribution.
@@ -12,18 +12,20 @@ use serde::Serialize;
 
 use crate::table::Spread;
 
-/// Median with its interval, in the unit of the values.
+/// Median of values with its confidence interval, in the unit of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Median {
     pub median: f64,
-    /// Interval of the true median. `None` if there are too few values: fewer than six at 95 %.
+    /// Confidence interval of the true median; `None` if there are too few values: fewer than six at 95 %.
     pub interval: Option<(f64, f64)>,
+    /// Smallest value.
     pub min: f64,
+    /// Largest value.
     pub max: f64,
 }
 
 impl Median {
-    /// Computes the median and its interval for a probability (0 to 1); `None` without values.
+    /// Computes the median of values and its interval at a confidence level (0 to 1); `None` without values.
     #[must_use]
     pub fn of(values: &[f64], confidence: f64) -> Option<Self> {
         if values.is_empty() {
@@ -40,7 +42,7 @@ impl Median {
         })
     }
 
-    /// Returns half the width of the interval relative to the median; 0.01 is 1 %.
+    /// Returns half the width of the interval relative to the median; 0.01 is 1 %. `None` without an interval.
     #[must_use]
     pub fn precision(&self) -> Option<f64> {
         self.interval
@@ -54,7 +56,7 @@ fn interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let mut wider = 1.0;
     let mut tail = 0.0;
     let mut log_mass = -(n as f64) * std::f64::consts::LN_2;
-    // The interval of order statistic `outer` is wide enough; the next one is not.
+    // The loop ends at the last order statistic whose interval is wide enough.
     let narrower = loop {
         tail += log_mass.exp();
         let covered = 1.0 - 2.0 * tail;

@@ -1,7 +1,8 @@
-//! Verdicts: conclusions about policies from runs, and their wording.
+//! Verdicts: conclusions about policies from runs, and their text.
 //!
 //! Input: [`CompareRun`](crate::table::CompareRun)s and [`Facts`], or the gains of an A/B trial. Output: changes relative to
-//! `linux`, a verdict, remarks, as data and as sentences. `try`, `compare`, `trial`, the report and notebooks all print these.
+//! `linux`, a verdict and remarks, as data and as sentences. `try`, `compare`, `trial`, the report and notebooks all print
+//! these.
 
 mod bounded;
 mod figure;

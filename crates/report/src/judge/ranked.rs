@@ -1,6 +1,6 @@
-//! Metrics of a policy relative to `linux`: the single source for terminal, report, notebook and JSON.
+//! Changes under a policy relative to `linux`: the single source for terminal, report, notebook and JSON.
 //!
-//! Input: runs of a policy and of `linux` on the same workload. Output: the change of each measure and of each program's speed.
+//! Input: runs of a policy and of `linux` on the same workload. Output: the change of each score and of each program's speed.
 //! Each seed is compared with the same seed of `linux`, so that common random effects cancel. A change is the median of these
 //! ratios, never a ratio of medians.
 
@@ -11,42 +11,42 @@ use serde::Serialize;
 use super::figure::{Figure, Noise};
 use crate::table::{COMPLETION, CompareProgram, CompareRun, METRICS, Metric, Summary};
 
-/// Smallest ASP of a baseline for which a ratio is meaningful.
+/// Threshold: minimum ASP of a baseline for which a ratio of ASPs is meaningful.
 const LEAST_ASP: f64 = 0.2;
 
-/// Policy relative to `linux`. All changes are fractions: 0.05 is 5 % more.
+/// Scores of a policy relative to `linux`. All changes are fractions: 0.05 is 5 % more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
     pub policy: String,
-    /// Change of system throughput; on real machines, of the geometric mean of program speeds.
+    /// Change of system throughput; on real machines, change of the geometric mean of program speeds.
     #[serde(with = "triple")]
     pub throughput: Figure,
-    /// Change of the mean slowdown; `None` if times alone are unknown.
+    /// Change of the mean slowdown; `None` if the programs' times alone are unknown.
     #[serde(with = "median")]
     pub slowdown: Option<Figure>,
-    /// Program with the largest loss, and its change of speed.
+    /// Program with the largest loss, and the change of its speed; `None` without programs.
     #[serde(with = "named")]
     pub loser: Option<Program>,
-    /// Program with the largest gain.
+    /// Program with the largest gain, and the change of its speed; `None` without programs.
     #[serde(with = "named")]
     pub winner: Option<Program>,
-    /// Change of the machine's energy per instruction.
+    /// Change of the machine's energy per instruction; `None` if energy is unknown.
     #[serde(with = "median")]
     pub energy_per_instruction: Option<Figure>,
-    /// Change of the machine's energy per completed run, with equal weights of programs.
+    /// Change of the machine's energy per completed run, with equal weights of programs; `None` if energy is unknown.
     #[serde(with = "median")]
     pub energy_per_run: Option<Figure>,
-    /// Number of seeds with throughput above that of `linux`, and number of seeds.
+    /// Number of seeds with throughput above that of `linux`, and number of all seeds.
     pub better_seeds: (usize, usize),
-    /// All of these with range and interval: `throughput`, and the measures of comparison tables by key.
+    /// Changes with range and interval: `throughput`, and the scores of comparison tables by key.
     pub changes: BTreeMap<&'static str, Figure>,
-    /// Change of speed by program, in the workload's order.
+    /// Change of each program's speed, in the workload's order.
     pub programs: Vec<Program>,
-    /// Program without which less than half of the gain remains.
+    /// Program without which less than half of the gain remains; `None` if there is none.
     pub most: Option<Most>,
 }
 
-/// Change of a program's speed.
+/// Program with the change of its speed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
     pub name: String,
@@ -54,11 +54,11 @@ pub struct Program {
     pub speed: Figure,
 }
 
-/// Program that contributes most of a gain.
+/// Program that contributes more than half of a gain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Most {
     pub program: String,
-    /// Change of the throughput of all others.
+    /// Change of the throughput of all other programs.
     pub without: Figure,
 }
 
@@ -86,11 +86,11 @@ mod named {
     }
 }
 
-/// Run of a policy and run of `linux` with the same seed.
+/// Run of a policy, and the run of `linux` with the same seed.
 type Pair<'a> = (&'a CompareRun, &'a CompareRun);
 
 impl Ranked {
-    /// Computes the metrics of a policy; `None` if no seed was run under both, or nothing was measured.
+    /// Computes the changes under a policy; `None` if no seed was run under both, or if nothing was measured.
     pub(super) fn of(summary: &Summary<'_>, linux: &Summary<'_>, noise: Noises) -> Option<Self> {
         let pairs = pairs(summary, linux);
         let throughput = throughput(&pairs, &|_| true, noise)?;
@@ -117,15 +117,15 @@ impl Ranked {
         })
     }
 
-    /// Returns the program that loses most, if one does.
+    /// Returns the program with the largest loss; `None` if no program loses more than rounding errors.
     #[must_use]
     pub fn lost(&self) -> Option<&Program> {
-        /// Losses smaller than this are within rounding.
+        /// Threshold: a smaller loss than 0.5 % counts as a rounding error.
         const LOST: f64 = -0.005;
         self.loser.as_ref().filter(|p| p.speed.median <= LOST)
     }
 
-    /// Returns the change of throughput over some programs only; `None` without such programs.
+    /// Returns the change of throughput over the programs for which `wanted` is true; `None` without such programs.
     pub(super) fn of_programs(
         summary: &Summary<'_>,
         linux: &Summary<'_>,
@@ -135,7 +135,7 @@ impl Ranked {
     }
 }
 
-/// Returns the change of a measure from `base` to `summary`, seed by seed; `None` if no ratio is meaningful.
+/// Returns the change of a score from `base` to `summary`, seed by seed; `None` if no ratio is meaningful.
 #[must_use]
 pub fn change(summary: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> Option<Figure> {
     change_of(&pairs(summary, base), metric, Noise::default())
@@ -157,7 +157,7 @@ fn change_of(pairs: &[Pair<'_>], metric: &Metric, noise: Noise) -> Option<Figure
     Figure::of(ratios, noise)
 }
 
-/// Returns the change of throughput over the selected programs.
+/// Returns the change of throughput over the programs for which `wanted` is true.
 fn throughput(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool, noise: Noises) -> Option<Figure> {
     Figure::of(throughputs(pairs, wanted), noise.mean)
 }
@@ -168,7 +168,8 @@ fn throughputs(pairs: &[Pair<'_>], wanted: &dyn Fn(&str) -> bool) -> Vec<f64> {
     ratios.filter(|r| r.is_finite() && *r > 0.0).collect()
 }
 
-/// Returns system throughput over the selected programs; the geometric mean of their speeds if their times alone are unknown.
+/// Returns the system throughput of the selected programs, or the geometric mean of their speeds if their times alone are
+/// unknown.
 fn speed(run: &CompareRun, wanted: &dyn Fn(&str) -> bool) -> f64 {
     let programs = || run.programs.iter().filter(|p| wanted(&p.name));
     let sum: f64 = programs().map(|p| 1.0 / p.slowdown).sum();
@@ -179,7 +180,7 @@ fn speed(run: &CompareRun, wanted: &dyn Fn(&str) -> bool) -> f64 {
     (-logs / programs().count() as f64).exp()
 }
 
-/// Returns the change of speed by program.
+/// Returns the change of speed of each program.
 fn programs(pairs: &[Pair<'_>], noise: Noise) -> Vec<Program> {
     let figure = |(name, ratios): (String, Vec<f64>)| {
         let speed = Figure::of(ratios, noise)?;
@@ -188,7 +189,7 @@ fn programs(pairs: &[Pair<'_>], noise: Noise) -> Vec<Program> {
     speeds(pairs).into_iter().filter_map(figure).collect()
 }
 
-/// Returns ratios of speed by program.
+/// Returns, for each program, the ratio of its speeds for each seed.
 fn speeds(pairs: &[Pair<'_>]) -> Vec<(String, Vec<f64>)> {
     let Some((first, _)) = pairs.first() else {
         return Vec::new();
@@ -205,7 +206,7 @@ fn speeds(pairs: &[Pair<'_>]) -> Vec<(String, Vec<f64>)> {
     first.programs.iter().map(ratios).collect()
 }
 
-/// Noise of sums and means over programs, and of single programs.
+/// Noise of scores over all programs, and noise of single programs' speeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noises {
     mean: Noise,
@@ -213,7 +214,7 @@ pub(super) struct Noises {
 }
 
 impl Noises {
-    /// Computes the noise of an experiment's policies.
+    /// Computes the noise from the runs of all policies of an experiment.
     pub(super) fn of(rivals: &[&Summary<'_>], linux: &Summary<'_>) -> Self {
         let others = rivals.iter().filter(|s| s.policy != linux.policy);
         let all: Vec<Vec<Pair<'_>>> = others.map(|s| pairs(s, linux)).collect();
@@ -225,7 +226,7 @@ impl Noises {
     }
 }
 
-/// Returns the program without which the least of a gain remains, if that is less than half.
+/// Returns the program without which the smallest gain remains, if that is less than half of the gain; otherwise `None`.
 fn most(pairs: &[Pair<'_>], gain: &Figure, programs: &[Program], noise: Noises) -> Option<Most> {
     if programs.len() < 2 || gain.median <= 0.0 {
         return None;

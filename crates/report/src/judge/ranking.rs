@@ -1,7 +1,7 @@
 //! Ranking of policies relative to `linux`, and a recommendation.
 //!
 //! Input: runs of a comparison, and further facts about programs and policies ([`Facts`]). Output: for each machine and workload
-//! a [`Ranking`]: metrics of every policy, a [`Verdict`], [`Remark`]s. Policies that only a simulator can run are listed
+//! a [`Ranking`]: changes under every policy, a [`Verdict`], and [`Remark`]s. Policies that only a simulator can run are listed
 //! separately and never win.
 //!
 //! The rule: among the usable policies, the one with the best mean gain over seeds is chosen. It is recommended if three
@@ -18,12 +18,12 @@ use super::ranked::{Noises, Ranked};
 use super::remark::{Fair, Remark};
 use crate::table::{CompareRun, Spread, Summary, summarise};
 
-/// Smallest gain that counts.
+/// Threshold: minimum relative gain in throughput for a recommendation.
 pub const WORTH: f64 = 0.005;
-/// Increase of the mean slowdown beyond which it is a cost of throughput.
+/// Threshold: minimum relative increase of the mean slowdown that is mentioned as the cost of a gain in throughput.
 const DEARER: f64 = 0.01;
-/// Shortest run time on which a policy can act. A program is sampled every 100 ms, and policies measure it on each core type,
-/// over several samples, before they decide.
+/// Minimum run time in seconds of a program on which a policy can act. A program is sampled every 100 ms, and policies measure
+/// it on each core type, over several samples, before they decide.
 pub const LEAST_RUN_S: f64 = 1.0;
 
 /// Ranked policies of one machine and workload, best first.
@@ -33,61 +33,62 @@ pub struct Ranking {
     pub workload: String,
     /// Number of seeds of the baseline.
     pub seeds: usize,
-    /// Usable policies, by throughput.
+    /// Usable policies, in descending order of throughput.
     pub deployable: Vec<Ranked>,
-    /// Policies that only a simulator can run, by throughput.
+    /// Policies that only a simulator can run, in descending order of throughput.
     pub simulator_only: Vec<Ranked>,
-    /// Upper bound, if runs have one.
+    /// Upper bound on throughput; `None` if the runs have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bounded>,
+    /// Recommendation.
     pub verdict: Verdict,
     /// Remarks on the verdict.
     pub remarks: Vec<Remark>,
 }
 
-/// Recommendation.
+/// Recommendation that follows from a ranking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The first deployable policy is recommended.
+    /// The first usable policy is recommended.
     Use,
-    /// It gains throughput, but programs wait longer on average.
+    /// The best policy increases throughput, but also the mean slowdown.
     Costly,
-    /// It gains on average, but less than the spread over seeds.
+    /// The best policy has a mean gain, but it is smaller than its standard error.
     Unsure,
-    /// No policy gains throughput, but with one of them programs wait much less.
+    /// No policy increases throughput, but one of them reduces the mean slowdown much.
     Waits,
-    /// No policy gains enough.
+    /// No policy gains enough, so the programs are best left to Linux.
     LeaveToLinux,
-    /// Programs end before a policy can act on them.
+    /// The programs end before a policy can act on them.
     TooShort,
-    /// There is no baseline.
+    /// The runs lack the baseline `linux`.
     NoBaseline,
 }
 
-/// Further facts beyond the compared runs.
+/// Facts for a verdict beyond the compared runs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Runs that show the origin of a gain.
+    /// Additional runs that show the origin of a gain.
     pub probed: Vec<Probed>,
-    /// Policies that apply to a machine, by its name.
+    /// Policies that a comparison includes by default, by the machine's name.
     pub shelves: BTreeMap<String, Vec<String>>,
-    /// Assumptions of policies that do not hold on a machine, by its name: policy and reason.
+    /// Assumptions of policies that do not hold on a machine, by the machine's name: pairs of policy and reason.
     pub unmet: BTreeMap<String, Vec<(String, String)>>,
-    /// Workloads that fix the start CPUs of their programs.
+    /// Names of the workloads that fix the start CPUs of their programs.
     pub pinned: Vec<String>,
 }
 
-/// Difference of a probing run from the compared runs.
+/// Difference between a probing run and the compared runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The policy decides for the first period only; Linux continues from there.
+    /// The policy decides in the first period only; Linux places the threads from then on.
     Start,
-    /// Linux chooses the start CPUs, regardless of the workload.
+    /// Linux chooses the start CPUs instead of the workload.
     FairLaunch,
 }
 
-/// Run that shows the origin of a gain.
+/// Additional run that shows the origin of a gain.
 #[derive(Clone, Debug)]
 pub struct Probed {
     pub probe: Probe,
@@ -115,7 +116,7 @@ pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
 }
 
 impl Ranking {
-    /// Ranks the policies of one experiment.
+    /// Ranks the policies of one machine and workload.
     #[must_use]
     pub fn of(rivals: &[&Summary<'_>], facts: &Facts) -> Self {
         let linux = rivals.iter().find(|s| s.policy == "linux").copied();
@@ -128,7 +129,7 @@ impl Ranking {
             .into_iter()
             .partition(|r| reach::simulator_only(&r.policy));
         for list in [&mut simulator_only, &mut deployable] {
-            // Stable sort: equal policies keep the user's order.
+            // The sort is stable, so equal policies keep the user's order.
             list.sort_by(|a, b| b.throughput.mean.total_cmp(&a.throughput.mean));
         }
         let mut ranking = Self {
@@ -150,7 +151,7 @@ impl Ranking {
         ranking
     }
 
-    /// Returns the best usable policy.
+    /// Returns the usable policy with the highest throughput; `None` if there is none.
     #[must_use]
     pub fn best(&self) -> Option<&Ranked> {
         self.deployable.first()
@@ -180,7 +181,8 @@ impl Ranking {
         }
     }
 
-    /// Returns the policy with the lowest mean slowdown among those that cost little throughput, if its slowdown is low enough.
+    /// Returns the policy with the lowest mean slowdown among those that lose little throughput. `None` if it does not reduce
+    /// the slowdown by enough.
     pub(super) fn patient(&self) -> Option<&Ranked> {
         const DEAREST: f64 = -0.05;
         const MUCH: f64 = -0.05;
@@ -231,7 +233,7 @@ impl Ranking {
         self.remarks = remarks;
     }
 
-    /// Adds a remark with the policies that placed no thread in any run.
+    /// Adds a remark about the policies that placed no thread in any run.
     fn abstained(&mut self, rivals: &[&Summary<'_>]) {
         let idle = |s: &&&Summary<'_>| {
             s.policy != "linux" && s.runs.iter().all(|run| run.acted == Some(false))
@@ -243,7 +245,7 @@ impl Ranking {
         }
     }
 
-    /// Returns the probed runs of this experiment under a policy, and the `linux` runs to compare with.
+    /// Returns the probing runs of one kind for this machine and workload.
     fn probed(&self, probed: &[Probed], probe: Probe) -> Vec<CompareRun> {
         let mine = |p: &&Probed| {
             p.probe == probe && p.run.machine == self.machine && p.run.workload == self.workload
@@ -251,7 +253,7 @@ impl Ranking {
         probed.iter().filter(mine).map(|p| p.run.clone()).collect()
     }
 
-    /// Computes the gain of a policy that decides only the first period.
+    /// Returns a remark about the gain that remains if the policy decides in the first period only. `None` without such runs.
     fn start(&self, best: &Ranked, linux: &Summary<'_>, probed: &[Probed]) -> Option<Remark> {
         let mut runs = self.probed(probed, Probe::Start);
         runs.extend(linux.runs.iter().map(|run| (*run).clone()));
@@ -263,7 +265,7 @@ impl Ranking {
         })
     }
 
-    /// Computes the gain of a policy if Linux chooses the start CPUs.
+    /// Returns the changes under a policy if Linux chooses the start CPUs; `None` without such runs.
     fn fair(&self, best: &Ranked, probed: &[Probed]) -> Option<Fair> {
         let runs = self.probed(probed, Probe::FairLaunch);
         let ranked = against_linux(&runs, &best.policy)?;
@@ -301,8 +303,9 @@ impl Ranked {
 
 /// Programs that end before a policy can act on them.
 struct Short {
-    /// Name and completion time under `linux`, in seconds.
+    /// Names and completion times under `linux` in seconds.
     programs: Vec<(String, f64)>,
+    /// True if all programs are too short.
     all: bool,
 }
 

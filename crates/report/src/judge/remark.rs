@@ -1,4 +1,4 @@
-//! Remarks on a verdict, as data and in words.
+//! Remarks on a verdict, as data and as text.
 
 use serde::Serialize;
 
@@ -10,34 +10,34 @@ use crate::format::seconds;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "remark", rename_all = "kebab-case")]
 pub enum Remark {
-    /// Programs end before a policy can act on them.
+    /// Some or all programs end before a policy can act on them.
     Short {
-        /// Name and completion time under `linux`, in seconds.
+        /// Names of the programs and completion times under `linux`, in seconds.
         programs: Vec<(String, f64)>,
-        /// True if no program is long enough.
+        /// True if all programs are too short.
         all: bool,
-        /// Minimum run time of a program, in seconds.
+        /// Minimum run time in seconds of a program on which a policy can act.
         least_s: f64,
     },
-    /// One program contributes most of the gain.
+    /// One program contributes more than half of the gain.
     Most { policy: String, most: Most },
-    /// Gain of the policy if it decides for the first period only, and Linux from then on.
+    /// Gain that remains if the policy decides in the first period only, and Linux from then on.
     Start {
         policy: String,
         gain: Figure,
-        /// Gain of the policy when it always decides.
+        /// Gain of the policy if it decides throughout.
         of: Figure,
     },
     /// The workload fixes the start CPUs of its programs.
     Launch {
-        /// Changes if Linux chooses them instead, if that was simulated.
+        /// Changes if Linux chooses the start CPUs; `None` if this was not simulated.
         fair: Option<Fair>,
     },
-    /// An assumption of a policy does not hold here.
+    /// An assumption of a policy does not hold on the machine.
     Unmet { policy: String, why: String },
-    /// Policies that placed no thread in any run, so that their metrics equal those of `linux`.
+    /// Policies that placed no thread in any run, so that their scores equal those of `linux`.
     Abstained { policies: Vec<String> },
-    /// Policies that apply to the machine, but were not compared.
+    /// Policies that are applicable to the machine, but were not compared.
     NotCompared { policies: Vec<String> },
 }
 
@@ -50,11 +50,11 @@ pub struct Fair {
     pub energy_per_instruction: Option<Figure>,
 }
 
-/// Number of names that a remark lists; the others are counted.
+/// Limit on the number of names in a remark; further names are only counted.
 const NAMED: usize = 4;
 
 impl Remark {
-    /// Returns one or two sentences.
+    /// Returns the remark as one or two sentences.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -110,7 +110,8 @@ impl Remark {
     }
 }
 
-/// Describes the points of a gain that come from the start CPUs.
+/// Returns a sentence on the part of the gain, in percentage points, that comes from the start
+/// CPUs.
 fn start(policy: &str, gain: &Figure, of: &Figure) -> String {
     let points = |f: &Figure| percent(f.median).trim_end_matches(" %").to_owned();
     format!(

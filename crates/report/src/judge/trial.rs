@@ -1,28 +1,29 @@
-//! Verdicts of A/B trials in words.
+//! Verdicts of A/B trials as text.
 //!
-//! Input: [`Gain`]s of a trial. Output: words for a table, a sentence, and the reason to drop a policy.
+//! Input: [`Gain`]s of a trial. Output: cells for a table, a sentence, and the reason to stop using a
+//! policy.
 
 use countersteer_model::evidence::Verdict;
 use countersteer_model::trial::Gain;
 
 use super::figure::percent;
 
-/// Requested limits of a trial, in percent.
+/// Confidence level and equivalence margin of a trial, in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub confidence: f64,
-    /// Equivalence margin: gains up to this, in either direction, count as no difference.
+    /// Equivalence margin in percent: gains up to this value, in either direction, count as no difference.
     pub margin: f64,
 }
 
-/// Returns the interval of a gain.
+/// Returns the confidence interval of a gain as text; `None` while there is none.
 #[must_use]
 pub fn interval(gain: &Gain) -> Option<String> {
     let (low, high) = gain.interval?;
     Some(format!("{} to {}", percent(low), percent(high)))
 }
 
-/// Returns the decision about a gain in a word or two.
+/// Returns the decision about a gain as a short text for a table.
 #[must_use]
 pub fn word(gain: &Gain, limits: Limits) -> String {
     match (gain.verdict, gain.interval) {
@@ -34,7 +35,7 @@ pub fn word(gain: &Gain, limits: Limits) -> String {
     }
 }
 
-/// Returns the decision of a trial over all programs.
+/// Returns the decision of a trial over all programs as a sentence.
 #[must_use]
 pub fn sentence(all: &Gain, limits: Limits) -> String {
     let Limits { confidence, margin } = limits;
@@ -53,7 +54,8 @@ pub fn sentence(all: &Gain, limits: Limits) -> String {
     }
 }
 
-/// Returns the reason to drop a policy that certainly gains less than it predicts; `margin` is a fraction.
+/// Returns the reason to stop using a policy whose gain is certainly smaller than predicted; `None` if it
+/// is not. `margin` is a fraction.
 #[must_use]
 pub fn shortfall(all: &Gain, predicted: f64, margin: f64) -> Option<String> {
     let (_, high) = all

@@ -1,4 +1,4 @@
-//! Verdicts in words: the sentences that terminal, report and JSON print.
+//! Verdicts as text: the sentences that terminal, report and JSON print.
 
 use super::bounded::Bounded;
 use super::ranked::Ranked;
@@ -6,7 +6,7 @@ use super::ranking::{Ranking, Verdict};
 use super::remark::Remark;
 
 impl Ranking {
-    /// Returns remarks, the upper bound and the recommendation, in sentences of plain text.
+    /// Returns the remarks, the upper bound and the recommendation, as sentences of plain text.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let remarks = self.remarks.iter().map(Remark::words);
@@ -14,7 +14,7 @@ impl Ranking {
         remarks.chain(bound).chain([self.sentence()]).collect()
     }
 
-    /// Returns the recommendation in a sentence of plain text.
+    /// Returns the recommendation as a sentence of plain text.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Some(best) = self.best() else {
@@ -68,7 +68,8 @@ impl Ranking {
         }
     }
 
-    /// Describes the number of policies whose gain does not differ measurably from the best.
+    /// Returns a clause on the number of policies whose gain differs from the best by less than 0.5
+    /// %.
     fn equals(&self) -> String {
         const ALIKE: f64 = 0.005;
         let best = self.best().map_or(0.0, |b| b.throughput.median);
@@ -82,7 +83,7 @@ impl Ranking {
 }
 
 impl Ranked {
-    /// Names the program that loses most.
+    /// Returns a clause on the program with the largest loss.
     #[must_use]
     pub fn loser_text(&self) -> String {
         self.lost().map_or_else(

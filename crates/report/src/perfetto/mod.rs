@@ -1,8 +1,8 @@
 //! Perfetto traces: a record's timeline for <https://ui.perfetto.dev>.
 //!
-//! Input: a [`Record`] with spans. Output: a TrackEvent protobuf with a track of slices for each CPU. Each thread has a track
-//! with its moves and decisions as instants, and counters of its IPC and cache occupancy. A counting session has counters of
-//! everything counted.
+//! Input: a [`Record`] with spans. Output: a TrackEvent protobuf with one track of slices per CPU. Each thread has a track
+//! with its migrations and decisions as instants, and counters of its IPC and cache occupancy. A counting session has
+//! counters of everything that was counted.
 
 pub mod proto;
 
@@ -22,12 +22,14 @@ use proto::{
 use crate::counted::{Line, Measure, Point, is_counted, measures};
 use crate::record::{DecisionRow, Record, ThreadIdentity};
 
-/// All packets come from one writer.
+/// Sequence id of all packets, since there is only one writer.
 const SEQUENCE: u32 = 1;
+/// Kind of the tracks of CPUs, and id of their parent track.
 const CPUS: u64 = 1;
+/// Kind of the tracks of threads, and id of their parent track.
 const THREADS: u64 = 2;
 
-/// Returns the number of a track; each kind has its own range of 2³² numbers.
+/// Returns the id of a track; each kind of track has its own range of 2³² ids.
 const fn track(kind: u64, index: u32) -> u64 {
     (kind << 32) + index as u64
 }
@@ -36,10 +38,10 @@ const CPU: u64 = 1;
 const THREAD: u64 = 2;
 const IPC: u64 = 3;
 const OCCUPANCY: u64 = 4;
-/// First of the consecutive kinds that measures of a counting session use.
+/// First kind of tracks for the measures of a counting session; each measure uses one kind.
 const MEASURE: u64 = 16;
 
-/// Returns the timeline of a record as a trace.
+/// Returns the timeline of a record as the bytes of a trace.
 #[must_use]
 pub fn export(record: &Record) -> Vec<u8> {
     let topology = record.topology().ok();
@@ -61,7 +63,7 @@ pub fn export(record: &Record) -> Vec<u8> {
     } else {
         events.extend(record.samples.samples.of_threads().flat_map(counters));
     }
-    // Stable sort: at equal times, a slice's end comes before the next one's beginning.
+    // The sort is stable: at equal times, the end of a slice stays before the beginning of the next one.
     events.sort_by_key(|(at, _)| *at);
     packets.extend(events.into_iter().map(|(at, event)| TracePacket {
         timestamp: Some(at),
@@ -79,7 +81,7 @@ fn packet() -> TracePacket {
     }
 }
 
-/// Names of slices are written once and referenced by thread.
+/// Returns a packet with the names of all slices, which slices refer to by thread.
 fn names(identities: &[ThreadIdentity]) -> TracePacket {
     let name = |t: &ThreadIdentity| EventName {
         iid: Some(iid(t.id.0)),
@@ -98,7 +100,7 @@ const fn iid(thread: u32) -> u64 {
     thread as u64 + 1
 }
 
-/// Returns the program's name, with the thread's number if the program has several threads.
+/// Returns the program's name, with the thread's id if the program has several threads.
 fn thread_name(all: &[ThreadIdentity], t: &ThreadIdentity) -> String {
     let alone = all.iter().filter(|o| o.name == t.name).count() == 1;
     if alone {
@@ -210,7 +212,7 @@ fn event(kind: i32, track_uuid: u64) -> TrackEvent {
     }
 }
 
-/// Returns begin and end of every run interval; adjacent intervals are merged.
+/// Returns the begin and end events of all run intervals; adjacent intervals of a thread are merged.
 fn slices(record: &Record) -> Vec<Timed> {
     let mut spans: Vec<_> = record
         .spans
@@ -248,7 +250,7 @@ fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
     ))
 }
 
-/// Returns the decisions that changed a placement; policies repeat the others every period.
+/// Returns instants for the decisions that changed a placement. Decisions that repeat the previous one are omitted.
 fn decisions(record: &Record) -> Vec<Timed> {
     let mut latest: BTreeMap<u32, &DecisionRow> = BTreeMap::new();
     let changed = record.decisions.iter().filter(|d| {
@@ -287,7 +289,7 @@ fn decision(d: &DecisionRow) -> Timed {
     )
 }
 
-/// Returns the tracks of a measure, one for each of its lines.
+/// Returns the descriptors of a measure's tracks, one per line.
 fn described((measure, kind): (&Measure, u64)) -> Vec<TracePacket> {
     let lines = measure.lines.iter().zip(0..);
     let descriptor = |(line, nth): (&Line, u32)| {
@@ -345,7 +347,7 @@ fn counters((thread, sample): (ThreadId, Row<'_>)) -> Vec<Timed> {
     [ipc, occupancy].into_iter().flatten().map(event).collect()
 }
 
-/// Decodes a trace, for checks: packets by track.
+/// Decodes a trace into packets by track, for tests.
 ///
 /// # Errors
 /// Fails if the bytes are no trace.

@@ -1,5 +1,5 @@
-//! Subset of Perfetto's trace format for timelines, declared by hand. Field numbers and types are those of
-//! `protos/perfetto/trace/` in Perfetto's repository; all other fields are left out.
+//! Subset of Perfetto's trace format that timelines need, declared by hand. Field numbers and types are
+//! those of `protos/perfetto/trace/` in Perfetto's repository; all other fields are omitted.
 
 use prost::Message;
 

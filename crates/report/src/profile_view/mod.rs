@@ -1,4 +1,4 @@
-//! Text and picture of a profile.
+//! Display of a profile as text and as a picture.
 //!
 //! Input: a [`Profile`]. Output: text for a terminal with its origin, phases, miss curve and class; and the miss curve as an SVG
 //! file.
@@ -34,7 +34,7 @@ pub fn text(profile: &Profile) -> String {
     text
 }
 
-/// Returns the miss curve of a profile as an SVG file.
+/// Returns the miss curve of a profile as the text of an SVG file.
 ///
 /// # Errors
 /// Fails if the profile has no miss curve.
@@ -49,7 +49,7 @@ pub fn svg(profile: &Profile) -> Result<String, ReportError> {
     curve_svg(profile.name(), &curve)
 }
 
-/// Returns a miss curve as an SVG file.
+/// Returns a miss curve as the text of an SVG file.
 ///
 /// # Errors
 /// Fails if the curve cannot be drawn.
@@ -65,11 +65,11 @@ pub fn curve_svg(name: &str, curve: &MissCurve) -> Result<String, ReportError> {
     let name = crate::svg::escaped(name);
     let heading = format!("<text class=\"ti\" x=\"34\" y=\"11\">{name}: {words}</text></svg>");
     let styled = styled.replacen("</svg>", &heading, 1);
-    // The style is the first child of the element, so that the file looks the same as in a report.
+    // The style is inside the element, so that the file looks the same as in a report.
     Ok(styled.replacen('>', &format!(">{style}"), 1) + "\n")
 }
 
-/// Returns the origin of a profile, as lines.
+/// Returns the origin of a profile as lines of text.
 fn source(source: &Source) -> String {
     let mut text = labelled("source    ", &format!("{}: {}", source.kind, source.detail));
     if !source.method.is_empty() {

@@ -5,15 +5,18 @@ use countersteer_model::units::LINE_BYTES;
 
 use crate::format::{bytes, number};
 
-/// Range of 32 KiB to 1 GiB, with four columns per doubling.
+/// Smallest cache size drawn, as a power of two: 32 KiB.
 const LOWEST: i32 = 15;
+/// Largest cache size drawn, as a power of two: 1 GiB.
 const HIGHEST: i32 = 30;
+/// Number of columns per doubling of the cache size.
 const PER_OCTAVE: i32 = 4;
+/// Height of the plot in lines.
 const HEIGHT: usize = 10;
-/// Fill levels of a character cell in eighths, from empty to full.
+/// Characters for fill levels of a cell in eighths, from empty to full.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Returns the curve as columns of block characters, with axes.
+/// Returns a miss curve as columns of block characters, with axes.
 pub(super) fn columns(curve: &MissCurve) -> String {
     let count = (HIGHEST - LOWEST) * PER_OCTAVE;
     let size = |column: i32| (f64::from(LOWEST) + f64::from(column) / f64::from(PER_OCTAVE)).exp2();

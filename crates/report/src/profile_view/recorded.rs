@@ -1,4 +1,4 @@
-//! Recorded profiles: phases and behaviours.
+//! Display of recorded profiles: phases and behaviours.
 
 use countersteer_model::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
 
@@ -7,7 +7,7 @@ use crate::format::{number, prefixed};
 use crate::table::plain;
 
 const WIDTH: usize = 64;
-/// Letters of behaviours; behaviours beyond these share the last one.
+/// Letters for behaviours; all behaviours from the 26th on share the last one.
 const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 pub(super) fn text(p: &Recorded) -> String {
@@ -54,7 +54,8 @@ fn shape(p: &Recorded) -> String {
     }
 }
 
-/// Describes the share of the time by number of runnable threads, and the thread with the serial part.
+/// Returns the fraction of time by number of runnable threads, and the thread with most of the serial
+/// work.
 fn runnable(shape: &ThreadShape) -> String {
     let rows = shape.runnable.iter().enumerate();
     let parts = rows.filter(|(_, share)| **share >= 0.005);
@@ -83,7 +84,7 @@ fn letter(behaviour: usize) -> char {
     char::from(LETTERS[behaviour.min(LETTERS.len() - 1)])
 }
 
-/// Returns, for each column, the behaviour with the most instructions in it.
+/// Returns a timeline of letters; each column shows the behaviour with the most instructions in it.
 fn timeline(p: &Recorded) -> String {
     let column = p.instructions.max(1) as f64 / WIDTH as f64;
     let mut weights = vec![vec![0.0; p.behaviours.len()]; WIDTH];
@@ -114,7 +115,7 @@ fn table(p: &Recorded) -> String {
         ilp.into_iter().chain(b.mlp.last().map(|p| p.window))
     });
     let window = windows.max().unwrap_or_default();
-    // Windows differ only in profiles that were made by other means.
+    // Only profiles from other tools have several window sizes.
     let in_window = |value: f64, of: u32| match of == window {
         true => number(value, 2),
         false => format!("{} in {of}", number(value, 2)),

@@ -1,4 +1,4 @@
-//! Tabulated profiles: speeds by core type.
+//! Display of tabulated profiles: speeds by core type.
 
 use countersteer_model::profile::{CoreTable, TablePoint, Tabulated};
 
@@ -46,7 +46,8 @@ fn row(core: &CoreTable, point: &TablePoint) -> Vec<String> {
     ]
 }
 
-/// Describes the speed on its fastest core type relative to the slowest, with the largest cache of each.
+/// Returns a sentence on the speed on the fastest core type relative to the slowest, with the largest
+/// cache of each.
 fn ratio(p: &Tabulated) -> String {
     let best = |core: &CoreTable| {
         let most = core

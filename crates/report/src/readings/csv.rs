@@ -32,7 +32,8 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     into.push(b'\n');
 }
 
-/// Writes a separate row in which only time, place and the value's column are filled.
+/// Writes a row for a virtual counter, in which only the time, the subject and the value's column
+/// are filled.
 pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     time(at, into);
     commas(2, into);
@@ -76,12 +77,12 @@ fn commas(number: usize, into: &mut Vec<u8>) {
     into.resize(into.len() + number, b',');
 }
 
-/// Writes seconds with nanosecond resolution.
+/// Writes a time in seconds with nanosecond resolution.
 fn time(at: Nanos, into: &mut Vec<u8>) {
     let _ = write!(into, "{}.{:09}", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
 }
 
-/// Writes a field after a comma, as in all columns but the first.
+/// Writes a comma and a number; only the comma if the number is `None`.
 fn number(value: Option<u64>, into: &mut Vec<u8>) {
     into.push(b',');
     if let Some(value) = value {

@@ -1,4 +1,4 @@
-//! Samples as JSON lines: an object per sample; values that were not counted are absent.
+//! Samples as JSON lines: one object per sample, without the values that were not counted.
 
 use countersteer_model::units::Nanos;
 use serde::Serialize;
@@ -47,7 +47,8 @@ impl Serialize for Metrics<'_> {
 struct Counts<'a> {
     writer: &'a Writer<'a>,
     row: &'a Row<'a>,
-    /// Factor of the extrapolation of counts.
+    /// Fraction of the time that was counted, by which counts are extrapolated; `None` without
+    /// extrapolation.
     part: Option<f64>,
 }
 
@@ -131,7 +132,8 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     put(&line, into);
 }
 
-/// The maps have text keys and finite numbers, so encoding cannot fail, and writing to memory cannot fail.
+/// Writes an object as a line. Encoding cannot fail, because maps have text keys and numbers are finite;
+/// writing to memory cannot fail either.
 fn put(line: &impl Serialize, into: &mut Vec<u8>) {
     let _ = serde_json::to_writer(&mut *into, line);
     into.push(b'\n');

@@ -1,7 +1,7 @@
-//! Samples of counters as text: an incremental table, CSV, JSON lines.
+//! Samples of counters as text: an incremental table, CSV, or JSON lines.
 //!
-//! Input: [`Samples`] as they arrive, with their counting plan. Output: text as bytes, a line per sample. Counts are raw;
-//! extrapolated ones appear only on request, and are marked.
+//! Input: [`Samples`] as they arrive, with their counting plan. Output: text as bytes, one line per sample. Counts are
+//! raw; extrapolated ones are written only on request, and are marked.
 
 mod csv;
 mod json;
@@ -15,54 +15,58 @@ use countersteer_model::units::Nanos;
 pub enum Style {
     Table,
     Csv,
-    /// JSON object per line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Selection and form of a session's samples.
+/// Options for writing the samples of a counting session.
 pub struct Form<'a> {
     pub style: Style,
     pub plan: &'a Plan,
     pub metrics: &'a [BoundMetric],
-    /// Writes metrics without their counts.
+    /// True if metrics are written without the counts behind them.
     pub only_metrics: bool,
+    /// Names of the core types, indexed by the core type of a sample.
     pub core_types: &'a [String],
-    /// Extrapolates counts to the time enabled.
+    /// True if counts are extrapolated to the enabled time.
     pub scale: bool,
-    /// Aggregation of rows.
+    /// Key by which samples are aggregated to rows.
     pub per: Per,
     /// Names of additional virtual counters.
     pub virtuals: &'a [&'a str],
-    /// Number of terminal columns for a table.
+    /// Width of the terminal in characters; `None` without a limit.
     pub room: Option<usize>,
 }
 
-/// Writer of a session's samples.
+/// Writer of the samples of a counting session.
 pub struct Writer<'a> {
     form: Form<'a>,
-    /// Origin of times.
+    /// Time that is subtracted from all times.
     origin: Nanos,
-    /// Plan's events with a column, and by set, the event that each column shows.
+    /// Events of the plan that have a column.
     columns: Vec<&'a PlannedEvent>,
+    /// For each event set, the index of the event that each column shows.
     shown: Vec<Vec<Option<usize>>>,
+    /// Layout of the table.
     layout: table::Layout,
 }
 
 /// Value of a virtual counter at the end of a period.
 pub struct VirtualValue<'a> {
     pub name: &'a str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'a str,
-    /// Subject of the value: a zone, a sensor, a thread's name.
+    /// Subject of the value: a zone, a sensor, or the name of a thread.
     pub place: &'a str,
-    /// Thread, if the value is about one.
+    /// TID of the thread, if the value belongs to a thread.
     pub tid: Option<u32>,
-    /// CPU, if the value is about one.
+    /// CPU, if the value belongs to a CPU.
     pub cpu: Option<u32>,
+    /// Value of the virtual counter, in `unit`.
     pub value: f64,
 }
 
-/// Sample with all displayed data.
+/// Sample with all data that a line shows.
 struct Row<'a> {
     sample: sample::Row<'a>,
     start: Nanos,
@@ -71,15 +75,16 @@ struct Row<'a> {
     tid: Option<u32>,
     name: &'a str,
     core_type: &'a str,
-    /// Share of the time that was counted, if counts are to be extrapolated by it.
+    /// Fraction of the time that was counted, by which counts are extrapolated; `None` without extrapolation.
     part: Option<f64>,
-    /// Position of the value to show, by column of the plan.
+    /// For each column, the index of the value to show; `None` if the event set does not count it.
     shown: &'a [Option<usize>],
+    /// Values of the metrics.
     metrics: &'a [Option<f64>],
 }
 
 impl Row<'_> {
-    /// Returns the counts, by column of the plan.
+    /// Iterates over the counts by column; `None` for events that were not counted.
     fn counts(&self) -> impl Iterator<Item = Option<u64>> {
         let counts = self.sample.counts;
         let shown = self.shown.iter();
@@ -88,7 +93,7 @@ impl Row<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// Creates a writer of this form. Its times are those of the clock until it is given an [origin](Self::since).
+    /// Creates a writer with these options. Times are those of the clock until an [origin](Self::since) is set.
     #[must_use]
     pub fn new(form: Form<'a>) -> Self {
         let columns = form.plan.columns();
@@ -107,7 +112,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Sets the origin of times.
+    /// Sets the time that is subtracted from all times.
     pub const fn since(&mut self, origin: Nanos) {
         self.origin = origin;
     }
@@ -117,7 +122,7 @@ impl<'a> Writer<'a> {
         self.form.style
     }
 
-    /// Writes the head, if the style has one.
+    /// Writes the head of the output; JSON has none.
     pub fn head(&self, into: &mut Vec<u8>) {
         match self.form.style {
             Style::Table => table::head(self, into),
@@ -126,7 +131,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a line per sample; `outside` returns the virtual counters that metrics use.
+    /// Writes one line per sample; `outside` returns the virtual counters that metrics use.
     pub fn lines<'n>(
         &self,
         samples: &Samples,
@@ -173,7 +178,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a line for a value of a virtual counter.
+    /// Writes one line for a value of a virtual counter.
     pub fn value(&self, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
         let at = at.since(self.origin);
         match self.form.style {
@@ -194,7 +199,7 @@ impl Form<'_> {
     }
 }
 
-/// Division gives the shortest exact decimal; multiplication by a billionth would not.
+/// Division gives the shortest exact decimal number; multiplication by 1e-9 would not.
 const fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }

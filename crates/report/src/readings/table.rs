@@ -1,5 +1,5 @@
-//! Samples as a table: columns of fixed width, so that rows can be printed as they arrive. A value that is too wide shifts the
-//! rest of its row.
+//! Samples as a table: columns have fixed widths, so that rows can be printed as they arrive. A value that is too wide shifts
+//! the rest of its row.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -11,35 +11,40 @@ use countersteer_model::units::Nanos;
 use super::{Form, Row, VirtualValue, Writer, seconds};
 use crate::format;
 
-/// Width of the time column.
+/// Width of the time column in characters.
 const TIME: usize = 10;
-/// Width of a count column, unless its head is wider.
+/// Minimum width of a column of counts; a wider head widens it.
 const COUNT: usize = 13;
+/// Minimum width of a column of metrics.
 const METRIC: usize = 10;
-/// Width of the column with the share of time counted, which a sign follows.
+/// Width of the column with the fraction of time counted, without the percent sign.
 const COUNTED: usize = 6;
-/// Width of a column in narrow tables, unless its head is wider.
+/// Minimum width of a column in narrow tables; a wider head widens it.
 const NARROW: usize = 8;
-/// Gap between keys, and between columns of counts.
+/// Width of the gap between key columns.
 const GAP: usize = 1;
+/// Width of the gap between columns of counts.
 const WIDE_GAP: usize = 2;
-/// Text for values that were not counted.
+/// Text in place of values that were not counted.
 const NOTHING: &str = "-";
 
-/// Common layout of all lines of a table. Widths are those of columns with the gaps before them.
+/// Layout of a table, common to all its lines. Widths of columns include the gaps before them.
 pub(super) struct Layout {
-    /// Displayed keys, each with its head and width.
+    /// Key columns, each with its head and width.
     keys: Vec<(Key, &'static str, usize)>,
+    /// Columns of counts.
     counts: Vec<Column>,
+    /// Columns of metrics, each with its head and width.
     metrics: Vec<(Head, usize)>,
     /// True if heads have two lines, so that columns are no wider than their contents.
     narrow: bool,
-    /// Width of the keys, and of a line.
+    /// Width of all key columns together.
     keyed: usize,
+    /// Width of a line.
     width: usize,
 }
 
-/// Key of a row.
+/// Column that identifies a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Pid,
@@ -50,7 +55,7 @@ enum Key {
     Set,
 }
 
-/// Head of a column: the upper line, if there are two, and the lower one.
+/// Head of a column: the upper line, empty if there is only one, and the lower line.
 struct Head {
     upper: String,
     lower: String,
@@ -64,15 +69,17 @@ struct Column {
 
 #[derive(Clone, Copy, Debug)]
 enum Unit {
-    /// In milliseconds.
+    /// Time in milliseconds.
     Time,
+    /// Plain count.
     Number,
-    /// In multiples of their unit.
+    /// Count multiplied by this factor, in the event's unit.
     Scaled(f64),
 }
 
 impl Head {
-    /// Creates a title in one line. If it is wider than the column and may be parted, it is split where the result is narrowest.
+    /// Creates the head of a column from its title. If the title is wider than a column and `parted` is true, it is split into
+    /// two lines where the result is narrowest.
     fn of(title: String, parted: bool) -> Self {
         let ends = title.char_indices().filter(|(_, c)| "_/".contains(*c));
         let parts = ends.map(|(at, _)| title.split_at(at + 1));
@@ -95,7 +102,7 @@ impl Head {
 }
 
 impl Layout {
-    /// Creates the readable wide layout, or the narrowest one if the terminal has no room for it.
+    /// Creates the layout of a table: the wide one, or the narrow one if the wide one does not fit the terminal.
     pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
         let wide = Self::laid_out(form, columns, false);
         let fits = form.room.is_none_or(|room| wide.width <= room);
@@ -172,12 +179,12 @@ impl Column {
     }
 }
 
-/// Returns the gap before the share of time counted.
+/// Returns the width of the gap before the fraction of time counted.
 const fn last_gap(narrow: bool) -> usize {
     if narrow { GAP } else { WIDE_GAP }
 }
 
-/// Returns the width of a column with the gap before it.
+/// Returns the width of a column with the gap before it, given the minimum width of its values.
 fn wide(least: usize, head: &Head, narrow: bool) -> usize {
     if narrow {
         GAP + least.min(NARROW).max(head.chars())
@@ -251,7 +258,8 @@ fn cell(width: usize, value: Option<impl Display>, into: &mut Vec<u8>) {
     };
 }
 
-/// Formats a decimal with `PLACES` places, in steps of `unit`, rounded.
+/// Formats `value / unit` as a decimal number with `PLACES` digits, where `unit` is the size of the last digit; the result is
+/// rounded.
 fn decimal<const PLACES: usize>(value: u64, unit: u64) -> String {
     let steps = value / unit + u64::from(value % unit >= unit.div_ceil(2));
     let one = const { 10u64.pow(PLACES as u32) };
@@ -259,7 +267,7 @@ fn decimal<const PLACES: usize>(value: u64, unit: u64) -> String {
 }
 
 impl Unit {
-    /// Formats a count, or an extrapolated one, marked as such.
+    /// Formats a count. An extrapolated count is marked by `~`.
     fn text(self, count: u64, part: Option<f64>) -> String {
         let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));
         match self {
@@ -272,7 +280,7 @@ impl Unit {
     }
 }
 
-/// Writes a line between the rows, because values of virtual counters have different kinds of places.
+/// Writes a line for a virtual counter between the rows, because its subject does not fit the key columns.
 pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let tid = value.tid.map_or_else(String::new, |t| t.to_string());
     let number = format::number(value.value, 4);

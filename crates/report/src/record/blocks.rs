@@ -1,7 +1,7 @@
-//! Queue of rows to the disk: the counting thread hands rows over, and a separate thread writes them.
+//! Queue of rows for the disk: the counting thread adds rows, and a separate thread writes them.
 //!
 //! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting waits for the disk only if writing
-//! falls far behind. Memory does not grow with the length of a run.
+//! is far behind. Memory does not grow with the length of a run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,14 +11,14 @@ use super::parts::Parts;
 use super::{Manifest, Record};
 use crate::error::ReportError;
 
-/// Times that rows wait: at first, in case a run is short, and at most.
+/// Time for which rows are collected before they are written: at first, in case the run is short, and later.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// Number of rows that are written at once.
+/// Number of rows at which a block is written at once.
 const BLOCK_ROWS: usize = 1 << 14;
-/// Largest number of waiting rows; a caller with more rows waits.
+/// Limit on the number of rows in the queue; at this limit, the caller waits.
 const MOST_ROWS: usize = 1 << 16;
 
-/// Queue to the disk.
+/// Queue of rows for the disk, with its writing thread.
 pub(super) struct Blocks {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<Result<Parts, ReportError>>>,
@@ -32,19 +32,19 @@ struct Shared {
 struct State {
     rows: Record,
     done: bool,
-    /// Reason of a write failure, until it was reported.
+    /// Reason of a write failure; the inner `None` means that it was already returned.
     failed: Option<Option<String>>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Rows are only moved under the lock, so no partial state exists.
+        // Rows are only moved under the lock, so a panic leaves no partial state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Blocks {
-    /// Starts the writing thread; `empty` has the record's manifest and columns.
+    /// Starts the writing thread; `empty` is a record without rows, with the manifest and the columns.
     pub(super) fn start(parts: Parts, empty: Record) -> Result<Self, ReportError> {
         let state = Mutex::new(State {
             rows: empty,
@@ -66,7 +66,7 @@ impl Blocks {
         })
     }
 
-    /// Hands rows over, leaving none. Returns the reason once if rows are no longer written.
+    /// Moves rows to the queue and leaves none. Returns the reason of a write failure once.
     pub(super) fn give(&self, rows: &mut Record) -> Option<String> {
         let gone = || self.writer.as_ref().is_none_or(JoinHandle::is_finished);
         let mut state = self.shared.state();
@@ -85,7 +85,7 @@ impl Blocks {
         None
     }
 
-    /// Writes the remaining rows and finishes the record.
+    /// Writes the remaining rows, ends the writing thread, and completes the record.
     pub(super) fn finish(mut self, manifest: Manifest) -> Result<(), ReportError> {
         match self.end() {
             Some(parts) => parts?.finish(manifest),
@@ -111,7 +111,7 @@ impl Blocks {
 }
 
 impl Drop for Blocks {
-    /// A failed run leaves an unfinished record, with all rows read so far.
+    /// Ends the writing thread, so that a failed run leaves an unfinished record with all rows so far.
     fn drop(&mut self) {
         let _ = self.end();
     }

@@ -1,8 +1,8 @@
-//! Bounds of a Parquet file, checked before any of it is decompressed: a few bytes can stand for gigabytes.
+//! Limits on a Parquet file, checked before any of it is decompressed: a few bytes may decompress to gigabytes.
 //!
-//! Input: an open file and its metadata. Output: nothing, or a refusal. Pages are checked one by one. Readers ask for as much
-//! memory as the head of a page says, whatever the metadata at the end of the file say. Heads are Thrift structs in the
-//! compact protocol (Apache Parquet, `parquet.thrift`, `PageHeader`).
+//! Input: an open file and its metadata. Output: nothing, or the reason of a refusal. Pages are checked one by one:
+//! readers allocate as much memory as a page's header states, even if the metadata of the file state less. Headers are Thrift
+//! structs in the compact protocol (Apache Parquet, `parquet.thrift`, `PageHeader`).
 
 use std::fs::File;
 use std::io;
@@ -12,21 +12,22 @@ use countersteer_files::memory;
 use parquet::basic::CompressionCodec;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
-/// Bytes of a page at most. Writers make them of 1 MiB, or of 1024 values if these are longer.
+/// Limit on the decompressed bytes of a page. Writers make pages of 1 MiB, or of 1024 values if these are longer.
 const MOST_PAGE: u64 = 64 << 20;
-/// Rows for each byte of a file at most. The most regular table that a run can make, of ten thousand threads that sleep, has ten.
+/// Limit on the number of rows per byte of a file. The most regular table that a run can produce, from ten thousand sleeping
+/// threads, has ten.
 const MOST_ROWS_PER_BYTE: u64 = 16;
-/// Rows that any file may have.
+/// Number of rows that is accepted in any file, regardless of its length.
 const ROWS: u64 = 1 << 20;
-/// Bytes that a row takes in memory, about.
+/// Approximate size of a row in memory, in bytes.
 const ROW_BYTES: u64 = 64;
-/// Bytes of a page's head at most.
+/// Limit on the size of a page's header, in bytes.
 const HEAD: usize = 1 << 16;
 
-/// Checks a file against what reading it would cost.
+/// Checks that a file can be read with a reasonable amount of memory.
 ///
 /// # Errors
-/// A codec that this build lacks, pages or rows without measure, or more than there is memory for.
+/// Fails on a codec that this build lacks, on pages or rows beyond the limits, and if the memory does not suffice.
 pub(super) fn check(file: &File, metadata: &ParquetMetaData) -> Result<(), String> {
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     let groups = metadata.row_groups();
@@ -64,10 +65,10 @@ fn readable(codec: CompressionCodec) -> Result<(), String> {
     }
 }
 
-/// Bytes that the pages of a column unpack to.
+/// Returns the number of bytes to which the pages of a column decompress.
 fn pages(file: &File, column: &ColumnChunkMetaData) -> Result<u64, String> {
     let data = column.data_page_offset();
-    // Some writers say 0 where there is no dictionary.
+    // Some writers store 0 if there is no dictionary.
     let dictionary = column.dictionary_page_offset().filter(|at| *at > 0);
     let position =
         |at: i64| u64::try_from(at).map_err(|_| "a column begins before the file".to_owned());
@@ -91,7 +92,7 @@ fn pages(file: &File, column: &ColumnChunkMetaData) -> Result<u64, String> {
     Ok(unpacked)
 }
 
-/// As many bytes as there are, up to the buffer's length.
+/// Reads up to the buffer's length at an offset. Returns the number of bytes read, which is smaller only at the end of the file.
 fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut length = 0;
     while length < buffer.len() {
@@ -103,7 +104,7 @@ fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Sizes of a page in bytes.
+/// Sizes of a page and its header in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
     head: u64,
@@ -111,7 +112,7 @@ struct Page {
     packed: u64,
 }
 
-/// Reads the head of a page; `None` where it is none.
+/// Parses the header of a page; `None` if it is invalid.
 fn page(bytes: &[u8]) -> Option<Page> {
     let mut input = Compact { bytes, at: 0 };
     let mut page = Page::default();
@@ -127,7 +128,7 @@ fn page(bytes: &[u8]) -> Option<Page> {
     Some(page)
 }
 
-/// Values of Thrift's compact protocol.
+/// Reader of values in Thrift's compact protocol.
 struct Compact<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -157,7 +158,8 @@ impl Compact<'_> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The type of the next field, whose number `last` becomes; nothing inside at the struct's end.
+    /// Returns the type of the next field, and adds its number to `last`. The inner option is `None` at the end of the struct;
+    /// the outer one is `None` on invalid input.
     fn field(&mut self, last: &mut i64) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {
@@ -170,7 +172,7 @@ impl Compact<'_> {
         Some(Some(head & 0xf))
     }
 
-    /// Passes over a value, in structs and lists up to a depth.
+    /// Skips a value, including structs and lists that are nested up to `depth` levels. `None` on invalid input.
     fn skip(&mut self, kind: u8, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
@@ -189,7 +191,7 @@ impl Compact<'_> {
                     short => u64::from(short),
                 };
                 for _ in 0..count {
-                    // Truth values take a byte in lists and none as fields.
+                    // Boolean values take one byte in lists and none as fields.
                     match head & 0xf {
                         1 | 2 => self.pass(1)?,
                         kind => self.skip(kind, depth)?,

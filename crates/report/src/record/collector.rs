@@ -1,4 +1,4 @@
-//! Collector: receives the driver's reports and fills a record.
+//! Collector that receives the driver's reports and fills a record.
 //!
 //! Input: observations, metrics and decisions as they happen. Output: a [`Record`].
 
@@ -19,7 +19,7 @@ use super::rows::{
 use super::words::Words;
 use super::{Detail, Manifest, Record};
 
-/// Collector that fills a record while a driver runs.
+/// Collector that fills a record in memory while a driver runs.
 #[derive(Clone, Debug)]
 pub struct Collector {
     pub(super) record: Record,
@@ -27,11 +27,12 @@ pub struct Collector {
     pub(super) words: Words,
     /// Number of observations so far.
     steps: u32,
+    /// Last known state of each program.
     programs: BTreeMap<ProgramId, ProgramInfo>,
 }
 
 impl Words {
-    /// Converts a decision to its recorded form.
+    /// Converts a placement of a thread to a row of the table of decisions.
     pub(super) fn decision(
         &mut self,
         topology: &Topology,
@@ -62,7 +63,7 @@ impl Words {
         }
     }
 
-    /// Converts cache partitions to their recorded form.
+    /// Converts cache partitions to rows of the table of partitions.
     pub(super) fn shares(
         &mut self,
         topology: &Topology,
@@ -102,7 +103,7 @@ impl Words {
 }
 
 impl Collector {
-    /// Creates a collector that keeps `detail` of a run.
+    /// Creates a collector that records a run at the given level of detail.
     #[must_use]
     pub fn new(manifest: Manifest, detail: Detail) -> Self {
         let manifest = Manifest { detail, ..manifest };
@@ -115,14 +116,14 @@ impl Collector {
         }
     }
 
-    /// Returns the record of the finished run; its score follows from the outcome.
+    /// Returns the record of the finished run, with its outcome.
     #[must_use]
     pub fn finish(mut self, outcome: &Outcome) -> Record {
         self.record.manifest.outcome = outcome.clone();
         self.record
     }
 
-    /// Adds rows for programs that are new or have changed.
+    /// Adds rows for programs that are new or changed in an observation.
     fn programs(&mut self, step: u32, seen: &Observation) {
         for info in &seen.programs {
             if self.programs.get(&info.id) != Some(info) {
@@ -141,7 +142,7 @@ impl Collector {
     }
 
     fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
-        // Another policy may read other metrics: each has a column from then on.
+        // If the policy changes, the new one may read other metrics; columns are added for them.
         let names = &mut self.record.metric_names;
         let mut column = |name: &&'static str| {
             names
@@ -154,7 +155,8 @@ impl Collector {
         };
         let columns: Vec<usize> = bank.names().iter().map(&mut column).collect();
         let width = names.len();
-        // Values change only with a new sample; the rows of a thread are adjacent.
+        // A thread's metrics change only with a new sample. The samples of a thread are adjacent,
+        // so one row per thread suffices.
         let mut last = None;
         for (thread, _) in seen.samples.of_threads() {
             if last.replace(thread) == Some(thread) {

@@ -1,7 +1,8 @@
-//! Columns: conversion of rows to Arrow arrays and back, by name and type.
+//! Conversion of rows to Arrow arrays and back, by name and type of column.
 //!
-//! Input: rows, or a batch read from a file, and the list of columns that `columns!` gives a type of rows. Output: a batch, or
-//! rows; a missing or mistyped column is reported by its name. The storage of a column is its kind, in [`super::kinds`].
+//! Input: rows, or a batch read from a file, and the list of columns that `columns!` defines for a type of rows. Output: a
+//! batch, or rows. A missing or mistyped column is reported by its name. The storage of a column is its kind, in
+//! [`super::kinds`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use arrow_schema::{ArrowError, Field, Schema};
 
 use super::words::Words;
 
-/// Gives a type its columns, one line each, in the order of the file: the column's name and its storage. In the first form, the
-/// name is that of a field, unless another one follows `as`; `..` gives fields without a column. In the second form, a line ends
-/// with the written expression of a value. The expression at the end builds the value from the columns read, by name. A field
-/// whose type has its own columns is `several()`: they take its place.
+/// Defines the columns of a type, one line each, in the order of the file: the column's name and its storage. In the first form,
+/// the name is that of a field, unless another one follows `as`; `..` provides the fields without a column. In the second form,
+/// a line ends with the expression for the written value. The expression at the end builds the value from the columns read, by
+/// name. A field whose type defines columns itself is `several()`; these columns take its place.
 ///
 /// ```text
 /// columns! { SpanRow { step: U32, cpu as "core": U32, end_ns: Maybe(U64), weight: Newer(U32, 1024), phase: several() } }
@@ -56,7 +57,7 @@ macro_rules! columns {
                 $($kind.write(stringify!($name), values.clone().map(|$value| $given), batch);)*
             }
 
-            // A column may exist for queries only.
+            // A column that exists only for queries is read without being used.
             #[allow(unused_variables)]
             fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String> {
                 $(let $name = $kind.reader(stringify!($name), batch)?;)*
@@ -70,23 +71,24 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Columns of a type; `columns!` implements it.
+/// Type with columns; the macro `columns!` implements this trait.
 pub(super) trait Columns: Sized + 'static {
-    /// Value in the form for writing.
+    /// Type of a value that is to be written.
     type Given<'a>;
 
-    /// Adds the columns to a batch.
+    /// Adds the columns of these values to a batch.
     fn write<'a>(values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
 
-    /// Finds the columns in a batch and returns their reader.
+    /// Finds the columns in a batch and returns a reader of rows. Fails with a sentence that names the missing or mistyped
+    /// column.
     fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String>;
 }
 
-/// Storage of a field: one column or several.
+/// Storage of a field as one or several columns.
 pub(super) trait Column: Sized {
-    /// Value in the form of a row.
+    /// Type of the field's value in a row.
     type Value;
-    /// Value in the form for writing.
+    /// Type of the field's value when it is written.
     type Given<'a>;
 
     fn give(self, value: &Self::Value) -> Self::Given<'_>;
@@ -94,21 +96,22 @@ pub(super) trait Column: Sized {
     /// Adds the column to a batch.
     fn write<'a>(self, name: &str, values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
 
-    /// Finds the column in a batch and returns its reader.
+    /// Finds the column in a batch and returns a reader of its values. Fails with a sentence that names the column if it is
+    /// missing or mistyped.
     fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<Self::Value>, String>;
 }
 
-/// Values to write, row by row; pairs iterate over them more than once.
+/// Iterator over the values to write, one per row. It can be cloned, because pairs are iterated over more than once.
 pub(super) trait Values<T>: Iterator<Item = T> + Clone {}
 
 impl<T, I: Iterator<Item = T> + Clone> Values<T> for I {}
 
-/// Reader of a row's value.
+/// Function that reads the value of a row.
 pub(super) trait Reader<T>: Fn(usize, &mut Words) -> Result<T, String> {}
 
 impl<T, F: Fn(usize, &mut Words) -> Result<T, String>> Reader<T> for F {}
 
-/// Field whose type has its own columns, with their own names.
+/// Storage of a field whose type defines columns with names of their own.
 pub(super) struct Several<T>(PhantomData<T>);
 
 pub(super) const fn several<T>() -> Several<T> {
@@ -132,7 +135,7 @@ impl<T: for<'a> Columns<Given<'a> = &'a T>> Column for Several<T> {
     }
 }
 
-/// Batch that is built column by column.
+/// Batch to which columns are added one by one.
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     fields: Vec<Field>,

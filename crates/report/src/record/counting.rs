@@ -1,7 +1,7 @@
-//! Recorder of counting sessions: samples become a record like any other.
+//! Recorder of counting sessions, whose samples become a record like that of a run.
 //!
 //! Input: samples per period. Output: a record with steps, threads, samples of portable events, and a table of readings with all
-//! counts under their own names. It is written to disk during the run.
+//! counts under their own names. The record is written to disk during the session.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::{Manifest, Record};
 use crate::error::ReportError;
 use crate::readings::VirtualValue;
 
-/// Recorder that fills a record while counters are read.
+/// Recorder that fills a record on disk while counters are read.
 pub struct CountingRecorder {
     manifest: Manifest,
     blocks: Blocks,
@@ -32,21 +32,24 @@ pub struct CountingRecorder {
     plan: Plan,
     metrics: Vec<BoundMetric>,
     core_types: Vec<String>,
-    /// Mapping from the kernel's CPU numbers to the record's.
+    /// Mapping between the kernel's CPU numbers and those of the topology.
     cpus: CpuNumbers,
+    /// Topology of the machine.
     topology: Topology,
+    /// Set of all CPUs, as the affinity mask of every thread.
     everywhere: Arc<CpuSet>,
     words: Words,
-    /// Threads that were reported and have not exited.
+    /// Threads that were added to the record and have not exited.
     known: BTreeSet<u32>,
+    /// Threads with samples in the current period.
     present: BTreeSet<u32>,
 }
 
 impl CountingRecorder {
-    /// Begins a record in a folder; `os_cpus` has the kernel's numbers of the topology's CPUs, in order.
+    /// Starts a record in a folder; `os_cpus` holds the kernel's number of each CPU of the topology.
     ///
     /// # Errors
-    /// Fails if the path is occupied by other files, or the folder cannot be written.
+    /// Fails if the path is occupied by other files, or if the folder cannot be written.
     pub fn begin(
         dir: &Path,
         mut manifest: Manifest,
@@ -85,8 +88,8 @@ impl CountingRecorder {
         })
     }
 
-    /// Adds the samples of a period; their times are relative to `origin`. `outside` returns the virtual counters that metrics
-    /// use.
+    /// Adds the samples of a period. Times are recorded relative to `origin`. `outside` returns the virtual counters that
+    /// metrics use.
     pub fn period<'n>(
         &mut self,
         origin: Nanos,
@@ -182,7 +185,7 @@ impl CountingRecorder {
         });
     }
 
-    /// Ends the period: its rows are handed over to the disk. Returns the reason once if rows are no longer written.
+    /// Ends the period and passes its rows to the disk queue. Returns the reason of a write failure once.
     pub fn done(&mut self) -> Option<String> {
         self.step += 1;
         if self.words.len() > MOST_WORDS {
@@ -236,15 +239,15 @@ impl CountingRecorder {
         self.rows.samples.push(self.step, sample, row.counts);
     }
 
-    /// Adds a detected fact to the options of the manifest.
+    /// Adds an entry about the session to the options of the manifest.
     pub fn note(&mut self, key: &str, text: String) {
         self.manifest.options.insert(key.to_owned(), text);
     }
 
-    /// Finishes the record.
+    /// Completes the record.
     ///
     /// # Errors
-    /// Fails if rows could not be written; the written ones remain readable.
+    /// Fails if rows could not be written; those written before remain readable.
     pub fn finish(mut self, elapsed: Nanos) -> Result<(), ReportError> {
         self.manifest.outcome.elapsed_s = elapsed.as_secs_f64();
         self.blocks.finish(self.manifest)

@@ -1,7 +1,7 @@
 //! Differences between the decisions of a record and those of a replay.
 //!
-//! Input: a [`Record`] and the decisions that a policy made on its observations. Output: [`Differences`]: their number, and the
-//! first one in full. The same policy with the same seed must have none, bit by bit.
+//! Input: a [`Record`] and the decisions that a policy made on its observations. Output: [`Differences`] with counts, and with
+//! the first difference in full. The same policy with the same seed must have none, bit by bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Record;
 use super::rows::{DecisionRow, ShareRow};
 
-/// Differences between two runs of decisions.
+/// Differences between the decisions of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differences {
     pub recorded: usize,
@@ -22,20 +22,21 @@ pub struct Differences {
     pub elsewhere: usize,
     /// Number of steps with different cache partitions.
     pub shares: usize,
+    /// First difference; `None` if there is none.
     pub first: Option<Difference>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Step of the observation that was answered.
+    /// Index of the observation to which the decision belongs.
     pub step: u32,
     pub at_s: f64,
     /// Thread of the decision; `None` for cache partitions.
     pub thread: Option<u32>,
     pub program: String,
-    /// Decision in the record; `None` if it has none.
+    /// Decision in the record; `None` if the record has none here.
     pub recorded: Option<String>,
-    /// Decision of the replay; `None` if it has none.
+    /// Decision of the replay; `None` if the replay has none here.
     pub replayed: Option<String>,
 }
 
@@ -62,7 +63,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     let mut i = 0;
     let mut j = 0;
     while i < a.len() || j < b.len() {
-        // The smaller key comes first; equal keys are a pair.
+        // Both lists are merged by key: an entry with the smaller key has no counterpart, equal keys form a pair.
         let order = match (a.get(i), b.get(j)) {
             (Some(x), Some(y)) => key(x).cmp(&key(y)),
             (Some(_), None) => std::cmp::Ordering::Less,
@@ -87,7 +88,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     result
 }
 
-/// Adds the differences between the cache partitions of a record and those of a replay.
+/// Compares the cache partitions of a record with those of a replay, and adds the result to `differences`.
 pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
     let by_step = |rows: &[ShareRow]| {
         let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();
@@ -143,7 +144,7 @@ fn share(row: &ShareRow) -> String {
     )
 }
 
-/// Sorts by step, then thread: the order within one placement has no meaning.
+/// Returns the rows sorted by step, then thread, because the order within one placement has no meaning.
 fn sorted(rows: &[DecisionRow]) -> Vec<&DecisionRow> {
     let mut rows: Vec<&DecisionRow> = rows.iter().collect();
     rows.sort_by_key(|r| key(r));

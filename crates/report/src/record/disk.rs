@@ -1,7 +1,7 @@
 //! Records on disk: a folder with a manifest and one Parquet file per table.
 //!
-//! Input: a [`Record`] or the path of its folder. Output: the folder or the record. A folder gets its name only after it is
-//! completely written.
+//! Input: a [`Record`] or the path of its folder. Output: the folder or the record. A folder gets its final name only after
+//! it is completely written.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::error::ReportError;
 use countersteer_files::write::{temporary_file, temporary_folder};
 
 impl Record {
-    /// Writes the record as a folder; an existing record is replaced once the new one is complete.
+    /// Writes the record as a folder. An existing record is replaced once the new one is complete.
     ///
     /// # Errors
-    /// Fails if the path is occupied by other files, or the folder cannot be written; no partial folder remains.
+    /// Fails if the path is occupied by other files, or if the folder cannot be written; no partial folder is left behind.
     pub fn save(&self, dir: &Path) -> Result<(), ReportError> {
         let replaces = check_place(dir)?;
         let temporary = temporary_folder(dir).map_err(|e| ReportError::write(dir, e))?;
@@ -44,7 +44,7 @@ impl Record {
         write_manifest(&manifest, dir)
     }
 
-    /// Writes all rows of a table into a file; errors name it `path`.
+    /// Writes all rows of a table to a file; `path` is the file's name in errors.
     pub(super) fn write_table(
         &self,
         table: &Table,
@@ -58,7 +58,7 @@ impl Record {
     /// Returns a table of this record as batches with the columns of its file; `None` if there is no table of that name.
     ///
     /// # Errors
-    /// Fails if the machine inside the record cannot be read, or a row cannot be written.
+    /// Fails if the machine inside the record cannot be parsed, or if a row cannot be encoded.
     pub fn batches(&self, name: &str) -> Result<Option<Vec<RecordBatch>>, ReportError> {
         let Some(table) = TABLES.iter().find(|table| table.name == name) else {
             return Ok(None);
@@ -68,15 +68,15 @@ impl Record {
         batches.map(Some)
     }
 
-    /// Returns the names of the tables that a record may have.
+    /// Iterates over the names of all tables that a record may contain.
     pub fn table_names() -> impl Iterator<Item = &'static str> {
         TABLES.iter().map(|table| table.name)
     }
 
-    /// Reads a record.
+    /// Reads a record from its folder.
     ///
     /// # Errors
-    /// Fails if the folder is no record, is of a later version, or is damaged.
+    /// Fails if the folder is no record, is from a later version, or is damaged.
     pub fn load(dir: &Path) -> Result<Self, ReportError> {
         let manifest = read_manifest(dir)?;
         if manifest.unfinished {
@@ -105,10 +105,10 @@ impl Record {
     }
 }
 
-/// Writes a Parquet file atomically.
+/// Writes a batch to a Parquet file, which is replaced completely or not at all.
 ///
 /// # Errors
-/// Fails without space, permission or folder.
+/// Fails without disk space, permission or folder.
 pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> {
     let write = |e| ReportError::write(path, e);
     let temporary = temporary_file(path).map_err(write)?;
@@ -118,7 +118,7 @@ pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> 
     placed.map(drop).map_err(|e| write(e.error))
 }
 
-/// Checks that rows refer to existing observations, in order; all readers rely on it.
+/// Checks that rows refer to existing observations in ascending order, on which all readers rely.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
     for table in TABLES {

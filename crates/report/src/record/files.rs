@@ -1,6 +1,7 @@
-//! Files of a record's folder: its manifest, and one Parquet file per table.
+//! Files of a record's folder: the manifest, and one Parquet file per table.
 //!
-//! Input: batches, or the path of a file. Output: the file, or rows. This module does not know the tables of a record.
+//! Input: batches, or the path of a file. Output: the file, or rows. This module does not depend on the tables of a
+//! record.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,10 +24,10 @@ use crate::atomic::write_atomically;
 use crate::error::ReportError;
 
 const MANIFEST: &str = "manifest.json";
-/// Common prefix of the schemas of all versions.
+/// Prefix that the schema identifiers of all versions share.
 const FAMILY: &str = "countersteer.record/";
 
-/// Writes a manifest and replaces an existing one atomically.
+/// Writes a manifest to a folder. An existing manifest is replaced completely or not at all.
 pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), ReportError> {
     let text = serde_json::to_string_pretty(manifest).map_err(|e| ReportError::Encode {
         table: "manifest",
@@ -35,12 +36,12 @@ pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), Repo
     write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
 }
 
-/// Creates a file that must not exist yet.
+/// Creates a file; fails if it exists.
 pub(super) fn new_file(path: &Path) -> Result<File, ReportError> {
     File::create_new(path).map_err(|e| ReportError::write(path, e))
 }
 
-/// Writes batches into a file; at least one is needed for the columns.
+/// Writes batches to a file. At least one batch is needed, because it defines the columns.
 pub(super) fn write_batches(
     batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
     file: File,
@@ -63,7 +64,7 @@ pub(super) fn write_batches(
     file.sync_all().map_err(|e| ReportError::write(path, e))
 }
 
-/// Returns the batches of a file.
+/// Returns a reader of the batches of a file, after checking the file's limits.
 pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
     let file = match read::open(path) {
         Ok(file) => file,
@@ -89,12 +90,13 @@ pub(super) fn file_name(table: &Table) -> String {
     format!("{}.parquet", table.name)
 }
 
-/// Returns true if there is a record to replace at `dir`.
+/// Returns true if `dir` is a record that will be replaced, false if it is free. Fails if it is occupied by anything
+/// else.
 pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     let taken = || ReportError::Taken { path: dir.into() };
     match fs::symlink_metadata(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        // The path is one to write to, so a failure to inspect it is a write error.
+        // The path is a target for writing, so a failure to inspect it is reported as a write error.
         Err(e) => Err(ReportError::write(dir, e)),
         Ok(meta) if !meta.is_dir() => Err(taken()),
         Ok(_) => {
@@ -112,7 +114,7 @@ pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     }
 }
 
-/// Moves a folder to its final path; if that fails, it is removed.
+/// Moves a folder to its final path. If this fails, the folder is removed.
 pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), ReportError> {
     let write = |e| ReportError::write(dir, e);
     if !replaces {
@@ -123,7 +125,7 @@ pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), 
     let old = temporary.path().with_extension("old");
     fs::rename(dir, &old).map_err(write)?;
     if let Err(e) = fs::rename(temporary.path(), dir) {
-        // If the new record cannot be moved, the old one is restored.
+        // If the new record cannot be moved, the old one is moved back.
         let _ = fs::rename(&old, dir);
         return Err(write(e));
     }
@@ -143,7 +145,7 @@ fn io_error(error: parquet::errors::ParquetError) -> std::io::Error {
     }
 }
 
-/// Returns the schema name in a folder's manifest.
+/// Returns the schema identifier in the manifest of a folder.
 fn read_schema(dir: &Path) -> Result<String, ReportError> {
     #[derive(Deserialize)]
     struct Head {
@@ -176,7 +178,7 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
     }
 }
 
-/// Returns the manifest of a record of this version.
+/// Returns the manifest of a record. Fails for other folders, and for records of other versions.
 pub(super) fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
     let schema = read_schema(dir)?;
     if !schema.starts_with(FAMILY) {
@@ -201,7 +203,7 @@ fn manifest_text(path: &Path) -> std::io::Result<String> {
     read::text_of(read::bytes(path, read::MOST_MANIFEST)?)
 }
 
-/// Adds the rows of a file to a record; how many there were.
+/// Adds the rows of a file to a record. Returns the number of rows.
 pub(super) fn read_table(
     table: &Table,
     path: &Path,
@@ -211,7 +213,8 @@ pub(super) fn read_table(
     guarded(path, || read_rows(table, path, record, words))
 }
 
-/// Converts panics to errors: the Parquet reader panics on some damaged files. The caller discards the rows read so far.
+/// Runs `read` and converts panics to errors, because the Parquet reader panics on some damaged files. The caller
+/// discards the rows read so far.
 fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError>,
@@ -240,7 +243,7 @@ fn read_rows(
         (table.decode)(record, words, &batch).map_err(|e| damaged(&e))?;
     }
     if rows == 0 {
-        // The names of columns matter even without rows.
+        // A table without rows still defines the names of its columns.
         let empty = RecordBatch::new_empty(schema);
         (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
     }

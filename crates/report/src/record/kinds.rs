@@ -18,27 +18,29 @@ use countersteer_model::cpuset::CpuSet;
 use super::columns::{BatchBuilder, Column, Reader, Values};
 use super::words::Words;
 
-/// Meaning of an Arrow array. Each kind is a [`Column`] that is never null, or, inside [`Maybe`], one that may be.
+/// Kind of column with one Arrow type. A kind itself is a [`Column`] that is never null; inside [`Maybe`], the
+/// column may be null.
 pub(super) trait Kind: Sized {
-    /// Value in the form of a row.
+    /// Type of a value in a row.
     type Value;
-    /// Value in the form for writing.
+    /// Type of a value when it is written.
     type Given<'a>;
+    /// Arrow array in which values are stored.
     type Array: Array + 'static;
 
     fn give(value: &Self::Value) -> Self::Given<'_>;
 
     fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> Self::Array;
 
-    /// Returns the value of a row.
+    /// Returns the value in a row of the array. Fails with a sentence if the value is invalid.
     fn value(array: &Self::Array, row: usize, words: &mut Words) -> Result<Self::Value, String>;
 
-    /// Returns the reason if the array cannot be read although its type is right.
+    /// Returns the reason for which an array of the right type cannot be read; `None` if it can be.
     fn fault(_: &Self::Array) -> Option<&'static str> {
         None
     }
 
-    /// Returns the array of a column.
+    /// Returns the array of the column with a name. Fails if the column is missing or has another type.
     fn find<'b>(self, name: &str, batch: &'b RecordBatch) -> Result<&'b Self::Array, String> {
         let column = batch.column_by_name(name);
         let column = column.ok_or_else(|| format!("column `{name}` is missing"))?;
@@ -68,7 +70,7 @@ impl<K: Kind> Column for K {
     }
 }
 
-/// Column that may be null.
+/// Column whose values may be null, which is read as `None`.
 pub(super) struct Maybe<K>(pub(super) K);
 
 impl<K: Kind> Column for Maybe<K> {
@@ -92,7 +94,7 @@ impl<K: Kind> Column for Maybe<K> {
     }
 }
 
-/// Column that records of earlier versions lack; it then has this value.
+/// Column that records of earlier versions lack; the second field is the value used for such records.
 pub(super) struct Newer<C, V>(pub(super) C, pub(super) V);
 
 impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
@@ -117,7 +119,7 @@ impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
     }
 }
 
-/// Text for queries only, which is never read back.
+/// Text column for queries, which is never read back.
 pub(super) struct QueryText;
 
 impl Column for QueryText {
@@ -145,7 +147,8 @@ pub(super) const U64: Number<UInt64Type> = Number(PhantomData);
 pub(super) const F64: Number<Float64Type> = Number(PhantomData);
 
 impl<T: ArrowPrimitiveType> Number<T> {
-    /// Adds a column for each name; a row has their values in that order, and may lack the last ones.
+    /// Adds one column per name to a batch. `values` returns the values of a row in the order of the names, and
+    /// may omit the last ones.
     pub(super) fn write_each<R>(
         self,
         names: &[Arc<str>],
@@ -159,7 +162,7 @@ impl<T: ArrowPrimitiveType> Number<T> {
         }
     }
 
-    /// Returns the columns of these names.
+    /// Returns the arrays of the columns with these names. Fails if one is missing.
     pub(super) fn find_each<'b>(
         self,
         names: &[Arc<str>],
@@ -170,7 +173,7 @@ impl<T: ArrowPrimitiveType> Number<T> {
     }
 }
 
-/// Returns the number of a row; `None` if it is null.
+/// Returns the number in a row of the array; `None` if it is null.
 pub(super) fn maybe<T: ArrowPrimitiveType>(
     array: &PrimitiveArray<T>,
     row: usize,
@@ -216,7 +219,7 @@ impl Kind for Bool {
     }
 }
 
-/// Text; rows with equal text share it.
+/// Text column; rows with equal text share one copy in memory.
 pub(super) struct Text;
 
 impl Kind for Text {
@@ -237,7 +240,7 @@ impl Kind for Text {
     }
 }
 
-/// Set of CPUs, as in `0-3,8`.
+/// Column of CPU sets, written as lists such as `0-3,8`.
 pub(super) struct CpuList;
 
 impl Kind for CpuList {
@@ -260,7 +263,7 @@ impl Kind for CpuList {
     }
 }
 
-/// List of pairs of a text and a number, with the names of both.
+/// Column of lists of pairs (text, number), with the names of the two fields.
 pub(super) struct Pairs(pub(super) &'static str, pub(super) &'static str);
 
 impl Kind for Pairs {

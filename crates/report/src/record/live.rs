@@ -1,6 +1,6 @@
 //! Collector for live runs: rows are on the disk within seconds, and memory does not grow with the run.
 //!
-//! Input: observations, metrics and decisions as they happen. Output: a record in a folder, readable at any moment and after any
+//! Input: observations, metrics and decisions as they happen. Output: a record in a folder, readable at any time and after any
 //! end of the run.
 
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ pub struct LiveCollector {
 }
 
 impl LiveCollector {
-    /// Begins a record in a folder; an existing record is replaced.
+    /// Starts a record in a folder. An existing record is replaced.
     ///
     /// # Errors
-    /// Fails if the path is occupied by other files, or the folder cannot be written.
+    /// Fails if the path is occupied by other files, or if the folder cannot be written.
     pub fn begin(dir: &Path, manifest: Manifest, detail: Detail) -> Result<Self, ReportError> {
         let collector = Collector::new(manifest, detail);
         let empty = collector.record.clone();
@@ -43,16 +43,16 @@ impl LiveCollector {
         })
     }
 
-    /// Returns the reason once if rows are no longer written.
+    /// Returns the reason of a write failure once; `None` if rows are still written.
     pub fn trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
 
-    /// Finishes the record. `executables` has the executables of threads that are not named as their program; `found` is added
-    /// to the options.
+    /// Completes the record. `executables` holds the executable of each thread that differs from its program's name. `found` is
+    /// added to the options.
     ///
     /// # Errors
-    /// Fails if rows could not be written; the written ones remain readable.
+    /// Fails if rows could not be written; those written before remain readable.
     pub fn finish(
         mut self,
         outcome: &Outcome,
@@ -69,7 +69,7 @@ impl LiveCollector {
         self.blocks.finish(manifest)
     }
 
-    /// Hands over the complete steps to the disk.
+    /// Passes the rows of complete steps to the disk queue.
     fn hand_over(&mut self) {
         let failure = self.blocks.give(&mut self.collector.record);
         self.trouble = self.trouble.take().or(failure);

@@ -1,4 +1,4 @@
-//! Manifest: the inputs and the outcome of a run, sufficient to repeat it.
+//! Manifest of a record: the inputs and the outcome of a run, sufficient to repeat the run.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use countersteer_model::score::Outcome;
 use countersteer_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Schema name in every manifest.
+/// Schema identifier in every manifest.
 pub const SCHEMA: &str = "countersteer.record/1";
 
-/// Name, with the text of the file behind it.
+/// Name of an input file, with the file's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedText {
@@ -17,47 +17,47 @@ pub struct NamedText {
     pub text: String,
 }
 
-/// Detail level of a record.
+/// Level of detail of a record, which determines its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
-    /// Manifest with the outcome; no tables.
+    /// Only the manifest with the outcome; no tables.
     Scores,
-    /// All tables except run intervals, which are by far the largest.
+    /// All tables except run intervals, which are by far the largest table.
     NoSpans,
     #[default]
     Everything,
 }
 
-/// Inputs and outcome of a run.
+/// Inputs and outcome of a run, stored as `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// `countersteer.record/1`.
+    /// Schema identifier, `countersteer.record/1`.
     pub schema: String,
     pub version: String,
     pub engine: String,
     pub machine: NamedText,
     pub workload: NamedText,
-    /// Policy with its parameters.
+    /// Policy with its parameters, as on the command line.
     pub policy: String,
     pub seed: u64,
     pub period_ns: u64,
     pub detail: Detail,
-    /// Other options, in command-line form.
+    /// Other options of the run, as on the command line.
     pub options: BTreeMap<String, String>,
-    /// Outcome of the programs.
+    /// Measured outcome of the programs, from which scores are computed.
     pub outcome: Outcome,
-    /// Profile texts by file name; on disk they are a separate table.
+    /// Texts of the profiles by file name. On disk they are a separate table.
     #[serde(skip)]
     pub profiles: BTreeMap<String, String>,
-    /// Number of rows by table, which detects a truncated copy; filled in when the record is saved.
+    /// Number of rows of each table, for detecting truncated copies; set when the record is saved.
     #[serde(default)]
     pub tables: BTreeMap<String, u64>,
-    /// Executables of threads that are not named as their program, by thread: children of a shell script, for example.
+    /// Executable of each thread that differs from its program's name, such as the children of a shell script.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub executables: BTreeMap<u32, String>,
-    /// True if the run continues or was killed: the tables are in parts, up to the last write.
+    /// True if the run is still in progress or was killed. The tables are then in parts, up to the last write.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unfinished: bool,
 }
@@ -82,7 +82,7 @@ impl Detail {
 }
 
 impl Manifest {
-    /// Creates the manifest of a simulated run; `machine` and `workload` are (name, file text).
+    /// Creates the manifest of a simulated run; `machine` and `workload` are pairs (name, text of the file).
     #[must_use]
     pub fn new(
         machine: (&str, &str),

@@ -1,7 +1,7 @@
-//! Records: the only artefact of a run.
+//! Records: the only persistent output of a run.
 //!
 //! Input: the driver's reports to the [`Collector`]. Output: a [`Record`], stored as a folder of Parquet tables with a
-//! `manifest.json`. Reports, answers and replays read only records, so a record contains its machine, workload and profiles as
+//! `manifest.json`. Reports, `why` and replays read only records, so a record contains its machine, workload and profiles as
 //! text.
 
 mod blocks;
@@ -49,35 +49,41 @@ use crate::error::ReportError;
 pub struct Record {
     /// Inputs and outcome of the run.
     pub manifest: Manifest,
-    /// Observations, in order; the other tables refer to them by position.
+    /// Observations in order of time. Other tables refer to them by index.
     pub steps: Vec<StepRow>,
-    /// Threads alive at each observation.
+    /// State of each living thread at each observation.
     pub threads: Vec<ThreadRow>,
-    /// Programs: a row at first appearance, and one when a program changes.
+    /// State of programs: a row at the first appearance, and one for each change.
     pub programs: Vec<ProgramRow>,
-    /// Application hints of threads, if there were any.
+    /// Application hints of threads; empty if there were none.
     pub hints: Vec<HintRow>,
+    /// Events of threads.
     pub events: Vec<EventRow>,
+    /// Samples of threads with their counts.
     pub samples: SampleRows,
+    /// Names of the metrics, in column order of `metrics`.
     pub metric_names: Vec<Arc<str>>,
-    /// Metrics that the policy saw, with a row for each sample of a thread.
+    /// Metrics that the policy used, one row per sample of a thread.
     pub metrics: Vec<MetricRow>,
+    /// Decisions of the policy about threads.
     pub decisions: Vec<DecisionRow>,
-    /// Cache partitions of the policy.
+    /// Cache partitions that the policy set.
     pub shares: Vec<ShareRow>,
+    /// Run intervals of threads.
     pub spans: Vec<SpanRow>,
-    /// Columns of `readings` that are counts.
+    /// Names of the columns of `readings` that are counts.
     pub reading_counts: Vec<Arc<str>>,
-    /// Columns of `readings` that are metrics.
+    /// Names of the columns of `readings` that are metrics.
     pub reading_metrics: Vec<Arc<str>>,
-    /// Counts of real hardware and kernels; a simulation has none.
+    /// Counts of real hardware and kernels; empty for a simulation.
     pub readings: Vec<ReadingRow>,
+    /// Values of virtual counters.
     pub virtuals: Vec<VirtualRow>,
-    /// Number of the first of `steps`: a record in progress contains only the last steps.
+    /// Index of the first of `steps` in the whole record. A record in progress holds only its last steps in memory.
     first_step: u32,
 }
 
-/// Identity of a thread in a record.
+/// Thread of a record, with its program and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadIdentity {
     pub id: ThreadId,
@@ -109,7 +115,7 @@ impl Record {
         }
     }
 
-    /// Returns the rows, leaving none; later rows belong to later steps.
+    /// Returns all rows and leaves none. Rows added later belong to later steps.
     fn take_rows(&mut self) -> Self {
         let mut rest = Self::new(self.manifest.clone());
         rest.metric_names.clone_from(&self.metric_names);
@@ -119,9 +125,9 @@ impl Record {
         std::mem::replace(self, rest)
     }
 
-    /// Moves rows of later steps to the end of this record.
+    /// Moves the rows of later steps to the end of this record.
     fn append(&mut self, rows: &mut Self) {
-        // Columns are only added, never removed.
+        // Columns are only ever added, so the longer list is the current one.
         if rows.metric_names.len() > self.metric_names.len() {
             self.metric_names.clone_from(&rows.metric_names);
         }
@@ -139,10 +145,10 @@ impl Record {
             .unwrap_or(0)
     }
 
-    /// Returns the machine of the run.
+    /// Returns the topology of the run's machine.
     ///
     /// # Errors
-    /// Fails if the machine's text inside the record cannot be read.
+    /// Fails if the machine's text inside the record cannot be parsed.
     pub fn topology(&self) -> Result<Arc<Topology>, ReportError> {
         let machine = &self.manifest.machine;
         Ok(Arc::new(Topology::new(&Machine::parse(
@@ -151,10 +157,10 @@ impl Record {
         )?)))
     }
 
-    /// Returns the profiles of the run, by file name.
+    /// Returns the profiles of the run with their file names.
     ///
     /// # Errors
-    /// Fails if a profile inside the record cannot be read.
+    /// Fails if a profile inside the record cannot be parsed.
     pub fn profiles(&self) -> Result<Vec<(String, Profile)>, ReportError> {
         let parse =
             |(name, text): (&String, &String)| Ok((name.clone(), Profile::parse(name, text)?));
@@ -167,14 +173,14 @@ impl Record {
         Score::of(&self.manifest.outcome)
     }
 
-    /// Returns the time of the last observation.
+    /// Returns the time of the last observation or run interval, whichever is later.
     #[must_use]
     pub fn end(&self) -> Nanos {
         let last = self.steps.last().map_or(0, |s| s.at_ns);
         Nanos(last.max(self.spans.iter().map(|s| s.end_ns).max().unwrap_or(0)))
     }
 
-    /// Returns every thread of the record, by number.
+    /// Returns the identities of all threads of the record, in ascending order of ids.
     #[must_use]
     pub fn identities(&self) -> Vec<ThreadIdentity> {
         let mut seen = std::collections::BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Record in progress: its tables are in parts, which are merged at the end.
+//! Record in progress: each table is in parts, which are merged at the end.
 //!
-//! Input: rows, block by block. Output: a folder that is a valid record at any moment and after any end of the run. The manifest
+//! Input: rows, block by block. Output: a folder that is a valid record at any time and after any end of the run. The manifest
 //! marks it as unfinished, and `parts/` has each table in files with a fixed number of rows. The last part of a table is
 //! rewritten with every block, under another name first, so every file is complete. [`Parts::finish`] leaves the folder as
 //! [`Record::save`] would have written it.
@@ -23,21 +23,21 @@ use crate::error::ReportError;
 use countersteer_files::write::{temporary_file, temporary_folder};
 
 const FOLDER: &str = "parts";
-/// Number of rows in a complete part: an upper limit for the rows in memory, which are rewritten with every block.
+/// Number of rows in a complete part. It limits the rows in memory, which are rewritten with every block.
 const PART_ROWS: usize = 1 << 16;
 
-/// Parts of a record.
+/// Folder of a record in progress, with the rows of its last part.
 pub(super) struct Parts {
     dir: PathBuf,
     topology: Arc<Topology>,
-    /// Rows of the last part.
+    /// Rows of the last part, which is not yet complete.
     tail: Record,
-    /// Number of the last part.
+    /// Number of the last part, from 0.
     number: u32,
 }
 
 impl Parts {
-    /// Begins a record; `empty` has its manifest and columns. An existing record is replaced.
+    /// Starts a record in a folder; `empty` holds its manifest and columns. An existing record is replaced.
     pub(super) fn begin(dir: &Path, empty: Record) -> Result<Self, ReportError> {
         let replaces = check_place(dir)?;
         let topology = empty.topology()?;
@@ -58,10 +58,10 @@ impl Parts {
         })
     }
 
-    /// Adds rows; after the return, readers of the record find them.
+    /// Adds rows and writes them to disk, so that they are visible to readers of the record.
     pub(super) fn add(&mut self, mut rows: Record) -> Result<(), ReportError> {
         self.tail.append(&mut rows);
-        // Steps are the first table, so that all later tables refer to existing steps.
+        // Steps are the first table, so that rows of all later tables refer to existing steps.
         let tables = TABLES.iter().filter(|t| !t.at_end);
         for table in tables.filter(|t| (t.rows)(&self.tail) > 0) {
             let path = self
@@ -78,7 +78,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Replaces the last part of a table. A failure leaves no file, which would only occupy disk space.
+    /// Replaces the last part of a table. After a failure, no temporary file is left on the disk.
     fn replace(&self, table: &Table, path: &Path) -> Result<(), ReportError> {
         let write = |e| ReportError::write(path, e);
         let new = temporary_file(path).map_err(write)?;
@@ -88,7 +88,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Merges the parts; the folder then equals the result of [`Record::save`].
+    /// Merges the parts of each table. The folder then equals the result of [`Record::save`].
     pub(super) fn finish(mut self, mut manifest: Manifest) -> Result<(), ReportError> {
         self.tail.manifest.clone_from(&manifest);
         let merged = self
@@ -135,8 +135,8 @@ impl Parts {
     }
 }
 
-/// Returns the columns of all parts of a table. Those of the last part come first, which usually has the most, then those that
-/// only earlier parts have. Samples lose columns if events are no longer counted.
+/// Returns the columns of all parts of a table. Columns of the last part come first, because it usually has the most; columns
+/// that only earlier parts have follow. Samples lose columns if events are no longer counted.
 fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
     let mut all: Option<SchemaRef> = None;
     for file in files.iter().rev() {
@@ -155,7 +155,7 @@ fn all_columns(files: &[PathBuf]) -> Result<SchemaRef, ReportError> {
     Ok(all.unwrap_or_else(|| Arc::new(Schema::empty())))
 }
 
-/// Returns a batch with all columns of a schema; missing ones are filled with nulls.
+/// Returns a batch with all columns of a schema. Missing columns are filled with nulls.
 fn widened(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     if *schema == batch.schema() {
         return Ok(batch);
@@ -170,7 +170,7 @@ fn widened(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowE
     )
 }
 
-/// Returns the parts of a table, in order.
+/// Returns the paths of the parts of a table, in order.
 fn files(dir: &Path, table: &Table) -> Result<Vec<PathBuf>, ReportError> {
     let folder = dir.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| ReportError::read(&folder, e))?;
@@ -193,7 +193,7 @@ fn files(dir: &Path, table: &Table) -> Result<Vec<PathBuf>, ReportError> {
     Ok(files)
 }
 
-/// Reads an unfinished record, up to the last write.
+/// Reads an unfinished record up to its last write.
 pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError> {
     let mut record = Record::new(manifest);
     let mut words = Words::default();
@@ -202,7 +202,7 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
             read_table(table, &file, &mut record, &mut words)?;
         }
     }
-    // A running session may have written more of a table since the steps were read.
+    // A running session may have added rows to later tables since the steps were read. Rows of later steps are dropped.
     let steps = record.steps.len() as u32;
     for table in TABLES {
         (table.keep_steps)(&mut record, steps);

@@ -1,7 +1,7 @@
-//! Replay: a record in place of a machine.
+//! Replay: an engine that shows a policy the observations of a record.
 //!
 //! Input: a [`Record`]. Output: an [`Engine`] that shows a policy the recorded observations, and keeps its new decisions. The
-//! workload does not react, so decisions are comparable only up to the first difference.
+//! workload does not react to these decisions, so they are comparable only up to the first difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct ReplayEngine<'a> {
     shares: Vec<ShareRow>,
 }
 
-/// First rows that were not shown yet.
+/// Index of the first row of each table that was not yet shown to the policy.
 #[derive(Default)]
 struct Cursors {
     threads: usize,
@@ -42,10 +42,10 @@ struct Cursors {
 }
 
 impl<'a> ReplayEngine<'a> {
-    /// Creates an engine at the start of a record.
+    /// Creates an engine that is at the start of a record.
     ///
     /// # Errors
-    /// Fails if the record has only scores, or its machine cannot be read.
+    /// Fails if the record has only scores, or if its machine cannot be parsed.
     pub fn new(record: &'a Record) -> Result<Self, ReportError> {
         if record.manifest.detail == Detail::Scores {
             return Err(ReportError::NotRecorded {
@@ -68,20 +68,20 @@ impl<'a> ReplayEngine<'a> {
         })
     }
 
-    /// Returns the decisions of the policy so far.
+    /// Returns the policy's decisions so far.
     #[must_use]
     pub fn decisions(&self) -> &[DecisionRow] {
         &self.decisions
     }
 
-    /// Returns the cache partitions of the policy so far.
+    /// Returns the policy's cache partitions so far.
     #[must_use]
     pub fn shares(&self) -> &[ShareRow] {
         &self.shares
     }
 }
 
-/// Returns the rows of one step, from `cursor` on, and advances the cursor past them.
+/// Returns the rows of one step from `cursor` on, and advances the cursor past them.
 fn take<'r, T>(rows: &'r [T], cursor: &mut usize, step: usize, of: impl Fn(&T) -> u32) -> &'r [T] {
     let start = *cursor;
     *cursor += rows[start..]
@@ -102,7 +102,7 @@ impl Engine for ReplayEngine<'_> {
         let record = self.record;
         let step = self.next;
         let Some(row) = record.steps.get(step) else {
-            // A killed process had answered its last observation and made no other.
+            // If the recorded process was killed, it had decided on its last observation and made no further one.
             let killed = record.steps.last().filter(|last| last.decided);
             let last = killed.ok_or(ReportError::ReplayOver { steps: step })?;
             return Ok(Observation {
@@ -142,11 +142,11 @@ impl Engine for ReplayEngine<'_> {
                     kind: e.kind,
                 })
                 .collect(),
-            // No policy reads it, so records do not contain it.
+            // No policy uses this field, so records do not contain it.
             ended: Vec::new(),
             samples,
             spans: spans.iter().map(span).collect(),
-            // A run that was stopped by its time limit also ends here.
+            // A run that was stopped by its time limit also ends at the last observation.
             finished: row.finished || (self.next == record.steps.len() && !row.decided),
             tells_phases: true,
         })

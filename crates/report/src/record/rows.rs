@@ -1,7 +1,7 @@
 //! Rows of a record's tables in memory, with the columns in which they are stored.
 //!
-//! `step` is the observation of a row, as its position in the table of steps. Names and CPU lists are shared: a long run repeats
-//! a few of them millions of times.
+//! `step` is the observation of a row, as its index in the table of steps. Names and CPU lists are shared: a long run repeats a
+//! few of them millions of times.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::columns::{BatchBuilder, Column, Columns, Reader, Values, columns, sev
 use super::kinds::{Bool, CpuList, F64, I8, Maybe, Newer, Pairs, Text, U32, U64};
 use super::words::Words;
 
-/// Observation, and the result of the placement after it.
+/// Observation, with the result of the placement after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRow {
     pub at_ns: u64,
@@ -25,17 +25,17 @@ pub struct StepRow {
     pub decided: bool,
     pub changed: u32,
     pub gone: u32,
-    /// Number of threads that may not run on their target.
+    /// Number of threads whose affinity mask contains none of the target CPUs.
     pub refused: u32,
-    /// Number of frequency hints and cache partitions that are unsupported or were rejected.
+    /// Number of frequency hints and cache partitions that were rejected or are unsupported.
     pub unsupported: u32,
-    /// Metric that the admission table compares, if one was set.
+    /// Metric that the admission table compares; `None` if no table was set.
     pub admission_metric: Option<Arc<str>>,
-    /// Groups of that table with their least values, in the policy's order.
+    /// Rows of the admission table in the policy's order: core group, and smallest value for it.
     pub admission: Vec<(Arc<str>, f64)>,
 }
 
-// The column `step` is the position of the row.
+// The column `step` is the index of the row, so it is not stored.
 columns! { StepRow {
     at_ns: U64,
     finished: Bool,
@@ -48,7 +48,7 @@ columns! { StepRow {
     admission: Pairs("group", "least"),
 } }
 
-/// Thread that was alive at an observation.
+/// State of a thread that was alive at an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadRow {
     pub step: u32,
@@ -56,12 +56,13 @@ pub struct ThreadRow {
     pub thread: u32,
     pub program: u32,
     pub name: Arc<str>,
-    /// CPU it ran on or last ran on.
+    /// CPU on which the thread ran or last ran.
     pub cpu: u32,
-    /// True if it was running or waiting for a CPU.
+    /// True if the thread was running or waiting for a CPU.
     pub runnable: bool,
+    /// Nice value of the thread.
     pub nice: i8,
-    /// CPUs in its affinity mask.
+    /// CPUs in the thread's affinity mask.
     pub allowed: Arc<CpuSet>,
 }
 
@@ -77,7 +78,7 @@ columns! { ThreadRow {
     allowed: CpuList,
 } }
 
-/// State of a program from an observation on.
+/// State of a program from an observation until its next row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramRow {
     pub step: u32,
@@ -118,8 +119,9 @@ fn phase_of(name: &str) -> Result<Phase, String> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
-    /// Row of steps: the observation that reported it.
+    /// Index of the observation that reported the event.
     pub step: u32,
+    /// Time of the event, in ns.
     pub at_ns: u64,
     pub thread: u32,
     pub kind: ThreadEventKind,
@@ -153,11 +155,12 @@ fn event_kind(name: &str, from: Option<u32>, to: Option<u32>) -> Result<ThreadEv
     })
 }
 
-/// Samples of threads.
+/// Samples of threads, each with its step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleRows {
-    /// Row of steps by sample: the observation that reported it.
+    /// Index of the observation that reported each sample.
     pub steps: Vec<u32>,
+    /// Samples with their counts.
     pub samples: Samples,
 }
 
@@ -172,13 +175,13 @@ impl SampleRows {
         self.steps.is_empty()
     }
 
-    /// Adds the samples of this step, which is not before the last one.
+    /// Adds the samples of a step, which must not be before the last one.
     pub fn extend(&mut self, step: u32, samples: &Samples) {
         self.samples.append(samples);
         self.steps.resize(self.samples.len(), step);
     }
 
-    /// Adds a sample with the counts of another one.
+    /// Adds a sample with the counts of another sample.
     pub(super) fn push(&mut self, step: u32, sample: Sample, counts: Counts<'_>) {
         self.steps.push(step);
         self.samples.push_with(sample, counts);
@@ -191,14 +194,14 @@ impl SampleRows {
         other.samples.clear();
     }
 
-    /// Keeps the rows of the first `steps` steps.
+    /// Removes the rows of all steps except the first `steps`.
     pub fn keep_steps(&mut self, steps: u32) {
         let rows = self.steps.partition_point(|step| *step < steps);
         self.steps.truncate(rows);
         self.samples.truncate(rows);
     }
 
-    /// Returns a range of the samples.
+    /// Iterates over a range of the samples.
     pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
         rows.filter_map(|row| self.samples.row(row))
     }
@@ -210,33 +213,39 @@ pub struct MetricRow {
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
-    /// Values by column of [`super::Record::metric_names`].
+    /// Values of the metrics, in the order of [`super::Record::metric_names`]; `None` if unavailable.
     pub values: Box<[Option<f64>]>,
 }
 
-// The other columns have the names of metrics.
+// The other columns are named after the metrics.
 columns! { MetricRow { step: U32, at_ns: U64, thread: U32, ..Self::default() } }
 
-/// Decision of a policy about a thread, with the reason.
+/// Decision of a policy about a thread, with its reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DecisionRow {
-    /// Row of steps: the observation it answers.
+    /// Index of the observation on which the policy decided.
     pub step: u32,
+    /// Time of the observation, in ns.
     pub at_ns: u64,
+    /// Id of the thread.
     pub thread: u32,
-    /// Group, CPU list or `anywhere`.
+    /// Name of the target: a core group, a CPU list or `anywhere`.
     pub target: Arc<str>,
+    /// CPUs of the target.
     pub target_cpus: Arc<CpuSet>,
-    /// Linux weight, if it was set.
+    /// Linux weight of the thread; `None` if it was not set.
     pub weight: Option<u32>,
-    /// Lower limit of the capacity requested from its CPU, if it was set.
+    /// Lower limit of the thread's frequency hint; `None` if no hint was set.
     pub clamp_least: Option<u32>,
-    /// Upper limit of the capacity.
+    /// Upper limit of the thread's frequency hint; `None` if no hint was set.
     pub clamp_most: Option<u32>,
+    /// Rule that led to the decision.
     pub rule: Arc<str>,
+    /// Names and values of the metrics that the rule used.
     pub seen: Vec<(Arc<str>, f64)>,
-    /// Predicted value of each alternative, by group.
+    /// Predicted value of each alternative core group.
     pub alternatives: Vec<(Arc<str>, f64)>,
+    /// Unit of these values.
     pub unit: Arc<str>,
 }
 
@@ -255,23 +264,24 @@ columns! { DecisionRow {
     unit: Text,
 } }
 
-/// Partition of a last-level cache for a class, set by a policy. All rows of a step belong together.
+/// Partition of a last-level cache for a class, set by a policy. The rows of one step together replace the earlier partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareRow {
-    /// Row of steps: the observation it answers.
+    /// Index of the observation on which the policy decided.
     pub step: u32,
+    /// Time of the observation, in ns.
     pub at_ns: u64,
-    /// Class; empty if all partitions were removed.
+    /// Name of the class; empty if all partitions were removed.
     pub class: Arc<str>,
-    /// Members, as in `programs 1,2`.
+    /// Members of the class, as in `programs 1,2`.
     pub members: Arc<str>,
-    /// Cache; empty if the class has all ways of every cache.
+    /// Name of the last-level cache; empty if the class has all ways of every cache.
     pub llc: Arc<str>,
-    /// First way, if the policy chose it.
+    /// Index of the first way; `None` if the policy left it to the engine.
     pub first: Option<u32>,
     /// Number of ways; `None` for all.
     pub ways: Option<u32>,
-    /// Memory bandwidth in percent; `None` for all.
+    /// Limit on memory bandwidth in percent; `None` without a limit.
     pub bandwidth: Option<u32>,
 }
 
@@ -288,47 +298,51 @@ columns! { ShareRow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {
-    /// Row of steps: the observation that reported it.
+    /// Index of the observation that reported the run interval.
     pub step: u32,
+    /// Id of the thread.
     pub thread: u32,
+    /// CPU on which the thread ran.
     pub cpu: u32,
+    /// Start of the interval, in ns.
     pub start_ns: u64,
+    /// End of the interval, in ns.
     pub end_ns: u64,
 }
 
 columns! { SpanRow { step: U32, thread: U32, cpu: U32, start_ns: U64, end_ns: U64 } }
 
-/// Raw counts of all requested events, by their names.
+/// Raw counts of one owner in one interval, for all requested events by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadingRow {
     pub step: u32,
     pub start_ns: u64,
     pub at_ns: u64,
-    /// Process, if the row is of one.
+    /// Process id of the owner; `None` if it is no process or thread.
     pub pid: Option<u32>,
-    /// Thread, if the row is of one.
+    /// TID of the owner; `None` if it is no thread.
     pub thread: Option<u32>,
-    /// Name of the thread or of the row's owner.
+    /// Name of the thread, or of the row's owner.
     pub name: Arc<str>,
-    /// CPU, if the row is of one.
+    /// CPU of the sample; `None` for sums over CPUs.
     pub cpu: Option<u32>,
-    /// Core type, as the kernel's PMUs name it.
+    /// Name of the core type in the kernel's PMUs.
     pub core_type: Arc<str>,
-    /// Event set.
+    /// Index of the event set.
     pub set: u32,
-    /// Time for which the set was enabled while the owner ran there.
+    /// Time for which the event set was enabled while the owner ran on this core type, in ns.
     pub enabled_ns: u64,
-    /// Time for which it counted.
+    /// Time for which the event set counted, in ns.
     pub running_ns: u64,
-    /// True if the owner exited with this row.
+    /// True if the owner exited, so that this is its last row.
     pub last: bool,
-    /// Raw counts by column of [`super::Record::reading_counts`].
+    /// Raw counts in the order of [`super::Record::reading_counts`]; `None` if not counted.
     pub counts: Box<[Option<u64>]>,
-    /// Values by column of [`super::Record::reading_metrics`].
+    /// Values of the metrics in the order of [`super::Record::reading_metrics`]; `None` if unavailable.
     pub metrics: Box<[Option<f64>]>,
 }
 
-// The other columns have the names of counts and metrics.
+// The other columns are named after the events and metrics.
 columns! { ReadingRow {
     step: U32,
     at_ns: U64,
@@ -350,18 +364,19 @@ columns! { ReadingRow {
 pub struct VirtualRow {
     pub step: u32,
     pub at_ns: u64,
-    /// Kind of the subject: `machine`, `zone`, `cpu` or `thread`.
+    /// Kind of the value's subject: `machine`, `zone`, `cpu` or `thread`.
     pub scope: Arc<str>,
-    /// Name of the zone or thread.
+    /// Name of the zone or thread to which the value belongs.
     pub place: Arc<str>,
-    /// Thread, if the value is about one.
+    /// TID of the thread; `None` if the value does not belong to a thread.
     pub thread: Option<u32>,
-    /// CPU, if the value is about one; the kernel's number.
+    /// Kernel's number of the CPU; `None` if the value does not belong to a CPU.
     pub cpu: Option<u32>,
+    /// Name of the virtual counter.
     pub name: Arc<str>,
     /// Unit of the value.
     pub unit: Arc<str>,
-    /// Value: the change since the last sample, or the current level.
+    /// Change of the counter since the last sample, or its current level.
     pub value: f64,
 }
 

@@ -1,16 +1,17 @@
-//! Interned words: one copy of each text and CPU set that rows of a record contain.
+//! Interned texts and CPU sets: rows of a record share one copy of each.
 //!
-//! Input: texts, CPU lists. Output: shared ones.
+//! Input: texts, CPU lists. Output: shared copies of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 
-/// Number of distinct names after which all are forgotten, for runs without an end.
+/// Limit on the number of interned texts; at this limit, all are dropped, so that runs without an
+/// end need limited memory.
 pub(super) const MOST_WORDS: usize = 1 << 14;
 
-/// One copy of each word and CPU set, because a few of them recur at every decision.
+/// Interned texts and CPU sets. A few of them recur at every decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     texts: BTreeSet<Arc<str>>,
@@ -27,12 +28,12 @@ impl Words {
         new
     }
 
-    /// Returns the number of words.
+    /// Returns the number of interned texts.
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Returns the set of a CPU list; `None` if it is no list.
+    /// Returns the set for a CPU list such as `0-3,8`; `None` if the text is no CPU list.
     pub(super) fn set(&mut self, list: &str) -> Option<Arc<CpuSet>> {
         if let Some(known) = self.sets.get(list) {
             return Some(Arc::clone(known));

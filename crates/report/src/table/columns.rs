@@ -1,7 +1,7 @@
 //! Scores as Arrow tables, for programs that compute with them.
 //!
-//! Input: [`CompareRun`]s. Output: a batch with a row for each run, and one with a row for each program of each run. Times are
-//! in seconds, energy in joules; names are those of the JSON.
+//! Input: [`CompareRun`]s. Output: a batch with one row per run, and one with one row per program of each run. Times are in
+//! seconds, energy in joules; names are those of the JSON.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use arrow_schema::ArrowError;
 
 use super::{CompareProgram, CompareRun};
 
-/// Name and values of a column.
+/// Name of a column, and the function that returns its value.
 type Figure<T> = (&'static str, fn(&T) -> f64);
 
-/// Returns a row for each run.
+/// Returns a batch with one row per run.
 ///
 /// # Errors
-/// Never fails in practice: all columns have as many rows as there are runs.
+/// Fails never in practice, because all columns have as many rows as there are runs.
 pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let mut columns = names(runs);
     let scores: [Figure<CompareRun>; 11] = [
@@ -37,10 +37,10 @@ pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_from_iter(columns)
 }
 
-/// Returns a row for each program of each run.
+/// Returns a batch with one row per program of each run.
 ///
 /// # Errors
-/// As [`score_columns`].
+/// Fails never in practice, like [`score_columns`].
 pub fn program_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let of_run = |run: &CompareRun| vec![run.clone(); run.programs.len()];
     let repeated: Vec<CompareRun> = runs.iter().flat_map(of_run).collect();

@@ -1,6 +1,6 @@
-//! JSON of a comparison.
+//! JSON output of a comparison.
 //!
-//! Input: names, seed and [`Score`]. Output: [`Comparison`], whose fields other programs rely on.
+//! Input: names, seed and [`Score`]. Output: a [`Comparison`]. Other programs rely on its field names.
 
 use countersteer_model::machine::SfSpread;
 use countersteer_model::score::{ProgramScore, Score};
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::judge::Ranking;
 use crate::record::Record;
 
-/// Schema name of a comparison.
+/// Schema identifier of a comparison.
 pub const COMPARE_SCHEMA: &str = "countersteer.compare/1";
 
-/// Several runs side by side.
+/// Comparison: the scores of several runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// `countersteer.compare/1`.
+    /// Schema identifier, `countersteer.compare/1`.
     pub schema: String,
-    /// Runs, in the order of the request.
+    /// Scores of the runs, in the order of the request.
     pub runs: Vec<CompareRun>,
 }
 
@@ -28,12 +28,12 @@ pub struct Judged<'a> {
     #[serde(flatten)]
     pub comparison: Comparison,
     pub rankings: &'a [Ranking],
-    /// Verdicts in words.
+    /// Recommendations of all rankings, as text.
     pub verdict: String,
 }
 
 impl<'a> Judged<'a> {
-    /// Creates the output from runs with their rankings.
+    /// Creates the output from runs and their rankings.
     #[must_use]
     pub fn new(runs: Vec<CompareRun>, rankings: &'a [Ranking]) -> Self {
         let sentences: Vec<String> = rankings.iter().map(Ranking::sentence).collect();
@@ -53,81 +53,90 @@ pub struct CompareRun {
     pub workload: String,
     /// Policy with its parameters.
     pub policy: String,
+    /// Seed of the run.
     pub seed: u64,
     /// Aggregate speed-up over the slowest cores.
     pub asp: f64,
+    /// System throughput: sum over programs of 1 / slowdown.
     pub stp: f64,
-    /// System throughput by runs done per second of the whole experiment; unfinished runs count in part.
+    /// System throughput by runs per second over the whole experiment; unfinished runs count as fractions. `None` if their
+    /// progress is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sustained_stp: Option<f64>,
-    /// Upper bound of `sustained_stp` for all policies, equal for all runs of a machine and a workload. Absent if it was not
-    /// requested or does not hold.
+    /// Upper bound on `sustained_stp` for all policies, equal for all runs of a machine and a workload. `None` if it was not
+    /// requested or does not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_stp: Option<f64>,
-    /// System throughput of the best division of the last-level cache's ways, with a core and memory for each program alone.
-    /// Absent if it was not requested, or if programs have several threads or caches.
+    /// System throughput of the best division of the last-level cache's ways, if each program has its own core and memory.
+    /// `None` if it was not requested, or if programs have several threads or caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_partition_stp: Option<f64>,
+    /// Average normalised turnaround time: mean slowdown.
     pub antt: f64,
+    /// Ratio of the largest slowdown to the smallest.
     pub unfairness: f64,
-    /// Unfairness of slowdowns multiplied by the weights of the programs' nice values.
+    /// Ratio of the largest slowdown to the smallest, each multiplied by the weight of the program's nice value.
     #[serde(default)]
     pub weighted_unfairness: f64,
+    /// Jain's fairness index of the inverse slowdowns.
     pub jain: f64,
-    /// Mean instructions per cycle.
+    /// Mean instructions per cycle over the programs.
     pub ipc: f64,
-    /// Energy of the whole machine over the experiment. The work differs between policies, so it does not measure efficiency.
+    /// Energy of the whole machine during the experiment, in joules. It is no measure of efficiency, because policies differ
+    /// in the amount of work done.
     pub energy_j: f64,
-    /// Energy of the whole machine per instruction.
+    /// Energy of the whole machine per instruction, in nJ.
     #[serde(default)]
     pub energy_per_instruction_nj: f64,
-    /// Energy of the whole machine per completed run, with equal weights of programs.
+    /// Energy of the whole machine per completed run in joules, with equal weights of programs.
     #[serde(default)]
     pub energy_per_run_j: f64,
-    /// Energy-delay product per 1e18 instructions squared.
+    /// Energy-delay product: energy per 1e9 instructions times time per 1e9 instructions, in J s.
     pub edp_js: f64,
     /// Number of migrations of threads between CPUs.
     pub migrations: u64,
-    /// True if the policy placed a thread or partitioned a cache; absent if unknown.
+    /// True if the policy placed a thread or partitioned a cache; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acted: Option<bool>,
-    /// Programs in the workload's order.
+    /// Scores of the programs, in the workload's order.
     pub programs: Vec<CompareProgram>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompareProgram {
-    /// Unique name in the workload.
+    /// Name of the program, unique in the workload.
     pub name: String,
-    /// Geometric mean of its completion times.
+    /// Geometric mean of the program's completion times, in seconds.
     pub completion_s: f64,
-    /// Completion time alone on the whole machine, fast cores first.
+    /// Completion time alone on the whole machine, fast cores first, in seconds.
     pub alone_fast_s: f64,
-    /// Completion time alone on the slowest cores only.
+    /// Completion time alone on the slowest cores only, in seconds.
     pub alone_slow_s: f64,
-    /// Interval of nine of ten measured speed-up factors, given the simulated one (alone on slow over alone on fast cores).
-    /// Absent if cores are equal for the program.
+    /// Interval that contains nine of ten measured speed-up factors, given the simulated one (time alone on slow cores
+    /// divided by that on fast cores). `None` if the cores are equal for the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sf_interval: Option<(f64, f64)>,
-    /// Completion time divided by the time alone on the whole machine.
+    /// Completion time divided by the completion time alone on the whole machine.
     pub slowdown: f64,
-    /// Instructions per cycle and last-level misses with intervals, if the run was sampled.
+    /// Metrics with confidence intervals if only samples of the run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<CompareSampled>,
 }
 
-/// Metrics of a sampled run with half-widths of their 95 % intervals.
+/// Metrics of a sampled run, with the half-widths of their 95 % intervals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompareSampled {
     /// Instructions per cycle.
     pub ipc: f64,
+    /// Half-width of its interval, in the same unit.
     pub ipc_half_width: f64,
-    /// Last-level misses per kilo-instruction.
+    /// Last-level cache misses per kilo-instruction.
     pub llc_mpki: f64,
+    /// Half-width of its interval, in the same unit.
     pub llc_mpki_half_width: f64,
-    /// Share of the instructions that were simulated in detail.
+    /// Fraction of the instructions that were simulated in detail.
     pub detailed: f64,
 }
 
@@ -142,7 +151,7 @@ impl Comparison {
 }
 
 impl CompareRun {
-    /// Creates the scores of one run with its names.
+    /// Creates the scores of one run with the names of its inputs.
     #[must_use]
     pub fn new(machine: &str, workload: &str, policy: &str, seed: u64, score: &Score) -> Self {
         Self {
@@ -200,7 +209,7 @@ impl CompareRun {
     }
 }
 
-/// Relative difference up to which times alone are equal.
+/// Tolerance: maximum relative difference at which two times alone count as equal.
 const EQUAL: f64 = 1e-6;
 
 fn sf_interval(p: &ProgramScore) -> Option<(f64, f64)> {

@@ -1,7 +1,7 @@
-//! Tables of scores: for terminals, Markdown, CSV, and the JSON of `steer compare`.
+//! Tables of scores for terminals, Markdown, CSV, and the JSON of `steer compare`.
 //!
-//! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload and
-//! policy: the median over seeds and their range.
+//! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text with one row per machine, workload and
+//! policy, which contains medians over seeds and ranges.
 
 mod columns;
 mod compare;

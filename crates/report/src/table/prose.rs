@@ -1,24 +1,26 @@
-//! Text for a terminal: paragraphs are wrapped to its width, tables are left as they are.
+//! Text for a terminal: paragraphs are wrapped to its width, tables are unchanged.
 
 use comfy_table::Table;
 
-/// Columns of what is no terminal, or does not know its width.
+/// Number of columns if the output is no terminal, or if the terminal does not report its width.
 pub(super) const USUAL: u16 = 80;
-/// A terminal that is narrower does not know its width, as serial lines do not.
+/// Minimum plausible width of a terminal. A terminal that reports less, such as a serial line, does not
+/// know its width.
 pub(super) const NARROWEST: u16 = 40;
 
-/// Returns the value of `COLUMNS`, for output that is read later.
+/// Returns the number of columns in the environment variable `COLUMNS`; `None` if it is not set.
 pub(super) fn asked_columns() -> Option<u16> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
-/// Text with its paragraphs and list items wrapped to the terminal, or to 80 columns where there is none.
+/// Returns text with paragraphs and list items wrapped to the terminal's width, or to 80 columns without
+/// a terminal.
 #[must_use]
 pub fn prose(text: &str) -> String {
     wrapped(text, known_columns())
 }
 
-/// Wraps a line that begins with a label; further lines are aligned with the text.
+/// Wraps a line that begins with a label. Further lines are aligned with the text after the label.
 #[must_use]
 pub fn labelled(label: &str, text: &str) -> String {
     filled(
@@ -60,7 +62,7 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-/// Writes a complete paragraph; lines of a list item are aligned with its text.
+/// Appends a complete paragraph to `out`. Further lines of a list item are aligned with its text.
 fn end(paragraph: &mut String, out: &mut String, width: usize) {
     if paragraph.is_empty() {
         return;
@@ -71,7 +73,7 @@ fn end(paragraph: &mut String, out: &mut String, width: usize) {
     paragraph.clear();
 }
 
-/// Fills a paragraph; all lines but the first are indented.
+/// Wraps a paragraph to a width. All lines but the first are indented.
 fn filled(paragraph: &str, width: usize, indent: usize) -> String {
     let indent = " ".repeat(indent);
     let options = textwrap::Options::new(width)

@@ -1,4 +1,4 @@
-//! Tables as text.
+//! Tables of scores as text.
 //!
 //! Input: runs. Output: aligned columns for terminals, Markdown, CSV.
 
@@ -16,10 +16,10 @@ use super::{Better, CompareProgram, CompareRun};
 use crate::format::number;
 use crate::judge::{Figure, Ranked, Ranking, lead};
 
-/// Relative difference of times alone below which cores are equal.
+/// Tolerance: maximum relative difference of a program's times alone at which the cores count as equal.
 const EQUAL: f64 = 1e-6;
 
-/// Returns a table without frame: a head (none when empty) and rows.
+/// Returns a table without a frame. An empty `head` is omitted.
 #[must_use]
 pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = bare();
@@ -33,7 +33,8 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     text_of(&table)
 }
 
-/// Returns policies in percent of `linux`, by machine and workload; the last line of each is the recommendation.
+/// Returns the policies in percent relative to `linux`, by machine and workload. The last line of each table is the
+/// recommendation.
 #[must_use]
 pub fn ranking(rankings: &[Ranking]) -> String {
     let mut text = String::new();
@@ -93,8 +94,8 @@ fn ranked(r: &Ranking) -> String {
     text_of(&table)
 }
 
-/// Returns a comparison of policies for a terminal: the median over seeds with the range, the best of each column in bold. The
-/// measure that fits the machine comes first.
+/// Returns a comparison of policies for a terminal: medians over seeds with ranges, the best of each column in bold. The score
+/// that fits the machine is the first column.
 #[must_use]
 pub fn comparison(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
@@ -140,7 +141,7 @@ pub fn comparison(runs: &[CompareRun]) -> String {
     text_of(&table) + note
 }
 
-/// Returns a comparison of policies as a Markdown table; the best of each column is bold.
+/// Returns a comparison of policies as a Markdown table, with the best of each column in bold.
 #[must_use]
 pub fn markdown(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
@@ -180,7 +181,7 @@ pub fn markdown(runs: &[CompareRun]) -> String {
     text
 }
 
-/// Returns every run as a line of CSV, with full precision.
+/// Returns all runs as CSV with full precision, one line per run.
 #[must_use]
 pub fn csv(runs: &[CompareRun]) -> String {
     let mut text = String::from(
@@ -190,7 +191,7 @@ pub fn csv(runs: &[CompareRun]) -> String {
         let names = [&r.machine, &r.workload, &r.policy]
             .map(|n| quoted(n))
             .join(",");
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{names},{},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -212,7 +213,7 @@ pub fn csv(runs: &[CompareRun]) -> String {
     text
 }
 
-/// Returns medians and ranges as CSV: a line for each machine, workload and policy.
+/// Returns medians and ranges as CSV, one line per machine, workload and policy.
 #[must_use]
 pub fn csv_summary(runs: &[CompareRun]) -> String {
     let mut text = String::from("machine,workload,policy,seeds");
@@ -233,7 +234,7 @@ pub fn csv_summary(runs: &[CompareRun]) -> String {
     text
 }
 
-/// Returns the programs of one run, for a terminal.
+/// Returns the scores of the programs of one run, for a terminal.
 #[must_use]
 pub fn programs(run: &CompareRun) -> String {
     let mut table = bare();
@@ -259,7 +260,7 @@ pub fn programs(run: &CompareRun) -> String {
     text_of(&table) + &spread(run) + &swapped(run) + &sampled(run)
 }
 
-/// Returns the metrics of a sampled run, with their intervals.
+/// Returns the metrics of a sampled run with their intervals; empty if the run was not sampled.
 fn sampled(run: &CompareRun) -> String {
     let mut table = bare();
     table.set_header(["program", "IPC", "LLC MPKI", "in detail"].map(bold));
@@ -285,7 +286,7 @@ fn sampled(run: &CompareRun) -> String {
     format!("Sampled, with 95 % intervals:\n{}", text_of(&table))
 }
 
-/// Returns the accuracy of the ratio of times alone, if it is one of unequal cores.
+/// Returns a sentence on the accuracy of simulated speed-up factors; empty if all cores are equal.
 fn spread(run: &CompareRun) -> String {
     if run.programs.iter().all(|p| p.sf_interval.is_none()) {
         return String::new();
@@ -301,8 +302,8 @@ fn spread(run: &CompareRun) -> String {
     ))
 }
 
-/// Names the programs that are faster on the cores called slow. If types differ in caches too, a slowdown is relative to the
-/// worse cores.
+/// Returns a sentence with the programs that are faster alone on the slow cores; empty if there are none. Such cores may have
+/// larger caches, and slowdowns are relative to the fast ones.
 fn swapped(run: &CompareRun) -> String {
     let swapped = |p: &&CompareProgram| p.alone_slow_s < p.alone_fast_s * (1.0 - EQUAL);
     let names: Vec<&str> = run
@@ -322,7 +323,7 @@ fn swapped(run: &CompareRun) -> String {
 
 type Name = (&'static str, fn(&Summary<'_>) -> String);
 
-/// Returns the columns that distinguish rows: machine and workload only if there are several.
+/// Returns the columns that identify rows: the policy, and machine and workload if there are several.
 fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
     let several =
         |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
@@ -336,18 +337,18 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
         .collect()
 }
 
-/// Smallest width of a last column of words.
+/// Minimum width of a last column of text on a terminal.
 const WORDS: u16 = 24;
-/// Likewise where there is no terminal, and all columns are shown.
+/// Minimum width of a last column of text without a terminal, where all columns are shown.
 const FEW_WORDS: u16 = 12;
 
-/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
-/// even for that, the last columns are left out. Without a terminal they wrap too, but nothing is left out: a program may read it.
+/// Fits a table to the terminal without breaking words or numbers. Text in the last column is wrapped; if there is no space even
+/// for that, the last columns are omitted. Without a terminal, no column is omitted, because a program may read the output.
 fn fit(table: &mut Table) {
     if table.width().is_some_and(|width| width < NARROWEST) {
         return;
     }
-    // Cells have a blank on either side; those at the ends of lines are not printed.
+    // Each cell has a blank on both sides; those at the ends of lines are not printed.
     let widths: Vec<u16> = table
         .column_max_content_widths()
         .iter()
@@ -400,7 +401,7 @@ fn bare() -> Table {
     table
 }
 
-/// True if heads are bold: on terminals, unless the user disabled it (<https://no-color.org>).
+/// True if heads may be bold: the user did not disable it (<https://no-color.org>).
 fn colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
@@ -417,7 +418,7 @@ fn bold(text: impl ToString) -> Cell {
 fn text_of(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        // Every cell has a space on either side; the outer ones are removed.
+        // Every cell has a blank on both sides; the outer ones are removed.
         text += line.strip_prefix(' ').unwrap_or(&line).trim_end();
         text.push('\n');
     }
@@ -433,14 +434,14 @@ fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
             number(v, 4)
         }
     };
-    // A range that is hidden by rounding is not shown.
+    // A range whose ends are equal after rounding is not shown.
     if figure(min) == figure(max) {
         return figure(median);
     }
     format!("{} ({}–{})", figure(median), figure(min), figure(max))
 }
 
-/// True if no other policy of the same experiment has a better median, and one has a worse.
+/// True if no policy of the same experiment has a better median, and at least one has a worse one.
 fn is_best(metric: &Metric, summary: &Summary<'_>, all: &[Summary<'_>]) -> bool {
     let mine = summary.spread(metric).median;
     let rivals: Vec<f64> = all

@@ -1,33 +1,34 @@
-//! Medians and ranges over seeds.
+//! Medians and ranges of scores over seeds.
 //!
 //! Input: runs. Output: a [`Summary`] for each machine, workload and policy, in order of first appearance.
 
 use super::CompareRun;
 
-/// Direction in which a metric is better.
+/// Direction in which a score is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Higher,
     Lower,
-    /// Neither direction is better in itself.
+    /// Neither a higher nor a lower value is better.
     Neither,
 }
 
-/// Row of the table of score metrics.
+/// Row of the table of scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub key: &'static str,
     pub label: &'static str,
-    /// Short description.
+    /// Description of the score in a few words.
     pub prose: &'static str,
+    /// Direction in which the score is better.
     pub better: Better,
-    /// True if a measured value is never zero.
+    /// True if a measured value is never zero, so that zero means unknown.
     pub positive: bool,
-    /// Returns its value in a run.
+    /// Returns the score's value for a run.
     pub of: fn(&CompareRun) -> f64,
 }
 
-/// Metrics of comparison tables, in column order.
+/// Scores of comparison tables, in column order.
 pub const METRICS: &[Metric] = &[
     Metric {
         key: "asp",
@@ -111,7 +112,7 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
-/// Leading metric if the speed of programs alone is unknown, as in runs on real machines.
+/// Leading score if the speeds of programs alone are unknown, as in runs on real machines.
 pub const COMPLETION: Metric = Metric {
     key: "completion_s",
     label: "completion (s)",
@@ -124,7 +125,7 @@ pub const COMPLETION: Metric = Metric {
     },
 };
 
-/// Returns the metrics of a table in column order: weighted unfairness only if programs differ in weight.
+/// Returns the scores of a table in column order. Weighted unfairness is included only if programs differ in weight.
 #[must_use]
 pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     let mut runs = summaries.iter().flat_map(|s| &s.runs);
@@ -133,7 +134,7 @@ pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     METRICS.iter().filter(is_shown).collect()
 }
 
-/// Returns the metrics that some of these runs have, in column order.
+/// Returns the scores that at least one of these runs has, in column order.
 #[must_use]
 pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     let has = |m: &Metric| {
@@ -147,17 +148,19 @@ pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     first.into_iter().chain(known).collect()
 }
 
-/// Median and range of a metric over seeds.
+/// Median and range of a score over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// Median; the mean of the two middle values for an even number.
+    /// Median; the mean of the two middle values if their number is even.
     pub median: f64,
+    /// Smallest value.
     pub min: f64,
+    /// Largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Computes the spread of values; all zero without values.
+    /// Computes the median and range of values; all zero without values.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -181,18 +184,20 @@ pub struct Summary<'a> {
     pub machine: &'a str,
     /// Name of the workload.
     pub workload: &'a str,
+    /// Policy with its parameters.
     pub policy: &'a str,
+    /// Runs, one per seed.
     pub runs: Vec<&'a CompareRun>,
 }
 
 impl Summary<'_> {
-    /// Returns the spread of a metric.
+    /// Returns the median and range of a score over the runs.
     #[must_use]
     pub fn spread(&self, metric: &Metric) -> Spread {
         Spread::of(self.runs.iter().map(|r| (metric.of)(r)))
     }
 
-    /// True if both are of the same experiment, except for the policy.
+    /// True if both are of the same machine and workload.
     #[must_use]
     pub fn same_experiment(&self, other: &Self) -> bool {
         (self.machine, self.workload) == (other.machine, other.workload)
@@ -200,7 +205,7 @@ impl Summary<'_> {
 }
 
 impl Metric {
-    /// True if `a` is better than `b`.
+    /// True if value `a` of this score is better than value `b`.
     #[must_use]
     pub fn beats(&self, a: f64, b: f64) -> bool {
         match self.better {
@@ -211,7 +216,8 @@ impl Metric {
     }
 }
 
-/// Groups runs by machine, workload and policy. Equal machines and workloads are adjacent; otherwise the order is kept.
+/// Groups runs by machine, workload and policy. Equal machines and workloads become adjacent; otherwise the order is
+/// kept.
 #[must_use]
 pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
     let mut summaries: Vec<Summary<'_>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Answer to `why`, as data and as text.
+//! Answer of `steer why`, as data and as text.
 
 use std::fmt;
 
@@ -6,46 +6,51 @@ use serde::Serialize;
 
 use crate::format::{number, seconds};
 
-/// Reason for a thread's place at a time.
+/// Explanation of a thread's CPU at a time of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     pub program: String,
     pub thread: u32,
     pub at_s: f64,
-    /// CPU it ran on or last ran on.
+    /// CPU on which the thread ran or last ran.
     pub cpu: u32,
-    /// Type of that CPU.
+    /// Core type of that CPU.
     pub core_type: String,
-    /// Last-level cache of that CPU.
+    /// Name of that CPU's last-level cache.
     pub llc: String,
-    /// Time since which it was there.
+    /// Time at which the thread came to that CPU, in seconds.
     pub since_s: f64,
-    /// True if it was running or waiting for a CPU, not asleep.
+    /// True if the thread was running or waiting for a CPU, false if it was asleep.
     pub runnable: bool,
     pub allowed: String,
     pub policy: String,
-    /// Last decision about it; `None` if the policy has not placed it.
+    /// Last decision about the thread; `None` if the policy had not placed it.
     pub decision: Option<Decision>,
+    /// Metrics at the time.
     pub before: Vec<Figure>,
+    /// Metrics after the time.
     pub after: Vec<Figure>,
+    /// Next migration of the thread; `None` if there is none.
     pub next_move: Option<NextMove>,
 }
 
-/// Decision about a thread.
+/// Decision about a thread, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// Time of the last decision.
+    /// Time of the last decision, in seconds.
     pub at_s: f64,
-    /// Time since which the policy has repeated it.
+    /// Time since which the policy repeated this decision, in seconds.
     pub since_s: f64,
+    /// Name of the target.
     pub target: String,
+    /// CPUs of the target.
     pub cpus: String,
-    /// Linux weight, if it was set.
+    /// Linux weight of the thread; `None` if it was not set.
     pub weight: Option<u32>,
     pub rule: String,
     pub seen: Vec<Figure>,
     pub alternatives: Vec<Alternative>,
-    /// Unit of the alternatives.
+    /// Unit of the alternatives' values.
     pub unit: String,
 }
 
@@ -55,16 +60,17 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// Place with its predicted value.
+/// Alternative core group with its predicted value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     pub group: String,
-    /// Predicted value.
+    /// Predicted value of the core group.
     pub value: f64,
+    /// True if the policy chose this group.
     pub chosen: bool,
 }
 
-/// Later move.
+/// Next migration of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextMove {
     pub at_s: f64,
@@ -181,7 +187,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Formats a metric in its natural unit.
+/// Formats the value of a metric with its usual unit.
 pub(crate) fn metric(name: &str, value: f64) -> String {
     match name {
         "llc_occupancy" => crate::format::bytes(value),

@@ -1,4 +1,4 @@
-//! Look-up of threads, places and metrics in a record.
+//! Search for threads, CPUs and metrics in a record.
 
 use countersteer_model::engine::ThreadEventKind;
 use countersteer_model::sample::Row;
@@ -10,7 +10,8 @@ use super::answer::{Figure, NextMove};
 use crate::error::ReportError;
 use crate::record::{Record, ThreadIdentity};
 
-/// Returns the threads that `who` may refer to.
+/// Returns the threads that `who` may mean: those of a program or executable with this name, or one thread by id. Fails if
+/// there are none.
 pub(super) fn identities(record: &Record, who: &str) -> Result<Vec<ThreadIdentity>, ReportError> {
     let all = record.identities();
     let named: Vec<ThreadIdentity> = all.iter().filter(|t| &*t.name == who).cloned().collect();
@@ -71,7 +72,8 @@ fn unknown(record: &Record, all: &[ThreadIdentity], asked: &str) -> ReportError 
     }
 }
 
-/// Returns the first of the threads that was alive at the observation before `at_ns`, with its state then.
+/// Returns the first of these threads that was alive at the last observation before `at_ns`, with its state at that
+/// observation. `None` if none was alive.
 pub(super) fn alive<'a, 'b>(
     record: &'a Record,
     asked: &'b [ThreadIdentity],
@@ -89,7 +91,8 @@ pub(super) fn alive<'a, 'b>(
         .find_map(|who| Some((who, states.iter().find(|s| s.thread == who.id.0)?)))
 }
 
-/// Returns the CPU at `at_ns` and the time since when, from spans or moves if they were recorded, or else from observations.
+/// Returns the CPU of a thread at `at_ns`, and the time in ns at which the thread came to it. The source is spans or
+/// migrations if they were recorded, otherwise observations.
 pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) -> (u32, u64) {
     let mut here = (
         record
@@ -118,7 +121,7 @@ pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) 
     {
         return here;
     }
-    // Without recorded moves, the first of the uninterrupted observations on this CPU is used.
+    // Without recorded migrations, the time is that of the first of the consecutive observations on this CPU.
     let rows = record
         .threads
         .iter()
@@ -132,7 +135,8 @@ pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) 
     )
 }
 
-/// Returns the latest metrics at `at_ns`, or the first after it; derived from samples if the policy read none.
+/// Returns the last metrics of a thread up to `at_ns`, or the first ones after it. They are computed from samples if the
+/// policy used no metrics.
 pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) -> Vec<Figure> {
     let mut rows = record
         .metrics
@@ -175,7 +179,7 @@ fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
     sample?.counts.ratio(Instructions, Cycles)
 }
 
-/// Returns the next move of the thread.
+/// Returns the next migration of a thread after `at_ns`; `None` if there is none.
 pub(super) fn next_move(record: &Record, thread: u32, at_ns: u64) -> Option<NextMove> {
     record
         .events

@@ -1,7 +1,7 @@
-//! Reasons for the places of threads.
+//! Explanations of the CPUs of threads, for `steer why`.
 //!
-//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`]: the thread's place, the last decision about it
-//! with its metrics and alternatives, and the next move.
+//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`] with the thread's CPU, the last decision about
+//! it with metrics and alternatives, and the next migration.
 
 mod answer;
 mod find;
@@ -15,12 +15,13 @@ use countersteer_model::units::CpuId;
 use crate::error::ReportError;
 use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
 
-/// Explains the place of the thread `who` at `at_s` seconds after the start.
+/// Explains the CPU of the thread `who` at `at_s` seconds after the start.
 ///
-/// `who` is a program's name (its first thread that was alive then), `thread7` or `7`.
+/// `who` is a thread, as in `thread7` or `7`, or the name of a program. A program stands for its first thread that was alive at
+/// that time.
 ///
 /// # Errors
-/// Fails if the record has no such program or thread or has no tables, or if the time is outside the run.
+/// Fails if the record has no such program or thread, if it has no tables, or if the time is outside the run.
 pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError> {
     if record.manifest.detail == Detail::Scores {
         return Err(ReportError::NotRecorded {
@@ -29,7 +30,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         });
     }
     let end_s = record.end().as_secs_f64();
-    // Typed times are rounded: up to half a microsecond past the end counts as the end.
+    // The user may have rounded the time, so up to half a microsecond after the end counts as the end.
     if !(0.0..=end_s + 5e-7).contains(&at_s) {
         return Err(ReportError::OutsideRun {
             asked_s: at_s,
@@ -87,8 +88,8 @@ fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError
     }
 }
 
-/// Returns the alternative that contains the CPUs a thread was sent to: a policy may compare core types and then select one
-/// core.
+/// Returns the name of the alternative that contains the CPUs of the target; `None` if there is none. A policy may compare
+/// core types and then select one core.
 fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
     let groups = d
         .alternatives
@@ -121,7 +122,7 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
         .iter()
         .filter(|r| r.thread == d.thread && r.at_ns <= d.at_ns)
         .rev();
-    // Policies repeat decisions every period; the start of the repetition is more useful.
+    // Policies repeat decisions every period. The time of the first of these is more informative.
     let since_ns = first
         .take_while(|r| same(r))
         .last()

@@ -1,4 +1,4 @@
-//! Tables with a column for each event or metric: samples, metrics, readings.
+//! Tables with one column per event or metric: samples, metrics, readings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::record::kinds::{F64, Kind, Maybe, Newer, QueryText, U32, U64, maybe};
 use crate::record::rows::{MetricRow, ReadingRow};
 use crate::record::words::Words;
 
-/// Sample to be written.
+/// Sample that is to be written, with its step.
 struct Written<'a> {
     step: u32,
     row: Row<'a>,
@@ -38,7 +38,7 @@ struct Head {
     sample: Sample,
 }
 
-// The other columns have the names of events.
+// The other columns are named after the events.
 columns! { |s: Written<'a>| -> Head {
     step: U32 => s.step,
     at_ns: U64 => s.row.end.0,
@@ -47,7 +47,7 @@ columns! { |s: Written<'a>| -> Head {
     core_type_id: U32 => s.row.core_type.0,
     core_type: QueryText => s.core_type(),
     set: U32 => s.row.set,
-    // Older records do not contain the number of sets; they are read as if there were one.
+    // Older records do not contain the number of event sets; they are read as if there were one.
     sets: Newer(U32, 1) => s.row.sets(),
     enabled_ns: U64 => s.row.enabled.0,
     running_ns: U64 => s.row.running.0,
@@ -73,7 +73,7 @@ pub(super) fn encode_samples(record: &Record, topology: &Topology, range: Range<
     });
     let mut batch = BatchBuilder::default();
     Head::write(written, &mut batch);
-    // An event that no sample of the record has gets no column.
+    // Only events that at least one sample of the record has get a column.
     for event in record.samples.samples.events() {
         let counts = rows().map(|row| row.counts.get(event));
         Maybe(F64).write(event.def().name, counts, &mut batch);
@@ -87,14 +87,15 @@ pub(super) fn decode_samples(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let head = Head::reader(batch)?;
-    // An event unknown to this version is left out; one that a record lacks is unavailable, not an error.
+    // A column of an unknown event is ignored. An event without a column is unavailable, which is no
+    // error.
     let fields = batch.schema();
     let events: Vec<_> = fields
         .fields()
         .iter()
         .filter_map(|f| Some((Event::named(f.name())?, F64.find(f.name(), batch).ok()?)))
         .collect();
-    // All columns are positions of one event set, whatever the number of samples that have each.
+    // All columns are positions of one event set, even if a sample does not have all of the events.
     let mut compiled: BTreeMap<u32, Arc<EventSet>> = BTreeMap::new();
     for row in 0..batch.num_rows() {
         let Head { step, sets, sample } = head(row, words)?;
@@ -152,7 +153,7 @@ pub(super) fn decode_readings(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let reading = ReadingRow::reader(batch)?;
-    // Counts are integers, metrics are floating point.
+    // Columns of integers are counts, columns of floating-point numbers are metrics.
     let names = || names_after("last", batch);
     record.reading_counts = names().filter(|n| U64.find(n, batch).is_ok()).collect();
     record.reading_metrics = names().filter(|n| F64.find(n, batch).is_ok()).collect();
@@ -168,7 +169,7 @@ pub(super) fn decode_readings(
     Ok(())
 }
 
-/// Returns the names of the columns after `last`.
+/// Iterates over the names of the columns after the column `last`.
 fn names_after(last: &str, batch: &RecordBatch) -> impl Iterator<Item = Arc<str>> {
     let fields = batch.schema_ref().fields().iter();
     let after = fields.skip_while(move |f| f.name() != last).skip(1);

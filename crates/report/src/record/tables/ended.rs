@@ -1,4 +1,4 @@
-//! Tables of the end of a run, with rows from the manifest: programs and profiles.
+//! Tables with rows from the manifest: programs and profiles. They are written at the end of a run.
 
 use std::ops::Range;
 
@@ -12,7 +12,8 @@ use crate::record::columns::{BatchBuilder, Column};
 use crate::record::kinds::{F64, Kind, Text, U32};
 use crate::record::words::Words;
 
-/// Scores exist for queries: they are computed from the manifest.
+/// Encodes programs with their scores, which are computed from the manifest. The table is only for
+/// queries and never read back.
 pub(super) fn encode_programs(record: &Record, _: &Topology, range: Range<usize>) -> Batch {
     let scores = &record.score().programs[range.clone()];
     let outcomes = &record.manifest.outcome.programs[range];

@@ -1,4 +1,4 @@
-//! Tables of a record.
+//! Tables of a record, with their conversion to batches and back.
 //!
 //! Input: a [`Record`], or batches read from a file. Output: batches, or the record's rows. A new table is a type of rows with
 //! its columns in [`super::rows`] and a row in [`TABLES`]. This module contains functions for tables that need more than that.
@@ -19,29 +19,29 @@ use super::rows::StepRow;
 use super::words::Words;
 use crate::error::ReportError;
 
-/// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
+/// Number of rows per batch: large enough to compress well, small enough not to double the memory of a long run.
 const BATCH_ROWS: usize = 1 << 18;
 
 type Batch = Result<RecordBatch, ArrowError>;
 
-/// Table of a record.
+/// Table of a record: its name, and functions for its rows.
 pub(super) struct Table {
-    /// Name; the file is `<name>.parquet`.
+    /// Name of the table; its file is `<name>.parquet`.
     pub(super) name: &'static str,
     pub(super) rows: fn(&Record) -> usize,
-    /// Encodes a range of rows as a batch.
+    /// Encodes a range of the table's rows as a batch.
     pub(super) encode: fn(&Record, &Topology, Range<usize>) -> Batch,
-    /// True if a record may lack it: earlier versions did not write it.
+    /// True if records of earlier versions lack the table.
     pub(super) optional: bool,
-    /// True if its rows come from the manifest, which is complete at the end of a run.
+    /// True if the table's rows come from the manifest, which is complete only at the end of a run.
     pub(super) at_end: bool,
-    /// Adds a batch to a record.
+    /// Adds the rows of a batch to a record.
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
-    /// Moves the rows of another record to the end of its own.
+    /// Moves the table's rows from the second record to the end of the first.
     pub(super) append: fn(&mut Record, &mut Record),
-    /// Returns the step of each row.
+    /// Returns the step of each row of the table.
     pub(super) steps: fn(&Record) -> Vec<u32>,
-    /// Keeps only the rows of the first steps.
+    /// Removes the table's rows of all steps except the first ones; the number of steps is the second argument.
     pub(super) keep_steps: fn(&mut Record, u32),
 }
 
@@ -104,7 +104,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: ended::encode_programs,
         optional: false,
         at_end: true,
-        // The table exists for queries; the manifest has the values behind it.
+        // The table exists for queries; its values are stored in the manifest.
         decode: |_, _, _| Ok(()),
         append: |_, _| (),
         steps: |_| Vec::new(),
@@ -174,7 +174,7 @@ fn encode_steps(record: &Record, range: Range<usize>) -> Batch {
 }
 
 impl Table {
-    /// Returns all rows in batches; an empty table has one empty batch, for its schema.
+    /// Iterates over all rows of the table in batches. An empty table has one empty batch, which defines the columns.
     pub(super) fn batches<'a>(
         &'a self,
         record: &'a Record,
