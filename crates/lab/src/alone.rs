@@ -1,11 +1,11 @@
-//! Times alone of programs whose accesses are simulated.
+//! Times alone of programs whose memory accesses are simulated.
 //!
-//! Input: an experiment with traces, and its outcome. Output: the time alone of each program, from runs alone through simulated
-//! caches. It is the geometric mean of as many consecutive runs as the program finished with its co-runners. The first of them
-//! starts with empty caches.
+//! Input: an experiment with traces, and its outcome. Output: the time alone of each program, from simulations of the program
+//! alone with caches. It is the geometric mean of as many consecutive runs as the program finished with its co-runners. The first
+//! of these runs starts with empty caches.
 //!
-//! The analytic model's time alone does not fit: its profile has the misses of a program that begins with empty caches. A program
-//! that restarts finds its lines cached, so programs seemed faster with co-runners than alone.
+//! The analytic model's time alone is not comparable: its profile has the misses of a program that starts with empty caches. A
+//! program that restarts finds its lines in the cache, so it would seem faster with co-runners than alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +18,14 @@ use countersteer_sim::engine::{Plan, PlannedProgram, cpus_alone};
 
 use crate::experiment::{Experiment, Onlooker};
 
-/// Consecutive runs alone: the first starts with empty caches, the second with the program's own lines.
+/// Number of consecutive runs that are simulated alone: one with empty caches, and one that finds the program's own lines.
 const RUNS: u32 = 2;
 
-/// Cache of simulated times alone by program, machine and options. Policies and seeds share them.
+/// Simulated times alone by program, machine and options, shared by all policies and seeds of a workload.
 #[derive(Debug, Default)]
 pub struct TimesAlone(Mutex<BTreeMap<String, Vec<f64>>>);
 
-/// Replaces the analytic model's times alone by simulated ones.
+/// Replaces the analytic model's times alone in an outcome by simulated ones.
 pub(crate) fn simulate(
     experiment: &Experiment,
     plan: &Plan,
@@ -44,7 +44,7 @@ pub(crate) fn simulate(
     Ok(())
 }
 
-/// Geometric mean of the given number of consecutive runs; 0 if `times` is empty. The last known time repeats for missing runs.
+/// Returns the geometric mean of the first `runs` times; the last time repeats for missing runs. Returns 0 if `times` is empty.
 fn mean(times: &[f64], runs: usize) -> f64 {
     let Some(last) = times.last() else { return 0.0 };
     let runs = runs.max(1);
@@ -52,7 +52,8 @@ fn mean(times: &[f64], runs: usize) -> f64 {
     (all.map(|s| s.ln()).sum::<f64>() / runs as f64).exp()
 }
 
-/// Times of a program's consecutive runs alone. It runs on the whole machine, fast cores first, or on the cores of one type.
+/// Returns the times of a program's consecutive runs alone. The program runs on the whole machine, fast cores first, or on the
+/// cores of the type `only`.
 fn times(
     experiment: &Experiment,
     planned: &PlannedProgram,
@@ -75,7 +76,7 @@ fn times(
     );
     let key = format!("{machine} {only:?} {program:?} {:?}", experiment.options);
     let known = &experiment.workload.alone.0;
-    // The lock is held during the simulation: concurrent experiments need the same times.
+    // The lock is held during the simulation, so that concurrent experiments do not simulate the same times.
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(times) = known.get(&key) {
         return Ok(times.clone());

@@ -1,8 +1,9 @@
-//! Slowdown that each program of a workload causes for each other one, and remedies.
+//! Slowdown that each program of a workload causes for each other program, and possible remedies.
 //!
-//! Input: an experiment with several programs. Output: [`Blame`]: how much longer each program takes because of each co-runner.
-//! To measure that, the workload also runs without each program. Other rows give slowdowns under other placement policies and
-//! under a partition of the last-level cache. The partition follows from each program's speed alone with some of the ways.
+//! Input: an experiment with several programs. Output: a [`Blame`] with the increase of each program's time because of each
+//! co-runner. To measure this, the workload also runs without each program. Other rows give slowdowns under other placement
+//! policies and under a partition of the last-level cache. The partition follows from each program's speed alone with fewer
+//! ways.
 //!
 //! Removing a program removes everything that programs share: caches, memory, SMT siblings, and CPU time if threads outnumber
 //! CPUs.
@@ -19,57 +20,59 @@ use crate::experiment::{Experiment, LoadedMachine};
 use crate::partition::Curves;
 use crate::plan::{self, Loaded};
 
-/// Slowdowns by program and cause, with remedies.
+/// Slowdowns by program and by cause, with possible remedies.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blame {
     pub machine: String,
     pub workload: String,
     pub policy: String,
     pub seeds: u64,
-    /// Names of the programs, one for each copy, in the workload's order.
+    /// Names of the programs, one per copy, in the workload's order.
     pub programs: Vec<String>,
-    /// Completion time relative to a run alone on the whole machine.
+    /// Slowdown of each program: its completion time relative to a run alone on the whole machine.
     pub slowdown: Vec<f64>,
-    /// Relative increase of completion time by victim, then by cause: time with the cause over time without it, less 1. The
-    /// diagonal is 0.
+    /// Relative increase of completion time by victim, then by cause: time with the cause divided by time without it, minus 1.
+    /// The diagonal is 0.
     pub caused: Vec<Vec<f64>>,
-    /// Slowdowns under other placement policies.
+    /// Slowdowns of the programs under other placement policies.
     pub places: Vec<Place>,
     /// Partition of the last-level cache; `None` if no shared cache has a way for each program.
     pub partition: Option<Partition>,
 }
 
 impl Blame {
-    /// Slowdown of a program without another one.
+    /// Returns the slowdown of the program `victim` if the program `cause` does not run.
     #[must_use]
     pub fn without(&self, victim: usize, cause: usize) -> f64 {
         self.slowdown[victim] / (1.0 + self.caused[victim][cause])
     }
 }
 
-/// Slowdowns of the workload under another policy.
+/// Slowdowns of the programs of a workload under another policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     pub policy: String,
     pub slowdown: Vec<f64>,
 }
 
-/// Ways of the last-level cache for each program; all programs share one such cache.
+/// Partition of the last-level cache that all programs share, with the ways of each program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Partition {
-    /// Ways of the whole cache, and its size in bytes.
+    /// Number of ways of the whole cache.
     pub of_ways: u32,
+    /// Size of the whole cache in bytes.
     pub of_bytes: f64,
+    /// Number of ways of each program.
     pub ways: Vec<u32>,
-    /// Slowdown from the misses with that many ways alone. Memory bandwidth is not shared here.
+    /// Slowdown of each program because of its misses with its ways alone. Sharing of memory bandwidth is not included.
     pub slowdown: Vec<f64>,
 }
 
-/// Measures the slowdown that each program causes for each other one. Averages over `seeds` seeds, starting at the experiment's;
-/// `places` are policies to compare.
+/// Measures the slowdown that each program causes for each other one. Results are means over `seeds` seeds, beginning with the
+/// experiment's; `places` are the policies to compare.
 ///
 /// # Errors
-/// Those of [`Experiment::run`], and a workload of one program.
+/// Fails with the errors of [`Experiment::run`], and if the workload has only one program.
 pub fn blame(experiment: &Experiment, seeds: u64, places: &[String]) -> anyhow::Result<Blame> {
     let names = names(experiment)?;
     let alone = unrolled(&experiment.workload, &names);
@@ -113,7 +116,7 @@ pub fn blame(experiment: &Experiment, seeds: u64, places: &[String]) -> anyhow::
     })
 }
 
-/// Names of all copies.
+/// Returns the names of all copies of the programs. Fails if there is only one.
 fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
     let plan = plan::plan(&experiment.workload, &experiment.machine.topology)?;
     let names: Vec<String> = plan.programs.iter().map(|p| p.name.to_string()).collect();
@@ -127,7 +130,7 @@ fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The workload with a program for each copy.
+/// Returns the workload with one program per copy.
 pub(crate) fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
     let copies = loaded.programs.iter().flat_map(|(program, profile)| {
         let copy = move |_| (program.clone(), Arc::clone(profile));
@@ -152,7 +155,7 @@ fn without(experiment: &Experiment, unrolled: &Loaded, out: usize) -> Experiment
     }
 }
 
-/// Runs each variant with each seed; returns its scores by seed.
+/// Runs each variant with each seed. Returns the scores by variant, then by seed.
 fn run(variants: &[Experiment], seeds: u64) -> anyhow::Result<Vec<Vec<Score>>> {
     let all: Vec<Experiment> = variants
         .iter()
@@ -170,7 +173,8 @@ fn run(variants: &[Experiment], seeds: u64) -> anyhow::Result<Vec<Vec<Score>>> {
     Ok(by_variant.map(<[Score]>::to_vec).collect())
 }
 
-/// Geometric mean over seeds of one value of a program; `of` selects it from the pair (completion time, slowdown).
+/// Returns the geometric mean over seeds of a value of one program. `of` computes the value from the pair (completion time,
+/// slowdown).
 fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
     let value = |score: &Score| {
         let program = &score.programs[row];
@@ -179,7 +183,8 @@ fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
     (scores.iter().map(value).sum::<f64>() / scores.len().max(1) as f64).exp()
 }
 
-/// Distributes ways one at a time: each goes to the program with the greatest slowdown so far.
+/// Divides the ways of the last-level cache one by one: each way goes to the program with the largest slowdown so far. `None` if
+/// no shared cache has a way for each program.
 fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partition>, ModelError> {
     let Some(curves) = Curves::of(machine, loaded)? else {
         return Ok(None);

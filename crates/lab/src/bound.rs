@@ -1,6 +1,6 @@
-//! An upper bound on the system throughput that any policy sustains in a simulation.
+//! Upper bound on the system throughput that any policy sustains in a simulation.
 //!
-//! Input: an experiment; its policy does not matter. Output: a value that the *sustained* STP of no run exceeds.
+//! Input: an experiment, whose policy does not matter. Output: a value that the *sustained* STP of no run exceeds.
 //!
 //! Sustained STP. An experiment lasts T seconds; program i completes n whole runs and a fraction p of another one. [`Limits`]
 //! defines how a fraction counts. The program's sustained STP is the sum of A (n + p) / T, where A is the time of a run alone. It
@@ -49,20 +49,20 @@ use rayon::prelude::*;
 use crate::experiment::{Experiment, Fidelity, Finished, Onlooker};
 use crate::{partition, plan};
 
-/// Factor on the capacity of cores, caches and memory, because the engine follows these limits in steps.
+/// Factor by which the capacities of cores, caches and memory are enlarged, because the engine follows these limits in steps.
 const FOLLOWED: f64 = 1.05;
-/// Relative distance from the least bound at which the search stops.
+/// Tolerance: relative distance from the smallest possible bound at which the search stops.
 const CLOSE: f64 = 1e-3;
-/// Maximum number of solutions, each with more ways to run.
+/// Limit on the number of times that the linear program is solved, each time with more ways to run.
 const ROUNDS: usize = 40;
-/// Relative margin for rounding of sums.
+/// Relative margin added to the bound for rounding errors of sums.
 const ROUNDING: f64 = 1e-6;
 
-/// Upper bound on the system throughput that any policy sustains on this machine with this workload; `None` if the simulation is
-/// not analytic.
+/// Returns the upper bound on the system throughput that any policy sustains on this machine with this workload. `None` if the
+/// simulation is not analytic.
 ///
 /// # Errors
-/// A workload that this machine cannot run, and those of the solver.
+/// Fails if the machine cannot run the workload, or if the solver fails.
 pub fn sustained_stp(experiment: &Experiment) -> anyhow::Result<Option<f64>> {
     if experiment.options.fidelity != Fidelity::Analytic {
         return Ok(None);
@@ -72,21 +72,21 @@ pub fn sustained_stp(experiment: &Experiment) -> anyhow::Result<Option<f64>> {
     simulation.limits().map(|limits| of(&limits)).transpose()
 }
 
-/// Upper bound on sustained STP within a simulation's limits.
+/// Returns the upper bound on sustained STP within the limits of a simulation.
 ///
 /// # Errors
-/// Those of the solver.
+/// Fails if the solver fails.
 pub fn of(limits: &Limits) -> anyhow::Result<f64> {
     Ok(Market::new(limits).least_worth()? * (1.0 + ROUNDING))
 }
 
-/// Bounds of a machine with a workload: of all policies, and of divisions of the cache's ways.
+/// Bounds on the STP of a machine with a workload: for all policies, and for partitions of the last-level cache.
 type Bounds = (Option<f64>, Option<f64>);
 
 /// Adds both bounds to the runs of experiments that were not cut short.
 ///
 /// # Errors
-/// Those of [`sustained_stp`].
+/// Fails with the errors of [`sustained_stp`].
 pub fn attach(
     experiments: &[Experiment],
     finished: &[Finished],
@@ -120,45 +120,50 @@ pub fn attach(
     Ok(())
 }
 
-/// Group of equal programs. The unit of work is worth: seconds of time alone.
+/// Group of equal programs in the linear program. Work is measured by its worth: seconds of time alone.
 struct Seller<'a> {
     /// Number of programs in the group.
     count: f64,
+    /// Limits of each of these programs.
     program: &'a ProgramLimits,
+    /// Behaviours of the program.
     rows: Vec<Row<'a>>,
 }
 
-/// Work of one behaviour.
+/// Work of one behaviour of a program.
 struct Row<'a> {
-    /// Share of a run's worth.
+    /// Fraction of a run's worth that belongs to this behaviour.
     share: f64,
-    /// Elapsed time per second of CPU time: 1 over the number of threads.
+    /// Elapsed time per second of CPU time: 1 divided by the number of threads.
     wall: f64,
+    /// Ways to run the behaviour.
     ways: &'a [Way],
-    /// Worth of an instruction, in seconds.
+    /// Worth of one instruction, in seconds.
     each_s: f64,
 }
 
-/// The linear program.
+/// Linear program whose optimum is the bound.
 struct Market<'a> {
     limits: &'a Limits,
     sellers: Vec<Seller<'a>>,
-    /// Upper limit of 1 / T, in experiments per second.
+    /// Upper limit on 1 / T, in experiments per second.
     most_often: f64,
 }
 
 /// Prices of scarce resources, all at least 0.
 #[derive(Debug)]
 struct Prices {
-    /// By core state: a second of one of the core's threads, and a second of each shared part of the core.
+    /// Price of a second of one of the core's threads, by core state.
     seconds: Vec<f64>,
+    /// Price of a second of each shared part of the core, by core state.
     parts: Vec<Vec<f64>>,
-    /// A second of a core, by clock.
+    /// Price of a second of a core at each clock frequency.
     clocks: Vec<f64>,
-    /// All lines of each group of caches, and all of memory's bandwidth.
+    /// Price of all lines of each group of caches.
     caches: Vec<f64>,
+    /// Price of the whole memory bandwidth.
     memory: f64,
-    /// A second of the program's own time, by seller.
+    /// Price of a second of a program's own time, by group of programs.
     time: Vec<f64>,
 }
 
@@ -191,7 +196,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// Price of a second in a way to run, without the price of the program's own time.
+    /// Returns the price of a second in a way to run, without the price of the program's own time.
     fn cost(&self, prices: &Prices, way: &Way) -> f64 {
         let parts = prices.parts[way.state].iter().zip(&way.uses);
         let cache = self.limits.ceilings.places[self.limits.ceilings.states[way.state].place].cache;
@@ -209,11 +214,12 @@ impl<'a> Market<'a> {
         way.bus / (self.limits.ceilings.bandwidth * FOLLOWED)
     }
 
-    /// Upper bound on all worth per second: the machine's worth at these prices, plus the earnings of work above its cost.
+    /// Returns an upper bound on the worth that is produced per second: the worth of the machine at these prices, plus the
+    /// earnings of work above its cost.
     fn worth(&self, prices: &Prices) -> f64 {
         let ceilings = &self.limits.ceilings;
         let mut worth = prices.caches.iter().sum::<f64>() + prices.memory;
-        // In no state may a core second be worth more than its cost by place and clock.
+        // In each state, a second of a core may be worth at most its cost by place and clock.
         for (place, of) in ceilings.places.iter().enumerate() {
             let states = ceilings.states.iter().enumerate();
             let dearest = states
@@ -249,7 +255,8 @@ impl<'a> Market<'a> {
         worth + (above_cost * self.most_often).max(0.0)
     }
 
-    /// Costs by row and way for work of worth 1: the price without the program's own time, and the amount of that time.
+    /// Returns the costs of work of worth 1 by behaviour and way to run, as pairs: the price without the program's own time, and
+    /// the amount of that time.
     fn row_costs(&self, prices: &Prices, seller: &Seller) -> Vec<Vec<(f64, f64)>> {
         let of_row = |row: &Row| {
             let of_way = |way: &Way| {
@@ -261,7 +268,7 @@ impl<'a> Market<'a> {
         seller.rows.iter().map(of_row).collect()
     }
 
-    /// The least worth of the machine at any prices.
+    /// Returns the smallest worth of the machine at any prices.
     fn least_worth(&self) -> anyhow::Result<f64> {
         let mut known: Vec<Vec<Vec<usize>>> = (self.sellers.iter())
             .map(|seller| vec![Vec::new(); seller.rows.len()])
@@ -287,7 +294,7 @@ impl<'a> Market<'a> {
         Ok(least)
     }
 
-    /// Initial prices: every resource is free.
+    /// Returns the initial prices, at which only the program's own time has a price.
     fn free(&self) -> Prices {
         let ceilings = &self.limits.ceilings;
         Prices {
@@ -300,7 +307,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// Finds the prices that minimize the machine's worth, given only the known ways to run. Returns that worth.
+    /// Sets the prices that minimise the worth of the machine, given only the known ways to run. Returns this worth.
     fn solve(&self, known: &[Vec<Vec<usize>>], prices: &mut Prices) -> anyhow::Result<f64> {
         let mut dual = Dual::new(self);
         let sellers = self.sellers.iter().zip(known);
@@ -329,7 +336,7 @@ impl<'a> Market<'a> {
     }
 }
 
-/// Adds the cheapest way of a row to `known`. Returns true if it was new.
+/// Adds the cheapest way to run a behaviour to `known`. Returns true if it was not known before.
 fn add_cheapest(ways: &[(f64, f64)], time: f64, known: &mut Vec<usize>) -> bool {
     let cost = |row: &usize| ways[*row].0 + time * ways[*row].1;
     let cheapest = (0..ways.len()).min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -339,15 +346,15 @@ fn add_cheapest(ways: &[(f64, f64)], time: f64, known: &mut Vec<usize>) -> bool 
 }
 
 impl Seller<'_> {
-    /// Cost of a run of worth 1.
+    /// Returns the cost of a run of worth 1.
     fn run_cost(&self, time: f64, costs: &[f64]) -> f64 {
         let asleep = self.program.asleep_s / self.program.alone_fast_s;
         let work = self.rows.iter().zip(costs).map(|(r, cost)| r.share * cost);
         asleep * time + work.sum::<f64>()
     }
 
-    /// The price of the program's own time, from `about` upwards, at which whole runs earn nothing above their cost. Also returns
-    /// the least cost of each row at that price.
+    /// Returns the price of the program's own time, at least `about`, at which whole runs earn nothing above their cost. Also
+    /// returns the smallest cost of each behaviour at that price.
     fn dearest_time(&self, about: f64, ways: &[Vec<(f64, f64)>]) -> (f64, Vec<f64>) {
         let costs = |time: f64| -> Vec<f64> {
             let least = |ways: &Vec<(f64, f64)>| {
@@ -377,12 +384,12 @@ fn rows<'a>(limits: &'a Limits, program: &ProgramLimits) -> Vec<Row<'a>> {
         ways: &model.ways[row.behaviour],
         each_s: row.worth * program.alone_fast_s / row.instructions,
     };
-    // Rows without worth are omitted: their work costs nothing.
+    // Behaviours without worth are omitted, because their work costs nothing.
     let worthy = program.rows.iter().filter(|r| r.worth > 0.0);
     worthy.map(row).collect()
 }
 
-/// The dual program: minimizes the worth of the machine at prices where no way to run earns more than it costs.
+/// Dual linear program: minimises the worth of the machine over prices at which no way to run earns more than it costs.
 struct Dual {
     problem: Problem,
     seconds: Vec<Variable>,
@@ -390,7 +397,7 @@ struct Dual {
     clocks: Vec<Variable>,
     caches: Vec<Variable>,
     memory: Variable,
-    /// Earnings above cost of an experiment of the shortest length.
+    /// Variable for the earnings above cost in an experiment of the shortest duration.
     above_cost: Variable,
 }
 
@@ -453,7 +460,8 @@ impl Dual {
         }
     }
 
-    /// Adds a program with the known ways to run of each row. Returns the variable for the price of its own time.
+    /// Adds a group of programs with the known ways to run each behaviour. Returns the variable for the price of the program's
+    /// own time.
     fn sell(&mut self, market: &Market, seller: &Seller, known: &[Vec<usize>]) -> Variable {
         let ceilings = &market.limits.ceilings;
         let time = self.problem.add_var(seller.count, ANY);

@@ -1,9 +1,9 @@
-//! Shares of one last-level cache among co-running programs, for any cache size.
+//! Fractions of one last-level cache that co-running programs occupy, for any cache size.
 //!
-//! Input: profiles, a machine and sizes. Output: the part of the cache that each program holds, its misses and its speed, by size
-//! and program. They are the steady state of the analytic model (footprint composition): a program's speed and the memory
-//! bandwidth decide how fast it touches lines. Each program has a core of the machine's fastest type. Caches between a core's own
-//! and the last level are omitted.
+//! Input: profiles, a machine and cache sizes. Output: the bytes of the cache that each program occupies, its misses and its
+//! speed, by size and program. They are the steady state of the analytic model (footprint composition): a program's speed and the
+//! memory bandwidth determine how fast it touches lines. Each program has a core of the machine's fastest type. Caches between a
+//! core's own and the last level are omitted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::error::{Kind, failure};
 use crate::experiment::LoadedMachine;
 use crate::{library, traces};
 
-/// Bytes per line.
+/// Size of a cache line in bytes.
 const LINE_BYTES: f64 = 64.0;
-/// Lines per KiB.
+/// Number of cache lines per KiB.
 const LINES_PER_KIB: f64 = 16.0;
 
-/// Shares of the last-level cache by cache size.
+/// Occupancy of the last-level cache by the programs, for each cache size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Company {
     pub machine: String,
@@ -33,29 +33,32 @@ pub struct Company {
     pub sizes: Vec<Shared>,
 }
 
-/// A cache of one size, and the share of each program.
+/// Cache of one size, with the occupancy of each program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shared {
     pub bytes: u64,
     pub parts: Vec<Part>,
 }
 
-/// A program with its co-runners and alone.
+/// Occupancy, misses and speed of a program with its co-runners, and alone.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Part {
-    /// Occupancy of the cache in bytes.
+    /// Occupancy of the cache in bytes, with co-runners.
     pub bytes: f64,
+    /// Misses per kilo-instruction with co-runners.
     pub mpki: f64,
+    /// Instructions per cycle with co-runners.
     pub ipc: f64,
-    /// Misses per kilo-instruction with the whole cache and memory alone.
+    /// Misses per kilo-instruction if the program has the whole cache and memory alone.
     pub mpki_alone: f64,
+    /// Instructions per cycle if the program has the whole cache and memory alone.
     pub ipc_alone: f64,
 }
 
-/// Reads the profile from a file: a profile, or a trace that carries one.
+/// Reads a profile from a profile file, or from a trace that contains one.
 ///
 /// # Errors
-/// A file of another kind, or a trace without a profile.
+/// Fails if the file is of another kind, or if the trace contains no profile.
 pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
     let text = if traces::is_trace(&path.to_string_lossy()) {
         traces::open(path)?.0
@@ -65,10 +68,10 @@ pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
     Ok(Arc::new(Profile::parse(&text.path, &text.text)?))
 }
 
-/// Builds a machine with the given number of fastest cores behind one last-level cache of another size.
+/// Creates a machine with `cores` fastest cores behind one last-level cache of `bytes` bytes.
 ///
 /// # Errors
-/// A machine without a shared cache, or a size that is not possible with the cache's ways.
+/// Fails if the machine has no shared cache, or if the size is impossible with the cache's ways.
 pub fn behind_one_cache(
     machine: &LoadedMachine,
     cores: u32,
@@ -120,7 +123,7 @@ fn fastest(machine: &LoadedMachine) -> CpuId {
     first.map_or(CpuId(0), |cpu| cpu.id)
 }
 
-/// Size in bytes of the last-level cache of the machine's fastest cores.
+/// Returns the size in bytes of the last-level cache of the machine's fastest cores.
 #[must_use]
 pub fn own_size(machine: &LoadedMachine) -> u64 {
     let topology = &machine.topology;
@@ -128,10 +131,10 @@ pub fn own_size(machine: &LoadedMachine) -> u64 {
     (topology.caches[last.index()].lines * LINE_BYTES) as u64
 }
 
-/// Computes each program's share of caches of the given sizes when all programs run at once.
+/// Computes the occupancy of each program in caches of the given sizes, if all programs run at the same time.
 ///
 /// # Errors
-/// Those of [`behind_one_cache`], and a profile that the machine cannot run.
+/// Fails with the errors of [`behind_one_cache`], and if the machine cannot run a profile.
 pub fn company(
     machine: &LoadedMachine,
     programs: &[Arc<Profile>],

@@ -1,21 +1,21 @@
 //! Kinds of errors, which a program can use as exit codes.
 
-/// Kind of an error, as an exit code. 2 is clap's code for unusable arguments.
+/// Kind of an error, as an exit code. 2 is also clap's exit code for unusable arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A defect of this program.
     Internal = 1,
-    /// Unusable arguments.
+    /// The arguments are unusable.
     Usage = 2,
-    /// A file that cannot be understood.
+    /// A file is invalid or of an unknown format.
     BadInput = 3,
     /// A file, program or tool does not exist.
     Missing = 4,
-    /// Reading or writing failed: permissions, a full disk.
+    /// Reading or writing failed, for example because of permissions or a full disk.
     Io = 5,
 }
 
-/// An error with its kind, for errors that have no type of their own.
+/// Error message with its kind, for errors that have no type of their own.
 #[derive(Debug)]
 pub struct Failure {
     pub kind: Kind,
@@ -30,7 +30,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Creates an error of this kind.
+/// Creates an error of a kind from a message.
 pub fn failure(kind: Kind, message: impl Into<String>) -> anyhow::Error {
     Failure {
         kind,

@@ -1,4 +1,4 @@
-//! Experiments: one policy on one machine with one workload and one seed. Many of them run on all cores.
+//! Experiments: simulations of one policy on one machine with one workload and one seed, many of them in parallel.
 //!
 //! Protocol (PMCTrack, section 4.1.3): all programs start together, and each restarts when it ends. The experiment ends when the
 //! slowest program has finished three times. Completion times are geometric means.
@@ -28,60 +28,63 @@ pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
 use crate::probe::Until;
 
-/// Options of a simulation.
+/// Options of an experiment's simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SimOptions {
-    /// Time between decisions and samples.
+    /// Time between decisions and samples, in ms.
     pub period_ms: f64,
-    /// Finished runs of the slowest program that end the experiment.
+    /// Number of runs that the slowest program must finish; the experiment then ends.
     pub rounds: u32,
-    /// Limit of simulated seconds; the experiment ends there in any case.
+    /// Limit on the simulated time in seconds, at which the experiment ends in any case.
     pub max_seconds: f64,
-    /// Wall-clock time after which a simulation fails.
+    /// Limit on the wall-clock time, after which a simulation fails.
     pub max_wall: Nanos,
-    /// Release of the simulated kernel, with switches; see [`kernel_config`](linux::kernel_config).
+    /// Release of the simulated kernel, with optional switches; see [`kernel_config`](linux::kernel_config).
     pub kernel: String,
-    /// Relative noise of counter readings (standard deviation).
+    /// Relative standard deviation of the noise on counter values.
     pub counter_noise: f64,
-    /// No shared-cache contention, bandwidth limits or SMT sharing.
+    /// True to disable contention for shared caches, limits of memory bandwidth, and SMT sharing.
     pub no_contention: bool,
-    /// Context switches, migrations, cold caches and samples are free.
+    /// True if context switches, migrations, cold caches and sampling cost no time.
     pub no_costs: bool,
-    /// Source of cache misses.
+    /// Source of cache misses in the simulation.
     pub fidelity: Fidelity,
-    /// Frequency governor; the machine file's if `None`.
+    /// Frequency governor; `None` for that of the machine file.
     pub governor: Option<Governor>,
-    /// Names of events to count in addition to those that the policy reads.
+    /// Names of events to count in addition to those that the policy needs.
     pub count: Vec<String>,
-    /// Time in ms during which the policy decides; Linux continues from the threads' places then. `None` means always.
+    /// Time in ms after which Linux continues without the policy, from the current CPUs of the threads. `None` if the policy
+    /// always decides.
     pub steer_ms: Option<f64>,
-    /// Programs start where Linux places them, regardless of the workload's `launch_on`.
+    /// True if programs start on the CPUs that Linux chooses, regardless of the workload's `launch_on`.
     pub ignore_launch: bool,
 }
 
-/// Source of the misses in a simulation.
+/// Source of cache misses in a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fidelity {
-    /// Expected misses from profiles, by cache size.
+    /// Misses are expected values from the profile, by cache size.
     #[default]
     Analytic,
-    /// Accesses go through simulated caches. They come from recordings, or from programs that run meanwhile.
+    /// Memory accesses go through simulated caches. The accesses are recorded, or come from programs that run during the
+    /// simulation.
     Traced,
-    /// As `Traced`, but only samples of the run go through caches. Between samples, rates follow the measurements of each phase.
+    /// Like `Traced`, but only samples of the run go through caches. Between samples, miss rates are those measured for each
+    /// phase.
     Sampled,
 }
 
 impl Fidelity {
-    /// All values by name.
+    /// All values with their names on the command line.
     pub const ALL: [(&'static str, Self); 3] = [
         ("analytic", Self::Analytic),
         ("traced", Self::Traced),
         ("sampled", Self::Sampled),
     ];
 
-    /// Returns its name.
+    /// Returns the name of the value on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         let row = Self::ALL.iter().find(|(_, value)| *value == self);
@@ -109,52 +112,53 @@ impl Default for SimOptions {
     }
 }
 
-/// One policy on one machine with one workload and one seed.
+/// Experiment: one policy on one machine with one workload and one seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     pub machine: Arc<LoadedMachine>,
     pub workload: Arc<Loaded>,
-    /// Name of the policy, with parameters.
+    /// Policy with its parameters.
     pub policy: String,
+    /// Seed of the random numbers.
     pub seed: u64,
     #[serde(default)]
     pub options: SimOptions,
-    /// Detail of the run's record; `None` keeps no record.
+    /// Level of detail of the record; `None` for no record.
     #[serde(default)]
     pub detail: Option<Detail>,
 }
 
-/// Observers of a running experiment.
+/// Additional observers and options of a running experiment.
 #[derive(Default)]
 pub struct Onlooker<'a> {
-    /// Receives observations and decisions.
+    /// Recorder that receives observations and decisions; `None` without one.
     pub recorder: Option<&'a mut dyn Recorder>,
-    /// Events to count in addition to those that the policy reads.
+    /// Events to count in addition to those that the policy needs.
     pub events: &'a [Event],
-    /// Programs end instead of restarting.
+    /// True if programs end after one run instead of restarting.
     pub once: bool,
-    /// Observations contain every run interval.
+    /// True if observations contain all run intervals.
     pub spans: bool,
 }
 
-/// Results of an experiment.
+/// Results of a finished experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finished {
     pub score: Score,
     /// Resource use of each program, in the workload's order.
     pub usage: Vec<ProgramUsage>,
-    /// Length of the run in simulated seconds.
+    /// Length of the experiment in simulated seconds.
     pub elapsed_s: f64,
-    /// True if the policy placed a thread or divided a cache. Otherwise Linux decided everything.
+    /// True if the policy placed a thread or partitioned a cache. False if Linux decided everything.
     pub acted: bool,
-    /// The record, if requested. It is kept as a folder, not with the other values.
+    /// Record of the run, if it was requested. It is stored as a folder, apart from the other values.
     #[serde(skip)]
     pub record: Option<Record>,
 }
 
 impl SimOptions {
-    /// Builds the simulator's configuration.
+    /// Creates the simulator's configuration for a seed; `trace` is true to record run intervals.
     pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
         let kernel = linux::kernel_config(&self.kernel).unwrap_or_default();
         let costs = !self.no_costs;
@@ -174,7 +178,7 @@ impl SimOptions {
         }
     }
 
-    /// Reads the options of a record.
+    /// Returns the options that are stored in a record.
     pub fn of_record(manifest: &Manifest) -> Self {
         let text = |key: &str| manifest.options.get(key).map(String::as_str);
         let number =
@@ -188,7 +192,7 @@ impl SimOptions {
             counter_noise: number("counter_noise", 0.01),
             no_contention: text("contention") == Some("false"),
             no_costs: text("costs") == Some("false"),
-            // A record holds profiles, not traces.
+            // A record contains profiles but no traces.
             fidelity: Fidelity::Analytic,
             governor: text("governor").and_then(Governor::named),
             count: text("count").map_or_else(Vec::new, |names| {
@@ -199,17 +203,17 @@ impl SimOptions {
         }
     }
 
-    /// Parses a policy's specification. The policy decides for at most `steer_ms`.
+    /// Creates a policy from its specification. With `steer_ms`, the policy decides only until that time.
     ///
     /// # Errors
-    /// A policy or a parameter that does not exist.
+    /// Fails if the policy or a parameter does not exist.
     pub fn policy(&self, spec: &str, topology: &Arc<Topology>) -> Result<Until, PolicyError> {
         let policy = countersteer_policies::parse(spec, topology)?;
         let end = self.steer_ms.map(|ms| Nanos::from_secs_f64(ms * 1e-3));
         Ok(Until::new(policy, end))
     }
 
-    /// Events to count in addition to those that the policy reads; unknown names are omitted.
+    /// Returns the additional events to count; unknown names are omitted.
     fn events(&self) -> Vec<Event> {
         self.count
             .iter()
@@ -217,7 +221,7 @@ impl SimOptions {
             .collect()
     }
 
-    /// Lists the options by name, for the record's manifest.
+    /// Returns the options as pairs (name, value), for the record's manifest.
     pub fn listed(&self) -> Vec<(String, String)> {
         let mut listed = [
             ("period_ms", self.period_ms.to_string()),
@@ -249,14 +253,14 @@ impl SimOptions {
     }
 }
 
-/// Cost of reading a thread's counter group from the kernel, system call included.
+/// Cost of reading a thread's counter group from the kernel, including the system call.
 const SAMPLE_COST: Nanos = Nanos::from_micros(2);
 
 impl Experiment {
-    /// Creates an experiment with seed 1 and no record, from names or files of a machine and a workload.
+    /// Creates an experiment with seed 1 and no record. Machine and workload are given by name or as a file.
     ///
     /// # Errors
-    /// A file that cannot be found or understood. The policy is checked when the experiment runs.
+    /// Fails if a file does not exist or is invalid. The policy is checked when the experiment runs.
     pub fn named(machine: &str, workload: &str, policy: &str) -> anyhow::Result<Self> {
         Ok(Self {
             machine: self::machine(machine)?,
@@ -268,18 +272,18 @@ impl Experiment {
         })
     }
 
-    /// Runs the experiment.
+    /// Runs the experiment and returns its results.
     ///
     /// # Errors
-    /// A policy or a launch place that does not exist, and those of the simulator.
+    /// Fails if the policy or a group in `launch_on` does not exist, and with the errors of the simulator.
     pub fn run(&self) -> anyhow::Result<Finished> {
         self.run_watched(Onlooker::default())
     }
 
-    /// Runs the experiment with observers.
+    /// Runs the experiment with additional observers and returns its results.
     ///
     /// # Errors
-    /// Those of [`Self::run`].
+    /// Fails with the errors of [`Self::run`].
     pub fn run_watched(&self, onlooker: Onlooker<'_>) -> anyhow::Result<Finished> {
         let mut plan = plan::plan(&self.workload, &self.machine.topology)?;
         if self.options.ignore_launch {
@@ -323,7 +327,7 @@ impl Experiment {
         })
     }
 
-    /// Builds the simulation, before its first step.
+    /// Creates the simulation, before its first step.
     pub(crate) fn simulation(
         &self,
         plan: &Plan,
@@ -357,7 +361,7 @@ impl Experiment {
         })
     }
 
-    /// Scores of a finished run of this experiment, with its names.
+    /// Returns the scores of a finished run of this experiment, with the names of its inputs.
     #[must_use]
     pub fn scored(&self, finished: &Finished) -> CompareRun {
         CompareRun {
@@ -389,11 +393,11 @@ impl Experiment {
     }
 }
 
-/// Runs many experiments on all cores. Results keep the order of the experiments for any number of cores. Calls `done` after
-/// each.
+/// Runs many experiments in parallel on all cores. Results are in the order of the experiments, whatever the number of cores.
+/// Calls `done` after each.
 ///
 /// # Errors
-/// Those of [`Experiment::run`].
+/// Fails with the errors of [`Experiment::run`].
 pub fn run_all(
     experiments: &[Experiment],
     done: &(dyn Fn() + Sync),

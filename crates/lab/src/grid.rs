@@ -1,8 +1,8 @@
-//! Large sweeps: a grid of experiments as a file, which any number of processes run chunk by chunk.
+//! Grids: large sweeps of experiments described by a file, which any number of processes run chunk by chunk.
 //!
-//! Input: a TOML file with names of machines, workloads and policies, and the number of random mixes of recorded programs.
-//! Output: a folder with two Parquet files for each chunk of experiments (`scores-N.parquet`, `programs-N.parquet`). A chunk's
-//! files depend only on the grid and N, and appear atomically. So chunks may run in any order, on any machine, and again after a
+//! Input: a TOML file with the names of machines, workloads and policies, and the number of random mixes of recorded programs.
+//! Output: a folder with two Parquet files per chunk of experiments (`scores-N.parquet`, `programs-N.parquet`). The files of a
+//! chunk depend only on the grid and N, and appear atomically. So chunks may run in any order, on any machine, and again after a
 //! kill.
 //!
 //! ```
@@ -35,10 +35,10 @@ use crate::experiment::{self, Experiment, LoadedMachine, SimOptions};
 use crate::library::{self, Text};
 use crate::plan::{self, Loaded};
 
-/// Name of the grid file in a folder of results.
+/// Name of the copy of the grid's file in a folder of results.
 const KEPT: &str = "grid.toml";
 
-/// A grid as its file contains it.
+/// Contents of a grid's file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GridText {
@@ -46,10 +46,10 @@ struct GridText {
     #[serde(default)]
     workloads: Vec<String>,
     policies: Vec<String>,
-    /// Number of seeds; they start at 1.
+    /// Number of seeds; the first is 1.
     #[serde(default = "one")]
     seeds: u64,
-    /// Experiments in a chunk.
+    /// Number of experiments per chunk.
     #[serde(default = "chunk")]
     chunk: usize,
     #[serde(default)]
@@ -58,16 +58,16 @@ struct GridText {
     options: SimOptions,
 }
 
-/// Random mixes of the shipped recorded programs, each a workload.
+/// Random mixes of the shipped recorded programs; each mix is a workload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mixes {
     count: u64,
     programs: usize,
-    /// Factor on the length of a program's recorded runs.
+    /// Factor on the length of the programs' runs.
     #[serde(default = "scale")]
     scale: f64,
-    /// Base seed: mix N uses seed + N.
+    /// Base seed of the mixes: mix N is drawn with this seed plus N.
     #[serde(default)]
     seed: u64,
 }
@@ -84,21 +84,22 @@ const fn scale() -> f64 {
     1.0
 }
 
-/// A grid of experiments: every policy on every machine with every workload and seed.
+/// Grid of experiments: every policy on every machine with every workload and seed.
 pub struct Grid {
     text: String,
     written: GridText,
     machines: Vec<Arc<LoadedMachine>>,
     workloads: Vec<Arc<Loaded>>,
-    /// Recorded programs for random mixes.
+    /// Profiles of the recorded programs from which mixes are drawn.
     programs: Vec<Arc<Profile>>,
 }
 
 impl Grid {
-    /// Reads a grid and every file that it names.
+    /// Parses the file of a grid, and reads the files that it names.
     ///
     /// # Errors
-    /// Syntax errors and unknown fields, with the line; names that do not exist; a policy that a machine cannot run.
+    /// Fails on a syntax error or an unknown field, with the line; if a name does not exist; and if a machine cannot run a
+    /// policy.
     pub fn parse(path: &str, text: &str) -> anyhow::Result<Self> {
         let written: GridText = parse_toml(path, text)?;
         let refuse = |message: &str| TextError::value(path, message);
@@ -135,7 +136,7 @@ impl Grid {
         })
     }
 
-    /// Number of experiments.
+    /// Returns the number of experiments in the grid.
     #[must_use]
     pub fn len(&self) -> usize {
         self.machines.len() * self.all_workloads() * self.written.policies.len() * self.seeds()
@@ -147,16 +148,16 @@ impl Grid {
         self.len() == 0
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks in the grid.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.len().div_ceil(self.written.chunk)
     }
 
-    /// Runs a chunk on this thread. Its runs are in the order of the grid.
+    /// Runs the experiments of a chunk on this thread. Returns their scores in the order of the grid.
     ///
     /// # Errors
-    /// Those of [`Experiment::run`].
+    /// Fails with the errors of [`Experiment::run`].
     pub fn run(&self, chunk: usize) -> anyhow::Result<Vec<CompareRun>> {
         self.range(chunk)
             .map(|row| {
@@ -169,10 +170,10 @@ impl Grid {
             .collect()
     }
 
-    /// Runs a chunk and writes its files into a folder. Does nothing if they exist.
+    /// Runs a chunk and writes its files to a folder. Does nothing if the files exist.
     ///
     /// # Errors
-    /// Those of [`Grid::run`], and files that cannot be written.
+    /// Fails with the errors of [`Grid::run`], and if a file cannot be written.
     pub fn run_into(&self, folder: &Path, chunk: usize) -> anyhow::Result<()> {
         if is_done(folder, chunk) {
             return Ok(());
@@ -180,15 +181,15 @@ impl Grid {
         let runs = self.run(chunk)?;
         let [scores, programs] = files(folder, chunk);
         write_table(&scores, &score_columns(&runs)?)?;
-        // This file is written last: a chunk is done when it exists.
+        // This file is written last, so a chunk is complete if it exists.
         write_table(&programs, &program_columns(&runs)?)?;
         Ok(())
     }
 
-    /// Prepares a folder for results, or checks that its results are of this grid.
+    /// Prepares a folder for results, or checks that its results belong to this grid.
     ///
     /// # Errors
-    /// The folder has results of another grid, or is not writable.
+    /// Fails if the folder has results of another grid, or cannot be written.
     pub fn open(&self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -206,7 +207,7 @@ impl Grid {
         }
     }
 
-    /// Chunks without files in a folder, among every `shards`-th chunk starting at `shard`.
+    /// Returns the chunks without files in a folder, from every `shards`-th chunk beginning with `shard`.
     #[must_use]
     pub fn missing(&self, folder: &Path, shard: usize, shards: usize) -> Vec<usize> {
         let own = (shard..self.chunks()).step_by(shards.max(1));
@@ -226,7 +227,7 @@ impl Grid {
         self.workloads.len() + usize::try_from(self.written.mixes.count).unwrap_or(usize::MAX)
     }
 
-    /// Row order: machine, workload, policy, seed. The seed changes fastest.
+    /// Returns the experiment with an index. The order is machine, workload, policy, seed; the seed changes fastest.
     fn experiment(&self, row: usize) -> Experiment {
         let (row, seed) = (row / self.seeds(), row % self.seeds());
         let policies = &self.written.policies;

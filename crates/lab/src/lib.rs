@@ -1,7 +1,7 @@
 //! Experiments as values: a machine, a workload and a policy, run in the simulator.
 //!
-//! An [`Experiment`] carries the texts of its machine, workload and profiles. So it can be stored as JSON and run elsewhere with
-//! the same result. A [`Sweep`] is a set of experiments. [`reproduce`] runs the papers' experiments.
+//! An [`Experiment`] contains the texts of its machine, workload and profiles. So it can be stored as JSON and run elsewhere
+//! with the same result. A [`Sweep`] is a set of experiments. [`reproduce`] runs the papers' experiments.
 //!
 //! ```
 //! use countersteer_lab::Experiment;

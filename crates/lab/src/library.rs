@@ -1,6 +1,6 @@
-//! Shipped machines, workloads, profiles and metrics, which the binary contains.
+//! Library of shipped machines, workloads, profiles and metrics, which are embedded in the program.
 //!
-//! Names are searched here. Paths and existing files are read from disk instead.
+//! A name is looked up in this library. A path or an existing file is read from disk instead.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,19 +21,21 @@ static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
 static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../reproduce");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
-/// A text file and its origin.
+/// Text of a file, with its path.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// Path as the user would name it.
+    /// Path of the file as the user would write it.
     pub path: String,
+    /// Text of the file.
     pub text: String,
+    /// True if the file is shipped.
     pub shipped: bool,
 }
 
 /// Reads a text file from disk.
 ///
 /// # Errors
-/// Those of [`countersteer_files::read`].
+/// Fails with the errors of [`countersteer_files::read`].
 pub fn read(path: &Path) -> anyhow::Result<Text> {
     Ok(Text {
         path: raw::escaped(path.as_os_str()),
@@ -45,23 +47,23 @@ pub fn read(path: &Path) -> anyhow::Result<Text> {
 /// Opens a regular file on disk.
 ///
 /// # Errors
-/// Those of [`countersteer_files::read`].
+/// Fails with the errors of [`countersteer_files::read`].
 pub fn open(path: &Path) -> anyhow::Result<File> {
     read::open(path).with_context(|| cannot_read(path))
 }
 
-/// Text that precedes the system's error message.
+/// Returns the error message about an unreadable file, to which the system's message is added.
 pub fn cannot_read(path: &Path) -> String {
     format!("cannot read {}", path.display())
 }
 
-/// Reads a profile from a file, or by the name of a shipped one.
+/// Reads a profile from a file, or from the library by name.
 pub fn profile(path: &Path) -> anyhow::Result<Profile> {
     let text = profile_text(path)?;
     Profile::parse(&text.path, &text.text).map_err(|why| PROFILE.explain(&text, why.into()))
 }
 
-/// Reads the text of a profile from a file, or by the name of a shipped one.
+/// Reads the text of a profile from a file, or from the library by name.
 pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
     let path = &*raw::path(path);
     let shipped = || path.to_str().and_then(shipped_profile);
@@ -72,13 +74,14 @@ pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
     }
 }
 
-/// True if a word can only be a name: no such file exists, and it lacks the extension of profile files.
+/// True if a path can only be the name of a profile: no such file exists, and it has neither a folder
+/// nor an extension.
 fn is_name(path: &Path) -> bool {
     let parts = path.components().count();
     parts == 1 && path.extension().is_none() && !path.exists()
 }
 
-/// Error about a name without a profile.
+/// Returns the error for a name without a profile, with similar names.
 pub fn no_profile(name: &str) -> anyhow::Error {
     let paths: Vec<String> = PROFILE_FOLDERS
         .iter()
@@ -94,17 +97,17 @@ pub fn no_profile(name: &str) -> anyhow::Error {
     failure(Kind::Usage, why)
 }
 
-/// A folder of shipped profiles.
+/// Folder of shipped profiles.
 pub struct ProfileFolder {
     /// Name of the folder below `profiles/`.
     pub name: &'static str,
-    /// Kind of its profiles: `published`, `recorded` or `tabulated`.
+    /// Kind of the folder's profiles: `published`, `recorded` or `tabulated`.
     pub kind: &'static str,
-    /// Extension of its files.
+    /// Extension of the folder's files, without a dot.
     ending: &'static str,
 }
 
-/// Folders of shipped profiles.
+/// All folders of shipped profiles.
 pub const PROFILE_FOLDERS: [ProfileFolder; 3] = [
     folder("published", "published", "toml"),
     folder("recorded", "recorded", "json"),
@@ -115,7 +118,7 @@ const fn folder(name: &'static str, kind: &'static str, ending: &'static str) ->
     ProfileFolder { name, kind, ending }
 }
 
-/// Finds a shipped profile by its path below `profiles/`, or by its name.
+/// Returns a shipped profile, given its path below `profiles/` or its name. `None` if there is none.
 pub fn shipped_profile(name: &str) -> Option<Text> {
     let named = PROFILE_FOLDERS.map(|f| format!("{}/{name}.{}", f.name, f.ending));
     let mut paths = std::iter::once(name).chain(named.iter().map(String::as_str));
@@ -127,7 +130,7 @@ pub fn shipped_profile(name: &str) -> Option<Text> {
     })
 }
 
-/// Sorted paths below `profiles/` of the shipped profiles in one folder.
+/// Returns the paths below `profiles/` of the shipped profiles in one folder, sorted.
 pub fn shipped_profiles(folder: &str) -> Vec<String> {
     let dir = PROFILES.get_dir(folder);
     let files = dir.into_iter().flat_map(Dir::files);
@@ -138,13 +141,13 @@ pub fn shipped_profiles(folder: &str) -> Vec<String> {
     paths
 }
 
-/// All shipped recorded profiles, sorted by path.
+/// Returns all shipped recorded profiles, sorted by path.
 pub fn recorded() -> Vec<Text> {
     let paths = shipped_profiles("recorded");
     paths.iter().filter_map(|p| shipped_profile(p)).collect()
 }
 
-/// Families by program, for programs that have similar variants.
+/// Returns the family of each program that has similar variants, by program name.
 pub fn families() -> BTreeMap<String, String> {
     let file = PROFILES.get_file("families.tsv");
     let text = file.and_then(|f| f.contents_utf8()).unwrap_or_default();
@@ -155,7 +158,7 @@ pub fn families() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Shipped files about the papers' experiments, by name.
+/// Iterates over the shipped files about the papers' experiments, as pairs (file name, text).
 pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut files: Vec<_> = CASES.files().collect();
     files.sort_by_key(|f| f.path());
@@ -164,7 +167,7 @@ pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter_map(|f| Some((f.path().file_name()?.to_str()?, f.contents_utf8()?)))
 }
 
-/// Reads a machine by name or from a file; also returns its text.
+/// Reads a machine from a file, or from the library by name. Also returns its text.
 pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
     let text = named(&MACHINES, "machine", "machines", name)?;
     let machine =
@@ -172,11 +175,13 @@ pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
     Ok((machine, text))
 }
 
-/// A kind of file that users write or name.
+/// Kind of file that users write or name.
 pub struct FileKind {
-    /// Text that every such file contains.
+    /// Text that occurs in every file of this kind.
     mark: &'static str,
+    /// Name of the kind for messages.
     what: &'static str,
+    /// Example of such a file.
     example: &'static str,
 }
 
@@ -199,7 +204,7 @@ pub const PROFILE: FileKind = FileKind {
 };
 
 impl FileKind {
-    /// Adds the expected format to an error, if the file is of another kind.
+    /// Adds the expected format to an error if the file is of another kind.
     #[must_use]
     pub fn explain(&self, text: &Text, why: anyhow::Error) -> anyhow::Error {
         if text.text.contains(self.mark) {
@@ -211,12 +216,12 @@ impl FileKind {
     }
 }
 
-/// Reads a workload's text by name or from a file.
+/// Reads the text of a workload from a file, or from the library by name.
 pub fn workload(name: &str) -> anyhow::Result<Text> {
     named(&WORKLOADS, "workload", "workloads", name)
 }
 
-/// The shipped metrics and those of additional files, which take precedence.
+/// Returns the metrics of the given files, and the shipped ones. Metrics of the files take precedence.
 pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
     let mut known = Vec::new();
     for path in more {
@@ -227,12 +232,12 @@ pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
     Ok(known)
 }
 
-/// Names of the shipped machines.
+/// Returns the names of the shipped machines.
 pub fn machine_names() -> Vec<String> {
     names(&MACHINES)
 }
 
-/// Names of the shipped workloads.
+/// Returns the names of the shipped workloads.
 pub fn workload_names() -> Vec<String> {
     names(&WORKLOADS)
 }

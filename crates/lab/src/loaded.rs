@@ -1,4 +1,4 @@
-//! Machines for experiments: the file, its derived topology, and the trained models found for it.
+//! Machines of experiments: the file, its derived topology, and the trained models found for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 use crate::library::{self, Text};
 use crate::models;
 
-/// A machine with its derived data.
+/// Machine with its text and the data derived from it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "MachineText", try_from = "MachineText")]
 pub struct LoadedMachine {
-    /// The checked machine description.
+    /// Machine as parsed and checked.
     pub machine: Machine,
-    /// The machine's file.
+    /// Text of the machine's file.
     pub text: Text,
     /// Topology derived from the machine.
     pub topology: Arc<Topology>,
-    /// Files of the models found for it.
+    /// Paths of the trained models found for the machine.
     pub models: Vec<PathBuf>,
 }
 
 const NO_TOML: &str = "the machine cannot be written as TOML";
 
-/// Serialized form of a machine: its file.
+/// Serialized form of a machine: the path and text of its file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MachineText {
@@ -67,10 +67,10 @@ impl TryFrom<MachineText> for LoadedMachine {
 }
 
 impl LoadedMachine {
-    /// Parses a machine from its file's name and text, as a record holds them.
+    /// Parses a machine from its file's name and text, as they are stored in a record.
     ///
     /// # Errors
-    /// A text that is not a machine, with the line.
+    /// Fails if the text is no machine; the error contains the line.
     pub fn of_text(path: &str, text: &str) -> Result<Self, TextError> {
         Self::try_from(MachineText {
             path: path.to_owned(),
@@ -78,21 +78,20 @@ impl LoadedMachine {
         })
     }
 
-    /// Wraps a machine that has no file yet.
+    /// Creates a loaded machine from a machine without a file.
     ///
     /// # Errors
-    /// A value that TOML cannot hold.
+    /// Fails if TOML cannot represent a value.
     pub fn of(machine: Machine) -> anyhow::Result<Self> {
         let text = machine.to_toml().context(NO_TOML)?;
         let path = format!("{}.toml", machine.name);
         Ok(Self::try_from(MachineText { path, text })?)
     }
 
-    /// Adds to a machine the models that were trained for it and are not shipped. Keeps its file's text if there are no such
-    /// models.
+    /// Adds to a machine the trained models that are not shipped. The text of its file is kept if there are none.
     ///
     /// # Errors
-    /// A file that is not a model, with the line.
+    /// Fails if a file is no model; the error contains the line.
     pub fn with_models(mut machine: Machine, text: Option<Text>) -> anyhow::Result<Self> {
         let models = models::add(&mut machine)?;
         let loaded = match text {
@@ -112,11 +111,11 @@ impl LoadedMachine {
 }
 
 impl LoadedMachine {
-    /// Requirements of a policy that this machine does not meet, as reasons. They include metrics whose events the simulator does
-    /// not count.
+    /// Returns the requirements of a policy that this machine does not meet, one sentence each. They include metrics whose events
+    /// the simulator does not count.
     ///
     /// # Errors
-    /// There is no such policy, or a parameter is wrong.
+    /// Fails if the policy does not exist, or if a parameter is invalid.
     pub fn unmet(&self, policy: &str) -> anyhow::Result<Vec<String>> {
         let made = countersteer_policies::parse(policy, &self.topology)?;
         let missing = not_offered(&made.needs().metrics);
@@ -132,10 +131,10 @@ impl LoadedMachine {
     }
 }
 
-/// Reads a machine by name or from a file. Adds the models that were trained for it and are not shipped.
+/// Reads a machine from a file, or from the library by name. Adds the trained models that are not shipped.
 ///
 /// # Errors
-/// A file that does not exist, or is not a machine or a model, with the line.
+/// Fails if a file does not exist, or is no machine or model; the error contains the line.
 pub fn machine(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
     let (machine, text) = library::machine(name)?;
     Ok(Arc::new(LoadedMachine::with_models(machine, Some(text))?))

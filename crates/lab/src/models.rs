@@ -1,8 +1,8 @@
-//! Trained models that were not shipped: files in `countersteer/models/CORE-TYPE/` below the XDG data directories. The user's own
+//! Trained models that are not shipped: files in `countersteer/models/CORE-TYPE/` below the XDG data directories. The user's own
 //! directory (`~/.local/share`) comes first, then the system's. `steer model train` writes models there.
 //!
-//! Input: a machine. Output: the machine with its models. Its text then holds them, so records, replays and experiments on other
-//! hosts have the same models.
+//! Input: a machine. Output: the machine with its models. The machine's text then contains them, so records, replays and
+//! experiments on other hosts have the same models.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::library::cannot_read;
 
 const FOLDER: &str = "countersteer/models";
 
-/// A model and its file.
+/// Trained model with the path of its file.
 pub struct Found {
     pub path: PathBuf,
     pub file: ModelFile,
 }
 
-/// Folder of the user's own models.
+/// Returns the folder of the user's own models.
 ///
 /// # Errors
-/// There is no home directory.
+/// Fails if there is no home directory.
 pub fn own_folder() -> anyhow::Result<PathBuf> {
     let data = own_data().ok_or_else(|| {
         let why = "neither XDG_DATA_HOME nor HOME is set: name a folder for models with -o";
@@ -35,14 +35,14 @@ pub fn own_folder() -> anyhow::Result<PathBuf> {
     Ok(data.join(FOLDER))
 }
 
-/// Adds to a machine the models for its core types, listed before those in its own file. Returns the paths of these models.
+/// Adds to a machine the trained models for its core types, before those in its own file. Returns the paths of the added models.
 ///
 /// # Errors
-/// A file that cannot be read or is not a model, with its line.
+/// Fails if a file cannot be read, or is no model; the error contains the line.
 pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
     let types = Topology::new(machine).core_types;
     let mut found = Vec::new();
-    // Later models take precedence over earlier ones, so the first folder comes last.
+    // Later models take precedence over earlier ones, so the folder with the highest priority is read last.
     for folder in data_folders().iter().rev() {
         for core_type in &types {
             found.extend(of_core_type(&folder.join(FOLDER), &core_type.name)?);
@@ -54,10 +54,10 @@ pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// All models in the data directories.
+/// Returns all models in the data directories.
 ///
 /// # Errors
-/// Those of [`add`].
+/// Fails with the errors of [`add`].
 pub fn all() -> anyhow::Result<Vec<Found>> {
     let mut all = Vec::new();
     for folder in data_folders() {
@@ -90,7 +90,7 @@ fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
     files.filter(is_toml).map(read).collect()
 }
 
-/// Sorted entries of a folder; empty if it does not exist.
+/// Returns the sorted paths in a folder; empty if the folder does not exist.
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -105,10 +105,10 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads a model file.
+/// Reads a model from a file.
 ///
 /// # Errors
-/// A file that cannot be read or is not a model, with its line.
+/// Fails if the file cannot be read, or is no model; the error contains the line.
 pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
     let text = crate::library::read(path)?;
     Ok(ModelFile::parse(&text.path, &text.text)?)

@@ -1,15 +1,16 @@
-//! The best division of a cache's ways among programs.
+//! Best partition of a cache's ways among programs.
 //!
-//! Input: a machine and a workload of up to [`MOST`] programs. Output: ways and slowdown of each program under the division with
-//! the highest system throughput, under the one with the least unfairness, and under simpler ones.
+//! Input: a machine and a workload of up to [`MOST`] programs. Output: ways and slowdown of each program under the partition with
+//! the highest system throughput, under the one with the lowest unfairness, and under simpler ones.
 //!
-//! Each program has ways of its own, and a core and memory to itself: slowdowns are from misses alone, so no run with such a
-//! division is faster than its figures. Clusters that share ways may be better, as a way is the least that a division gives.
+//! Each program has its own ways, its own core and its own memory. Slowdowns come from misses only, so no run with such a
+//! partition is faster than predicted. Clusters that share ways may be better, because a partition gives every program at least
+//! one way.
 //!
-//! Search. Programs get ways one after the other (branch). A branch is left if no way to continue beats the best division so
-//! far (bound), as in PBBCache (Garcia-Garcia, Saez and Prieto-Matias, ICPE 2020 companion). The bound of throughput is exact: the
-//! best of the other programs with the ways that are left, tabulated beforehand. The bound of unfairness is that of the programs so
-//! far, since a further program never makes the largest slowdown less, nor the smallest more.
+//! Search. Programs get ways one after the other (branch). A branch is abandoned if no continuation can be better than the best
+//! partition so far (bound), as in PBBCache (Garcia-Garcia, Saez and Prieto-Matias, ICPE 2020 companion). The bound on throughput
+//! is exact: the best throughput of the remaining programs with the remaining ways, tabulated beforehand. The bound on unfairness
+//! is that of the programs so far: a further program never reduces the largest slowdown, nor increases the smallest.
 
 use std::sync::Arc;
 
@@ -24,65 +25,73 @@ use crate::error::{Kind, failure};
 use crate::experiment::LoadedMachine;
 use crate::plan::{self, Loaded};
 
-/// Largest number of programs.
+/// Limit on the number of programs.
 pub const MOST: usize = 8;
-/// Rounding of sums of throughput.
+/// Tolerance for rounding errors in sums of throughput.
 const ROUNDING: f64 = 1e-12;
-/// Bytes of a line.
+/// Size of a cache line in bytes.
 const LINE_BYTES: f64 = 64.0;
 
-/// Slowdowns of programs by their ways of a cache.
+/// Slowdowns of programs by their number of ways of a cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves {
-    /// Ways of the whole cache, and its size in bytes.
+    /// Number of ways of the whole cache.
     pub of_ways: u32,
+    /// Size of the whole cache in bytes.
     pub of_bytes: f64,
-    /// By program, then by number of ways less one: time relative to that with the whole cache.
+    /// Slowdowns by program, then by number of ways minus one: time relative to that with the whole cache.
     pub slowdowns: Vec<Vec<f64>>,
 }
 
-/// Objective of a division.
+/// Objective by which the best partition is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
-    /// Sum of the inverse slowdowns (system throughput); highest.
+    /// Highest system throughput: the sum of the inverse slowdowns.
     Stp,
-    /// Largest over smallest slowdown; least.
+    /// Lowest unfairness: the ratio of the largest slowdown to the smallest.
     Unfairness,
 }
 
-/// Division of the ways.
+/// Partition of the ways among the programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Division {
-    /// By program.
+    /// Number of ways of each program.
     pub ways: Vec<u32>,
-    /// By program: time relative to that with the whole cache.
+    /// Slowdown of each program: time relative to that with the whole cache.
     pub slowdown: Vec<f64>,
+    /// System throughput.
     pub stp: f64,
+    /// Ratio of the largest slowdown to the smallest.
     pub unfairness: f64,
 }
 
-/// Divisions of a workload, by name.
+/// Partitions of a workload by several methods.
 #[derive(Clone, Debug, Serialize)]
 pub struct Divisions {
     pub machine: String,
     pub workload: String,
-    /// Ways of the whole cache, and its size in bytes.
+    /// Number of ways of the whole cache.
     pub of_ways: u32,
+    /// Size of the whole cache in bytes.
     pub of_bytes: f64,
+    /// Names of the programs.
     pub programs: Vec<String>,
+    /// Partition with the highest system throughput.
     pub best_stp: Division,
+    /// Partition with the lowest unfairness.
     pub best_unfairness: Division,
-    /// Lookahead on slowdowns, as the policy `clusters` does for sensitive programs.
+    /// Partition by lookahead on slowdowns, as the policy `clusters` does for sensitive programs.
     pub lookahead: Division,
-    /// As equal as whole ways allow.
+    /// Partition into parts that are as equal as possible.
     pub equal: Division,
 }
 
 impl Curves {
-    /// Curves of the programs of a workload, a row each; `None` if the machine has no shared cache with a way for each.
+    /// Computes the slowdowns of the programs of a workload. `None` if the machine has no shared cache with a way for each
+    /// program.
     ///
     /// # Errors
-    /// A profile that the machine cannot run.
+    /// Fails if the machine cannot run a profile.
     pub fn of(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Self>, ModelError> {
         let topology = &machine.topology;
         let shared = topology
@@ -95,7 +104,7 @@ impl Curves {
         if (cache.ways as usize) < loaded.programs.len() {
             return Ok(None);
         }
-        // Rows by number of ways; columns by program.
+        // Rows are numbers of ways, columns are programs.
         let speeds = (1..=cache.ways).map(|ways| speeds(topology, cache.id, ways, loaded));
         let speeds = speeds.collect::<Result<Vec<_>, _>>()?;
         let slowdowns = |program: usize| -> Vec<f64> {
@@ -109,13 +118,13 @@ impl Curves {
         }))
     }
 
-    /// Slowdown of a program with a number of ways, which is at least 1.
+    /// Returns the slowdown of a program with a number of ways, at least 1.
     #[must_use]
     pub fn slowdown(&self, program: usize, ways: u32) -> f64 {
         self.slowdowns[program][ways as usize - 1]
     }
 
-    /// Division with these ways.
+    /// Returns the partition with these ways.
     #[must_use]
     pub fn division(&self, ways: Vec<u32>) -> Division {
         let each = ways.iter().enumerate();
@@ -129,8 +138,8 @@ impl Curves {
         }
     }
 
-    /// The best division. Among divisions of equal unfairness it is the one with the highest throughput; of those that are equal in
-    /// both, the first by the ways of the first programs, fewest first.
+    /// Returns the best partition. Of several with equal unfairness, it is the one with the highest throughput. Of several that
+    /// are equal in both, it is the one with the fewest ways for the first programs.
     #[must_use]
     pub fn best(&self, objective: Objective) -> Division {
         let mut search = Search {
@@ -144,7 +153,7 @@ impl Curves {
         self.division(search.best.2)
     }
 
-    /// Highest throughput of the programs from each row on, by number of ways.
+    /// Returns the highest throughput of the programs from each index on, by number of ways.
     fn throughput_of_rest(&self) -> Vec<Vec<f64>> {
         let all = self.of_ways as usize;
         let mut rest = vec![vec![0.0; all + 1]];
@@ -169,20 +178,21 @@ fn range(slowdowns: &[f64]) -> (f64, f64) {
     })
 }
 
-/// State of the search.
+/// State of the branch-and-bound search.
 struct Search<'a> {
     curves: &'a Curves,
     objective: Objective,
-    /// Highest throughput of the programs from each row on, by number of ways.
+    /// Highest throughput of the programs from each index on, by number of ways.
     rest: Vec<Vec<f64>>,
-    /// Ways of the programs so far.
+    /// Ways of the programs that have been decided so far.
     ways: Vec<u32>,
-    /// Value, higher is better, throughput, and ways.
+    /// Best partition so far: value (higher is better), throughput, and ways.
     best: (f64, f64, Vec<u32>),
 }
 
 impl Search<'_> {
-    /// Continues with the next program: `left` ways are left; the programs so far have this throughput and range of slowdowns.
+    /// Decides the ways of the next program. `left` ways are left; `stp` and the pair are the throughput and the range of
+    /// slowdowns of the programs so far.
     fn branch(&mut self, left: u32, stp: f64, (least, most): (f64, f64)) {
         let row = self.ways.len();
         let after = (self.curves.slowdowns.len() - row) as u32;
@@ -195,13 +205,13 @@ impl Search<'_> {
         }
         let hope_stp = stp + self.rest[row][left as usize];
         let hope = self.value(hope_stp, least, most);
-        // Sums may round either way.
+        // Rounding errors of the sums may have either sign, so the comparisons have a tolerance.
         let beaten = (hope, hope_stp + ROUNDING) < (self.best.0 - ROUNDING, self.best.1);
         let no_better = hope <= self.best.0 && hope_stp + ROUNDING < self.best.1;
         if row > 0 && (beaten || no_better) {
             return;
         }
-        // The last program takes all that is left.
+        // The last program gets all remaining ways.
         let from = if after == 1 { left } else { 1 };
         for own in from..=left + 1 - after {
             let slowdown = self.curves.slowdown(row, own);
@@ -220,10 +230,10 @@ impl Search<'_> {
     }
 }
 
-/// Divisions of a workload's programs, copies apart.
+/// Computes the partitions for the programs of a workload; each copy counts as a program.
 ///
 /// # Errors
-/// More than [`MOST`] programs, no cache with a way for each, or a profile that the machine cannot run.
+/// Fails if there are more than [`MOST`] programs, if no cache has a way for each, or if the machine cannot run a profile.
 pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<Divisions> {
     let plan = plan::plan(workload, &machine.topology)?;
     let programs: Vec<String> = plan.programs.iter().map(|p| p.name.to_string()).collect();
@@ -260,11 +270,11 @@ pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<D
     })
 }
 
-/// Highest throughput of any division of the one last-level cache, for programs of one thread each that have a core each;
-/// `None` for others.
+/// Returns the highest throughput of any partition of the one last-level cache. `None` unless the programs have one thread each,
+/// and a core each.
 ///
 /// # Errors
-/// A profile that the machine cannot run.
+/// Fails if the machine cannot run a profile.
 pub fn best_stp(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<Option<f64>> {
     let topology = &machine.topology;
     let plan = plan::plan(workload, topology)?;
@@ -278,7 +288,7 @@ pub fn best_stp(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<Op
     Ok(curves.map(|curves| curves.best(Objective::Stp).stp))
 }
 
-/// Instructions per second of each program alone on the fastest cores, with the given number of ways of a cache.
+/// Returns the instructions per second of each program alone on the fastest cores, with this number of ways of a cache.
 fn speeds(
     topology: &Topology,
     cache: CacheId,

@@ -1,4 +1,4 @@
-//! Plans for the simulator from workload files: finds or records profiles, names copies, resolves launch places.
+//! Plans for the simulator from workload files: loads or records profiles, names copies, and resolves `launch_on`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,24 +21,24 @@ use crate::error::{Kind, failure};
 use crate::library::{self, Text};
 use crate::traces;
 
-/// A workload with its profiles, independent of a machine.
+/// Workload with its profiles, independent of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Texts", try_from = "Texts")]
 pub struct Loaded {
     pub name: String,
     pub text: Text,
-    /// Programs with their profiles; copies are not yet unrolled.
+    /// Programs with their profiles; a program with several copies is one entry.
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
-    /// Texts of profiles by file name, for records.
+    /// Texts of the profiles by file name, for records.
     pub profiles: BTreeMap<String, String>,
     /// Traces of the programs that have one.
     pub traces: Traces,
-    /// Simulated times alone, shared by clones.
+    /// Simulated times alone, shared by all clones of the workload.
     pub alone: Arc<TimesAlone>,
 }
 
 impl Loaded {
-    /// A sentence for each profile that does not hold a whole, successful run.
+    /// Returns a sentence for each profile that does not contain a whole, successful run.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let partial = |(program, profile): &(WorkloadProgram, Arc<Profile>)| {
@@ -57,7 +57,7 @@ impl Loaded {
     }
 }
 
-/// Serialized form of a workload: its file and the profiles that it names.
+/// Serialized form of a workload: its file, and the profiles that it names.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Texts {
@@ -84,23 +84,24 @@ impl TryFrom<Texts> for Loaded {
     }
 }
 
-/// Callback that records the profile of a program given as a command. Arguments: its name, if it has one, and the command's
-/// words.
+/// Callback that records the profile of a program given as a command. Arguments: the program's name, if it has one, and the
+/// words of the command.
 pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<Text>;
 
-/// Reads a workload and every profile that it names; `record` creates the profiles of commands.
+/// Reads a workload and every profile that it names. `record` creates the profiles of commands.
 ///
 /// # Errors
-/// A file that does not exist or is not a workload, with the line; a missing profile; those of `record`.
+/// Fails if a file does not exist or is no workload, with the line; if a profile is missing; and with the errors of
+/// `record`.
 pub fn load(name: &str, record: RecordCommand<'_>) -> anyhow::Result<Loaded> {
     let text = library::workload(name)?;
     load_text(text, |text, program| profile_text(text, program, record))
 }
 
-/// Reads a workload whose programs all have profiles. A program given as a command is an error.
+/// Reads a workload whose programs all have profiles.
 ///
 /// # Errors
-/// Those of [`load`].
+/// Fails with the errors of [`load`], and if a program is given as a command.
 pub fn load_recorded(name: &str) -> anyhow::Result<Loaded> {
     load(name, &no_recorder)
 }
@@ -113,7 +114,7 @@ fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     Err(failure(Kind::Missing, why))
 }
 
-/// Builds a workload from text; its profiles are shipped ones.
+/// Creates a workload from text; its profiles must be shipped ones.
 pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
     let path = format!("{name}.toml");
     let text = Text {
@@ -126,7 +127,7 @@ pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
     })
 }
 
-/// Reads the workload from a record alone.
+/// Reads the workload that is stored in a record.
 pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
     let workload = &manifest.workload;
     of_texts(&workload.name, &workload.text, &manifest.profiles)
@@ -193,7 +194,7 @@ fn load_text(
     Ok(loaded)
 }
 
-/// Key of a program's profile in a record: not a path, and unique for each profile.
+/// Returns the key of a program's profile in a record, which is no path and is unique for each profile.
 fn profile_key(program: &WorkloadProgram) -> String {
     let words = match (&program.profile, &program.command) {
         (Some(path), _) => path.trim_start_matches("../").to_owned(),
@@ -205,7 +206,8 @@ fn profile_key(program: &WorkloadProgram) -> String {
     )
 }
 
-/// Text of a program's profile: next to the workload file, below the working directory, or shipped.
+/// Returns the text of a program's profile. It is searched for next to the workload file, below the working directory, and
+/// in the library.
 fn profile_text(
     workload: &Text,
     program: &WorkloadProgram,
@@ -247,7 +249,7 @@ fn profile_text(
     })
 }
 
-/// Unrolls and names copies, and resolves launch places on a machine.
+/// Creates the simulator's plan on a machine: one entry per copy, with a unique name and the CPUs of `launch_on`.
 pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
@@ -266,7 +268,7 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .transpose();
         let launch_on = launch_on.map_err(|why| wrong(row, why))?;
         let shape = program.shape(profile).map_err(|why| wrong(row, why))?;
-        // Profiles have threads of their own.
+        // Profiles may have several threads, which count as well.
         threads += f64::from(program.copies) * f64::from(shape.0);
         bounds::THREADS
             .check("threads of all programs", threads)

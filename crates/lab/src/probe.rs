@@ -1,10 +1,10 @@
-//! Probes: runs that show whether a gain comes from the programs' start places or from later decisions of the policy.
+//! Probing runs, which show if a gain comes from the start CPUs of programs or from later decisions of the policy.
 //!
-//! Input: a sweep and the rankings of its runs. Output: further runs for the judge, with the first [`SEEDS`] seeds:
+//! Input: a sweep and the rankings of its runs. Output: further runs for the verdict, with the first [`SEEDS`] seeds:
 //!
-//! - The best policy decides only in the first period; Linux then continues from the programs' places. The remaining gain comes
-//!   from the start places.
-//! - If the workload pins its programs at launch, `linux` and the best policy run once more without these pins.
+//! - The best policy decides only in the first period, and Linux continues from the current CPUs of the threads. The remaining
+//!   gain comes from the start CPUs.
+//! - If the workload fixes the start CPUs of programs, `linux` and the best policy run once more without this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,22 @@ use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::Loaded;
 use crate::sweep::Sweep;
 
-/// Number of seeds to run again.
+/// Limit on the number of seeds for probing runs.
 const SEEDS: u64 = 3;
+/// Name of the baseline policy.
 const LINUX: &str = "linux";
 
-/// A policy that decides until a time, if given, and then releases all threads.
+/// Policy that decides until a given time and then releases all threads.
 pub struct Until {
     inner: Box<dyn Policy>,
     end: Option<Nanos>,
     released: bool,
-    /// True if the policy confined, weighted or clamped a thread, or divided caches.
+    /// True if the policy placed a thread, changed its weight or clamp, or partitioned a cache.
     pub acted: bool,
 }
 
 impl Until {
-    /// Wraps a policy so that it decides only before `end`.
+    /// Creates a policy that decides as `inner` does until `end`; `None` for no end.
     #[must_use]
     pub fn new(inner: Box<dyn Policy>, end: Option<Nanos>) -> Self {
         Self {
@@ -79,12 +80,12 @@ impl Policy for Until {
     }
 }
 
-/// True if a workload sets start places for its programs.
+/// True if a workload fixes the start CPUs of at least one program.
 fn is_pinned(workload: &Loaded) -> bool {
     workload.programs.iter().any(|(p, _)| p.launch_on.is_some())
 }
 
-/// Unmet requirements of a sweep's policies, by machine.
+/// Returns the unmet requirements of a sweep's policies by machine, as pairs (policy, reason).
 fn unmet(sweep: &Sweep) -> anyhow::Result<BTreeMap<String, Vec<(String, String)>>> {
     let mut by_machine = BTreeMap::new();
     for machine in &sweep.machines {
@@ -98,10 +99,10 @@ fn unmet(sweep: &Sweep) -> anyhow::Result<BTreeMap<String, Vec<(String, String)>
     Ok(by_machine)
 }
 
-/// Collects the judge's facts that a sweep's runs do not contain. Runs further experiments for open questions.
+/// Returns the facts for the verdict that a sweep's runs do not contain. Runs further experiments if needed.
 ///
 /// # Errors
-/// Those of the experiments.
+/// Fails with the errors of the experiments.
 pub fn facts(sweep: &Sweep, runs: &[CompareRun]) -> anyhow::Result<Facts> {
     let shelf = |m: &Arc<LoadedMachine>| (m.machine.name.clone(), shelf(&m.topology).policies);
     let pinned = sweep.workloads.iter().filter(|w| is_pinned(w));
@@ -130,7 +131,7 @@ fn probe(sweep: &Sweep, rankings: &[Ranking]) -> anyhow::Result<Vec<Probed>> {
         .collect()
 }
 
-/// The further experiments that one ranking requires.
+/// Returns the probing experiments for one ranking.
 fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(Probe, Experiment)>> {
     let best = ranking.best().filter(|b| b.throughput.mean >= WORTH);
     let Some(best) = best else {

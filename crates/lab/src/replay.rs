@@ -1,4 +1,4 @@
-//! Replay: passes a record's observations to a policy. The same policy must decide the same.
+//! Replay: shows the observations of a record to a policy. The same policy must make the same decisions.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use countersteer_sim::engine::Simulation;
 use crate::experiment::SimOptions;
 use crate::plan;
 
-/// A record with the predictions of the simulator that made it. Records of real machines predict nothing.
+/// Engine that replays a record, with the predictions of the simulator that made the record. Records of
+/// real machines have no predictions.
 struct Replay<'a> {
     record: ReplayEngine<'a>,
-    /// Simulation that never runs; it only makes predictions. `None` for records of real machines.
+    /// Simulation that makes predictions and never runs; `None` for records of real machines.
     model: Option<Simulation>,
 }
 
@@ -44,17 +45,17 @@ impl Engine for Replay<'_> {
     }
 }
 
-/// Builds the simulation that made a record.
+/// Creates the simulation that made a record.
 fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Result<Simulation> {
     let plan = plan::plan(&plan::of_record(manifest)?, topology)?;
     let config = SimOptions::of_record(manifest).config(seed, false);
     Ok(Simulation::new(Arc::clone(topology), &plan, config)?)
 }
 
-/// Compares the decisions of `policy` with those of the record's policy.
+/// Compares the decisions of `policy` on the observations of a record with those in the record.
 ///
 /// # Errors
-/// A policy that does not exist, and a record with inconsistent parts.
+/// Fails if the policy does not exist, or if parts of the record are inconsistent.
 pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
     let manifest = &record.manifest;
     let topology = record.topology()?;

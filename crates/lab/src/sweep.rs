@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::{self, Loaded};
 
-/// Every policy on every machine with every workload and seed.
+/// Sweep of experiments: every policy on every machine with every workload and seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sweep {
     pub machines: Vec<Arc<LoadedMachine>>,
     pub workloads: Vec<Arc<Loaded>>,
-    /// Names of policies, with parameters.
+    /// Policies with their parameters.
     pub policies: Vec<String>,
-    /// Number of seeds; they start at 1.
+    /// Number of seeds; the first is 1.
     pub seeds: u64,
     #[serde(default)]
     pub options: SimOptions,
 }
 
 impl Sweep {
-    /// Checks that every experiment can begin.
+    /// Checks that every experiment can start.
     ///
     /// # Errors
-    /// A policy or a launch place that does not exist on a machine.
+    /// Fails if a policy or a group in `launch_on` does not exist on a machine.
     pub fn check(&self) -> anyhow::Result<()> {
         for machine in &self.machines {
             for policy in &self.policies {
@@ -38,7 +38,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// Lists its experiments by machine, workload, policy, seed. `detail` gives the record's detail by seed.
+    /// Returns the experiments in the order machine, workload, policy, seed. `detail` returns the level of
+    /// detail of the record for a seed.
     pub fn experiments(&self, detail: impl Fn(u64) -> Option<Detail>) -> Vec<Experiment> {
         let mut experiments = Vec::new();
         for machine in &self.machines {

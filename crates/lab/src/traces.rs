@@ -1,5 +1,5 @@
-//! Traces as programs of workloads. A program's `profile` may name a trace: the program takes the profile in it, and traced
-//! simulation reads its accesses.
+//! Traces as programs of workloads. A program's `profile` may be a trace: the program then has the profile in the trace,
+//! and traced simulation reads the accesses.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,33 +11,34 @@ use countersteer_cache::trace::{Entry, TraceFile};
 use crate::error::{Kind, failure};
 use crate::library::Text;
 
-/// Extension of trace files.
+/// Extension of the names of trace files.
 const EXTENSION: &str = "trace";
-/// Limit of unpacked words that a trace keeps in memory: 256 MiB.
+/// Limit on the number of decompressed words that a trace keeps in memory: 256 MiB.
 const MOST_WORDS: usize = 64 << 20;
-/// Distance in instructions at which a thread searches its place in the trace again.
+/// Distance in instructions from which on a thread searches its position in the trace again.
 const FAR: f64 = 300_000.0;
 
-/// True if a program's `profile` names a trace.
+/// True if a program's `profile` is the path of a trace.
 #[must_use]
 pub fn is_trace(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|e| e == EXTENSION)
 }
 
-/// Cache of blocks, by thread and number.
+/// Cache of decompressed blocks by thread and block number.
 #[derive(Default)]
 struct Kept {
     blocks: HashMap<(usize, usize), Arc<[u32]>>,
     words: usize,
 }
 
-/// A trace file under simulation.
+/// Trace file that is being simulated.
 struct Source {
     file: TraceFile,
     /// Blocks of each thread, in order.
     threads: Vec<Vec<Entry>>,
+    /// Cache of decompressed blocks.
     kept: Mutex<Kept>,
-    /// First error that prevented reading a block.
+    /// First error that prevented a block from being read.
     failure: Mutex<Option<String>>,
 }
 

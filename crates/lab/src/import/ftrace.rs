@@ -1,5 +1,5 @@
-//! Text lines with `sched_switch` and `sched_wakeup`, in the formats of ftrace's `trace` file, `trace-cmd report` and `perf
-//! script`.
+//! Import of text lines with `sched_switch` and `sched_wakeup`, in the formats of ftrace's `trace` file, `trace-cmd report`
+//! and `perf script`.
 
 use countersteer_model::textfile::TextError;
 
@@ -40,7 +40,8 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     Ok(timeline.tasks(lost.into_iter().collect()))
 }
 
-/// Splits a line into the text before the event, its name, and its fields.
+/// Splits a line into the text before the event, the event's name, and its fields. `None` if the line contains no such
+/// event.
 fn event_of(line: &str) -> Option<(&str, &str, &str)> {
     let events = [
         "sched_switch",
@@ -59,7 +60,7 @@ fn event_of(line: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Parses the time, which precedes the event: `12.345678:`.
+/// Parses the time at the end of the text before the event, as in `12.345678:`. Returns ns.
 fn time_ns(head: &str) -> Option<u64> {
     let word = head.split_whitespace().last()?.strip_suffix(':')?;
     let (seconds, fraction) = word.split_once('.')?;
@@ -79,7 +80,7 @@ fn switch(timeline: &mut Timeline, time_ns: u64, fields: &str) -> Option<()> {
     let (next_name, next_tid, _) = thread(next, "next_")?;
     timeline.name(prev_tid, prev_name);
     timeline.name(next_tid, next_name);
-    // R means runnable, R+ preempted; in every other state the thread waits.
+    // R means runnable and R+ preempted; in every other state, the thread waits.
     let sleeps = !state.starts_with('R');
     timeline.push(time_ns, prev_tid, What::Out { sleeps });
     timeline.push(time_ns, next_tid, What::In);
@@ -93,7 +94,7 @@ fn wakeup(timeline: &mut Timeline, time_ns: u64, fields: &str) -> Option<()> {
     Some(())
 }
 
-/// Name, TID and state of a thread: `prev_comm=a b prev_pid=7 prev_prio=120 prev_state=S`, or `a b:7 [120] S`.
+/// Parses a thread's name, TID and state: `prev_comm=a b prev_pid=7 prev_prio=120 prev_state=S`, or `a b:7 [120] S`.
 fn thread<'a>(fields: &'a str, prefix: &str) -> Option<(&'a str, i32, &'a str)> {
     if let Some(rest) = fields.strip_prefix(&format!("{prefix}comm=")) {
         let (name, rest) = rest.split_once(&format!(" {prefix}pid="))?;

@@ -1,8 +1,8 @@
-//! Workloads from recordings of other tools: the times at which threads ran, slept and woke.
+//! Import of workloads from recordings of other tools, which contain the times at which threads ran, slept and woke.
 //!
-//! Input: a file of one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such
-//! a file does not contain *what* a thread executed. So a profile replaces it, and a rate converts CPU time into instructions.
-//! Wakers are not kept: a program of a workload sleeps for fixed times.
+//! Input: a file in one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such
+//! a file does not contain the *instructions* of a thread. A profile replaces them, and a rate converts CPU time into
+//! instructions. Wakers are not imported: a program of a workload sleeps for fixed times.
 
 mod ftrace;
 mod other;
@@ -24,35 +24,38 @@ use countersteer_model::workload::{Workload, WorkloadProgram};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// Bytes of a file's head that identify its format.
+/// Number of bytes at the start of a file from which its format is detected.
 const HEAD: u64 = 1 << 20;
 
-/// Behaviour of one thread, or of several similar ones.
+/// Behaviour of one thread, or of several similar threads.
 #[derive(Clone, Debug, PartialEq)]
 struct Task {
     name: String,
-    /// CPU time of each thread.
+    /// CPU time of each thread, in seconds.
     cpu_s: f64,
-    /// Completed sleeps of each thread.
+    /// Number of completed sleeps of each thread.
     sleeps: f64,
-    /// Mean duration of a sleep.
+    /// Mean duration of a sleep, in seconds.
     sleep_s: f64,
+    /// Start of the threads, in seconds.
     start_s: f64,
+    /// Number of threads.
     copies: u32,
+    /// Nice value of the threads.
     nice: i8,
-    /// CPUs that it was bound to, as a list.
+    /// CPUs to which the threads were bound, as a list; `None` if they were not bound.
     cpus: Option<String>,
 }
 
-/// Contents of a file.
+/// Tasks found in a file.
 #[derive(Debug, Default)]
 struct Tasks {
     tasks: Vec<Task>,
-    /// Sentences about omitted parts.
+    /// Sentences about parts of the file that were omitted.
     warnings: Vec<String>,
 }
 
-/// A supported file format.
+/// File format that can be imported.
 pub struct Format {
     pub name: &'static str,
     pub what: &'static str,
@@ -60,7 +63,7 @@ pub struct Format {
     read: fn(&str, Vec<u8>) -> Result<Tasks, TextError>,
 }
 
-/// All formats, in the order of detection.
+/// All supported formats, in the order of detection.
 pub static FORMATS: [Format; 4] = [
     Format {
         name: "perf",
@@ -88,18 +91,18 @@ pub static FORMATS: [Format; 4] = [
     },
 ];
 
-/// Options for information that the file lacks.
+/// Options that provide information missing in the file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of a [`Format`]; `None` detects it.
+    /// Name of a [`Format`]; `None` to detect the format.
     pub format: Option<String>,
-    /// Profile of every thread: a shipped program's name, or a file.
+    /// Profile of every thread: the name of a shipped program, or a file.
     pub profile: String,
-    /// Profiles by thread name.
+    /// Profiles of single threads, by thread name.
     pub profile_of: BTreeMap<String, String>,
     /// Millions of instructions that a thread executes per second of CPU time.
     pub mips: f64,
-    /// Minimum share of all CPU time; threads below it are omitted.
+    /// Threshold: minimum fraction of all CPU time for a thread to be imported.
     pub min_share: f64,
 }
 
@@ -115,19 +118,21 @@ impl Default for Options {
     }
 }
 
-/// A workload with warnings about it.
+/// Imported workload with warnings about it.
 #[derive(Debug)]
 pub struct Imported {
     pub workload: Workload,
-    /// The workload as a TOML file.
+    /// Workload as the text of a TOML file.
     pub text: String,
+    /// Sentences about omitted parts.
     pub warnings: Vec<String>,
 }
 
-/// Converts a stream, called `path`, into a workload. Reads only the head of a stream of unknown format.
+/// Converts a stream into a workload; `path` is its name in errors. Only the head of a stream is read if its format is unknown.
 ///
 /// # Errors
-/// The stream has an unknown format, is too long, is damaged, or has no thread that ran; or a profile does not exist.
+/// Fails if the stream has an unknown format, is too long or damaged, or has no thread that ran. Also fails if a profile does not
+/// exist.
 pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
     let cannot = || library::cannot_read(path.as_ref());
     let mut bytes = Vec::new();
@@ -188,7 +193,7 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
     })
 }
 
-/// Keeps the tasks with at least this share of CPU time; adds a warning about the others.
+/// Returns the tasks with at least this fraction of all CPU time. Adds a warning about the others.
 fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> Vec<Task> {
     let time = |t: &Task| t.cpu_s * f64::from(t.copies);
     let all: f64 = tasks.iter().map(time).sum();
@@ -230,12 +235,12 @@ impl Task {
     }
 }
 
-/// Rounds to six digits: more are noise in a file for human readers.
+/// Rounds a value to six digits; further digits are noise for human readers.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// Resolves a profile's path for a workload file, and the number of instructions of one run.
+/// Returns the path of a profile for the workload file, and the number of instructions of one run.
 fn profile_named(name: &str) -> anyhow::Result<(String, u64)> {
     let shipped = format!("recorded/{name}.json");
     let (path, text) = match library::shipped_profile(&shipped) {
@@ -254,7 +259,7 @@ fn read_profile(name: &str) -> anyhow::Result<library::Text> {
     Err(library::no_profile(name))
 }
 
-/// Writes the file: an introduction, and only the values that differ from a program's defaults.
+/// Returns the text of the workload file: an introduction, and the values that differ from a program's defaults.
 fn as_file(workload: &Workload, options: &Options) -> anyhow::Result<String> {
     let usual = toml::to_string(&WorkloadProgram::default())?;
     let usual: Vec<&str> = usual.lines().collect();

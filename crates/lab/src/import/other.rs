@@ -1,8 +1,8 @@
-//! Unsupported file formats: descriptions, and instructions to convert them.
+//! Detection of unsupported file formats, with instructions for converting them.
 //!
-//! Input: the head of a file. Output: a sentence for the error, if the format is known.
+//! Input: the head of a file. Output: a sentence for the error message, if the format is known.
 
-/// A file format identified by its first bytes.
+/// Unsupported file format that is identified by its first bytes.
 struct Kind {
     magic: &'static [u8],
     sentence: &'static str,
@@ -57,7 +57,7 @@ const fn kind(magic: &'static [u8], sentence: &'static str) -> Kind {
     Kind { magic, sentence }
 }
 
-/// Describes a file of an unsupported format.
+/// Returns a sentence about a file of a known unsupported format; `None` for other files.
 pub fn looks_like(bytes: &[u8]) -> Option<&'static str> {
     let found = KINDS.iter().find(|kind| bytes.starts_with(kind.magic));
     found

@@ -1,4 +1,5 @@
-//! `perf.data` files, read by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch records.
+//! Import of `perf.data` files by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch
+//! records.
 
 use countersteer_files::caught::caught;
 use countersteer_model::textfile::TextError;
@@ -18,7 +19,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 
 pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
-    // Damaged bytes make the library overflow 64 bits in places; that is reported as damage.
+    // Some damaged bytes make the library's 64-bit arithmetic overflow. The panic is reported as damage.
     caught(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
         let why = "damaged perf.data: its fields contradict each other";
         Err(TextError::value(path, why))
@@ -82,7 +83,7 @@ impl Reader {
                 self.timeline.name(comm.tid, &text(&name));
             }
             EventRecord::Fork(fork) => self.inherit(fork.ptid, fork.tid),
-            // A thread that is counted alone has no switch at its end.
+            // A thread that is counted alone has no context switch at its exit.
             EventRecord::Exit(exit) => {
                 self.timeline
                     .push(exit.timestamp, exit.tid, What::Out { sleeps: false });
@@ -100,14 +101,15 @@ impl Reader {
         }
     }
 
-    /// Gives a child its parent's name until a record names it.
+    /// Gives a child thread its parent's name until a record sets another.
     fn inherit(&mut self, parent: i32, child: i32) {
         if let Some(name) = self.timeline.name_of(parent) {
             self.timeline.name(child, &name);
         }
     }
 
-    /// Reads a tracepoint. Field offsets are those of Linux since 2.6.32; the first eight bytes are common to all events.
+    /// Adds a tracepoint sample. Field offsets are those of Linux since 2.6.32; the first eight bytes are common to all
+    /// events. `None` if the sample is incomplete.
     fn sample(&mut self, event: &str, sample: &SampleRecord<'_>) -> Option<()> {
         let time_ns = sample.timestamp?;
         let raw = sample.raw?;
@@ -115,7 +117,7 @@ impl Reader {
             "sched:sched_switch" => {
                 let prev = self.int(raw, 24)?;
                 let next = self.int(raw, 56)?;
-                // Low 32 bits of the 64-bit state.
+                // Only the low 32 bits of the 64-bit state are used.
                 let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
                 self.timeline.name(prev, &comm(raw, 8)?);
                 self.timeline.name(next, &comm(raw, 40)?);
@@ -156,7 +158,7 @@ fn comm(raw: RawData<'_>, at: usize) -> Option<String> {
     Some(text(&raw.get(at..at + 16)?.as_slice()))
 }
 
-/// Text up to the first zero byte.
+/// Returns the text up to the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

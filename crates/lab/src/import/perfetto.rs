@@ -1,4 +1,4 @@
-//! Perfetto traces with `sched_switch` and wake-ups from the data source `linux.ftrace`, in full or compact form.
+//! Import of Perfetto traces with `sched_switch` and wake-ups from the data source `linux.ftrace`, in full or compact form.
 //!
 //! Field numbers and types are those of `protos/perfetto/trace/` in Perfetto's repository; all other fields are skipped.
 
@@ -22,7 +22,7 @@ struct Packet {
     compressed_packets: Option<Vec<u8>>,
 }
 
-/// Events on one CPU.
+/// Bundle of the events of one CPU.
 #[derive(Clone, PartialEq, Message)]
 struct Bundle {
     #[prost(uint32, optional, tag = "1")]
@@ -71,7 +71,7 @@ struct Wakeup {
     pid: Option<i32>,
 }
 
-/// A column per field; times are differences from the previous row.
+/// Compact form of events: one column per field; times are differences from the previous row.
 #[derive(Clone, PartialEq, Message)]
 struct Compact {
     #[prost(uint64, repeated, tag = "1")]
@@ -90,7 +90,7 @@ struct Compact {
     waking_pid: Vec<i32>,
 }
 
-/// Bit of a preempted thread. Any lower bit means that the thread waits.
+/// Bit of the state of a preempted thread. Any lower bit means that the thread waits.
 const PREEMPTED: i64 = 0x100;
 
 fn sleeps(prev_state: i64) -> bool {
@@ -98,8 +98,8 @@ fn sleeps(prev_state: i64) -> bool {
 }
 
 pub fn detects(bytes: &[u8]) -> bool {
-    // A trace is a sequence of packets: field 1, length-delimited. Text that starts with a line feed has no such lengths. `bytes`
-    // is only the head of a long file.
+    // A trace is a sequence of packets: field 1, length-delimited. A text file that starts with a line feed has no such lengths.
+    // `bytes` is only the head of a long file.
     let mut rest = bytes;
     while let Some((&0x0a, mut behind)) = rest.split_first() {
         let Ok(length) = prost::decode_length_delimiter(&mut behind) else {
@@ -172,7 +172,8 @@ fn see(timeline: &mut Timeline, event: Event) {
     }
 }
 
-/// Unpacks compact rows. A row names only the next thread: the previous thread is the next one of the row before on this CPU.
+/// Adds the rows of the compact form. A row names only the next thread; the previous thread is the next one of the CPU's row
+/// before.
 fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>) {
     let mut time_ns = 0_u64;
     for (row, delta) in compact.switch_timestamp.iter().enumerate() {
@@ -196,7 +197,7 @@ fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>)
     }
 }
 
-/// Builds a trace with full events. A switch has a time, the previous thread with its state, and the next thread.
+/// Creates a trace with full events. A switch has a time, the previous thread with its state, and the next thread.
 #[cfg(test)]
 pub(super) fn full<'a>(
     switches: impl Iterator<Item = (u64, (i32, &'a str, i64), (i32, &'a str))>,
@@ -236,7 +237,7 @@ pub(super) fn full<'a>(
     })
 }
 
-/// Builds a trace in compact form. A switch has a time, the state of the previous thread, and the next thread.
+/// Creates a trace in compact form. A switch has a time, the state of the previous thread, and the next thread.
 #[cfg(test)]
 pub(super) fn compact<'a>(
     switches: impl Iterator<Item = (u64, i64, i32, &'a str)>,

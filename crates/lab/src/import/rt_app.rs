@@ -1,8 +1,8 @@
-//! Task files of rt-app and of its workgen (comments, repeated keys).
+//! Import of task files of rt-app and of its workgen (comments, repeated keys).
 //!
-//! The reader goes once through a task's phases: `run` and `runtime` are CPU time, and `sleep` and `timer` end a burst. `suspend`
-//! lasts until another task resumes it. A workload's program has one burst length and one sleep length, so a task's are means
-//! over its phases. Locks, signals and forks are not kept; a warning lists each omitted field.
+//! A task's phases are read once: `run` and `runtime` are CPU time, and `sleep` and `timer` end a burst. `suspend` lasts until
+//! another task resumes the task. A program of a workload has one burst length and one sleep length, so those of a task are means
+//! over its phases. Locks, signals and forks are not imported; a warning lists each omitted field.
 
 mod dialect;
 mod rates;
@@ -17,13 +17,13 @@ use super::{Task, Tasks};
 use rates::Pass;
 
 const US: f64 = 1e-6;
-/// Seconds kept of tasks without an end.
+/// Seconds that are imported of tasks without an end.
 const ENDLESS_S: f64 = 10.0;
-/// Fields of a task that are not events and are kept.
+/// Fields of a task that are imported and are no events.
 const OF_TASKS: [&str; 7] = [
     "instance", "loop", "delay", "phases", "policy", "priority", "cpus",
 ];
-/// Fields of a phase that are not events and are kept.
+/// Fields of a phase that are imported and are no events.
 const OF_PHASES: [&str; 1] = ["loop"];
 
 pub fn detects(bytes: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub fn detects(bytes: &[u8]) -> bool {
         text.starts_with(['{', '/'])
     };
     let keys = ["tasks", "global", "resources"];
-    // The head of a long file may end within a character.
+    // The head of a long file may end in the middle of a UTF-8 character.
     let whole = std::str::from_utf8(bytes).or_else(|e| match e.error_len() {
         None => std::str::from_utf8(&bytes[..e.valid_up_to()]),
         Some(_) => Err(e),
@@ -122,7 +122,7 @@ impl File<'_> {
             .ok_or_else(|| self.error(prop, format!("`{name}` is not an object")))
     }
 
-    /// Converts a duration from microseconds to seconds.
+    /// Converts a value in microseconds to seconds. Fails if it is no valid duration.
     fn us(&self, prop: &ObjectProp<'_>, value: Option<&Value<'_>>) -> Result<f64, TextError> {
         let us = value
             .and_then(number_of)
@@ -143,7 +143,7 @@ fn number(object: &Object<'_>, name: &str) -> Option<f64> {
     number_of(&prop.value)
 }
 
-/// A task before its rate of resumption is known.
+/// Task whose rate of being resumed is not yet known.
 struct Known {
     name: String,
     loops: Option<f64>,
@@ -162,7 +162,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Records a field that is not kept.
+    /// Records that a field was omitted, unless its name is in `kept`.
     fn account(&mut self, of: &str, name: &str, kept: &[&str]) {
         if !kept.contains(&name) {
             self.not_kept.insert(format!("`{of}{name}`"));
@@ -203,7 +203,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The task at the rate at which others resume it; `None` if it has no thread.
+    /// Returns the task at the rate at which others resume it; `None` if it has no thread.
     fn paced(&mut self, task: Known, passes_per_s: f64) -> Option<Task> {
         let is_resumed = passes_per_s > 0.0;
         let pass = if is_resumed {
@@ -223,7 +223,7 @@ impl Reader<'_> {
         (task.copies > 0).then_some(Task {
             name: task.name,
             cpu_s: pass.run_s * times,
-            // The last sleep of a run ends it and is not counted.
+            // The last sleep of a run ends the run and is not counted.
             sleeps: (pass.sleeps * times - 1.0).max(0.0),
             sleep_s: pass.slept_s / pass.sleeps.max(1.0),
             start_s: task.start_s,
@@ -233,7 +233,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Sums all phases of a task, each repeated for its loops.
+    /// Returns the sum of all phases of a task, each repeated as often as its `loop` states.
     fn passes(&mut self, name: &str, task: &Object<'_>) -> Result<Pass, TextError> {
         let Some(phases) = self.file.object(task, "phases")? else {
             return self.events(name, task, &OF_TASKS);
@@ -255,7 +255,7 @@ impl Reader<'_> {
         Ok(pass)
     }
 
-    /// Sums the events of a task or a phase, which also has other fields.
+    /// Returns the sum of the events of a task or a phase; `fields` are the names of its other fields.
     fn events(
         &mut self,
         task: &str,
@@ -266,7 +266,7 @@ impl Reader<'_> {
         let mut since_timer_s = 0.0;
         for prop in &object.properties {
             let name = prop.name.as_str();
-            // Strict JSON requires unique keys: `run0`, `run_1`.
+            // Strict JSON requires unique keys, so events may have numbers, as in `run0` or `run_1`.
             let event = name
                 .trim_end_matches(|c: char| c.is_ascii_digit())
                 .trim_end_matches('_');
@@ -288,7 +288,7 @@ impl Reader<'_> {
                     pass.slept_s += (period_s - since_timer_s).max(0.0);
                     since_timer_s = 0.0;
                 }
-                // Without a name, the name is the task's.
+                // A wait or resume without a name has the task's name.
                 "suspend" | "resume" => {
                     let named = prop.value.as_string_lit().map(|s| s.value.to_string());
                     let named = named.unwrap_or_else(|| task.to_owned());
@@ -317,7 +317,7 @@ impl Reader<'_> {
         self.file.us(prop, period.map(|p| &p.value))
     }
 
-    /// Number of passes through a task's phases, limited by the total duration.
+    /// Returns the number of passes through a task's phases, limited by the total duration.
     fn times(&mut self, task: &Known, length_s: f64) -> f64 {
         let until = self
             .duration_s
@@ -355,7 +355,7 @@ impl Reader<'_> {
     }
 }
 
-/// Converts `[0, 2]` to `0,2`.
+/// Returns the CPUs of a task as a list: `[0, 2]` becomes `0,2`. `None` if there are none.
 fn cpus(object: &Object<'_>) -> Option<String> {
     let prop = object
         .properties

@@ -1,7 +1,8 @@
-//! Context switches and wake-ups, folded into tasks.
+//! Timelines: context switches and wake-ups, from which tasks are computed.
 //!
-//! Input: threads switched in and out, and wake-ups, with their times. Output: [`Tasks`]. A runnable thread that is switched out
-//! continues its burst later. A thread that blocks sleeps until its wake-up, or until it runs again if no wake-ups were recorded.
+//! Input: times at which threads are switched in, switched out, and woken. Output: [`Tasks`]. A runnable thread that is switched
+//! out continues its burst later. A thread that blocks sleeps until its wake-up, or until it runs again if no wake-ups were
+//! recorded.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +10,7 @@ use super::{Task, Tasks};
 
 const NS: f64 = 1e-9;
 
-/// Event of a thread.
+/// Scheduling event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     In,
@@ -28,7 +29,7 @@ struct Thread {
     seen: bool,
 }
 
-/// All threads of a file.
+/// Scheduling events of all threads of a file.
 #[derive(Debug, Default)]
 pub struct Timeline {
     events: Vec<(u64, i32, What)>,
@@ -37,13 +38,13 @@ pub struct Timeline {
 
 impl Timeline {
     pub fn push(&mut self, time_ns: u64, tid: i32, what: What) {
-        // TID 0 is the idle task of every CPU.
+        // TID 0 is the idle task of every CPU, which is ignored.
         if tid > 0 {
             self.events.push((time_ns, tid, what));
         }
     }
 
-    /// Names a thread; the last name applies, as after an exec.
+    /// Sets the name of a thread. The last name is used, as after an exec.
     pub fn name(&mut self, tid: i32, name: &str) {
         if tid > 0 && !name.is_empty() && self.names.get(&tid).is_none_or(|known| known != name) {
             self.names.insert(tid, name.to_owned());
@@ -58,9 +59,9 @@ impl Timeline {
         self.events.is_empty()
     }
 
-    /// Folds all events into tasks.
+    /// Computes tasks from all events.
     pub fn tasks(mut self, mut warnings: Vec<String>) -> Tasks {
-        // Stable sort: within one switch, `Out` precedes `In`.
+        // The sort is stable: within one context switch, `Out` stays before `In`.
         self.events.sort_by_key(|&(time_ns, ..)| time_ns);
         let first_ns = self.events.first().map_or(0, |&(time_ns, ..)| time_ns);
         let last_ns = self.events.last().map_or(0, |&(time_ns, ..)| time_ns);
@@ -100,7 +101,7 @@ impl Thread {
                 self.first_ns.get_or_insert(time_ns);
             }
             What::Out { sleeps } => {
-                // A thread first seen when it stops has run since the start of the trace.
+                // A thread whose first event is a switch out has run since the start of the trace.
                 let begun_ns = if self.seen { None } else { Some(trace_ns) };
                 if let Some(since_ns) = self.running_since_ns.take().or(begun_ns) {
                     self.run_ns += time_ns - since_ns;
@@ -127,8 +128,8 @@ impl Thread {
     }
 }
 
-/// Groups of threads with one name that start in the same second. Their bursts and sleeps have the same size, rounded to powers
-/// of two.
+/// Groups of similar threads. They have the same name, start in the same second, and have equal bursts and sleeps when these are
+/// rounded to powers of two.
 #[derive(Default)]
 struct Groups(BTreeMap<(String, i64, i64, i64), Vec<Task>>);
 
@@ -175,7 +176,7 @@ impl Groups {
     }
 }
 
-/// Merges a group into one task: means, and the earliest start.
+/// Merges a group into one task with mean values and the earliest start; `None` if the group is empty.
 fn mean(group: &[Task]) -> Option<Task> {
     let copies = group.len() as f64;
     let sum = |of: fn(&Task) -> f64| group.iter().map(of).sum::<f64>();

@@ -1,4 +1,4 @@
-//! Fits all programs, and compares the predictions with held-out measurements.
+//! Fits of all published programs, and comparison of the predictions with held-out measurements.
 
 use serde::Serialize;
 
@@ -8,34 +8,37 @@ use super::tables::Program;
 use super::{PBBCACHE, Read, SKYLAKE};
 use countersteer_model::profile::published::{ASSUMED, Figure};
 
-/// Prediction errors of one program's cycles, in per cent of the measured cycles.
+/// Prediction errors of one program's cycles, in percent of the measured cycles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     pub program: String,
-    /// Mean error at every second size, after a fit to the other sizes.
+    /// Mean error at every second cache size, after a fit to the other sizes.
     pub held_out_sizes: f64,
     /// Mean error over the sizes of the other table, which used another build on another processor of this type.
+    /// `None` if the program is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_table: Option<f64>,
-    /// Mean distance of the two tables at sizes that both have, exactly or nearly.
+    /// Mean difference between the two tables at equal or nearest sizes. `None` if the program is in only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub between_tables: Option<f64>,
 }
 
-/// All checks, and their means.
+/// Prediction errors of all programs, and their means.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Checks {
     pub programs: Vec<Check>,
-    /// Means over programs.
+    /// Mean over programs of the error at held-out sizes.
     pub held_out_sizes: f64,
+    /// Mean over programs of the error over the other table.
     pub other_table: f64,
+    /// Mean over programs of the difference between the tables.
     pub between_tables: f64,
 }
 
-/// Sets the figures that follow from cycles, in all profiles.
+/// Fits the values that follow from cycles in all profiles, and returns the prediction errors.
 ///
 /// # Errors
-/// A profile that the model cannot run.
+/// Fails if the model cannot run a profile.
 pub(super) fn check(
     bench: &Bench,
     made: &mut [(Program, Start)],
@@ -129,7 +132,7 @@ fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::
     })
 }
 
-/// Mean distance of prediction and measurement, in per cent.
+/// Returns the mean error of the predicted cycles, in percent of the measured cycles.
 fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for m in measured {
@@ -139,7 +142,8 @@ fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f
     Ok(sum / measured.len().max(1) as f64)
 }
 
-/// Mean distance of two tables; each size of the second is compared with the nearest size of the first.
+/// Returns the mean difference of two tables in percent; each size of the second is compared with the nearest
+/// size of the first.
 fn apart(first: &[Measured], second: &[Measured]) -> f64 {
     let nearest = |m: &Measured| {
         let away = |o: &&Measured| (o.cache_kib - m.cache_kib).abs();

@@ -1,4 +1,4 @@
-//! Figures of a program from the tables, before its cycles are fitted.
+//! Values of a program from the tables, before its cycles are fitted.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::tables::{Events, Program, SizePoint, Sizes, Ways};
 use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
 use crate::library;
 
-/// Medians over the programs in two tables, used for programs in only one.
+/// Medians over the programs that are in both tables, used for programs in only one.
 pub struct Typical {
-    /// Ratio of retired loads and stores to first-level accesses, with its spread.
+    /// Ratio of retired loads and stores to accesses of the L1, with its spread.
     retired: (f64, f64),
-    /// Ratio of lines requested by the first level to load misses.
+    /// Ratio of lines that the L1 requests to load misses, with its spread.
     lines: (f64, f64),
-    /// Difference of the prefetcher figures between two tables.
+    /// Typical difference of the prefetcher values between the two tables.
     streams_error: f64,
-    /// Ratio of loads to loads and stores.
+    /// Ratio of loads to loads and stores, with its spread.
     loads: (f64, f64),
-    /// Branches per instruction of integer programs, then of floating-point ones.
+    /// Branches per instruction of integer programs, then of floating-point programs, each with its spread.
     branches: [(f64, f64); 2],
 }
 
-/// Median, and spread: the median distance from it, scaled to a standard deviation.
+/// Returns the median of values, and their spread: the median distance from it, scaled to a standard deviation.
 pub fn median(mut values: Vec<f64>) -> (f64, f64) {
     let middle = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ pub fn median(mut values: Vec<f64>) -> (f64, f64) {
     };
     let at = middle(&mut values);
     let mut away: Vec<f64> = values.iter().map(|v| (v - at).abs()).collect();
-    // Half of a normal distribution lies within .6745 standard deviations.
+    // Half of a normal distribution is within .6745 standard deviations of the mean.
     (at, middle(&mut away) / 0.6745)
 }
 
@@ -75,38 +75,41 @@ impl Typical {
     }
 }
 
-/// Floating-point programs of the three suites.
+/// Floating-point programs of SPEC CPU2000, CPU2006 and CPU2017.
 const FP: &str = "wupwise swim mgrid applu mesa galgel art equake facerec ammp lucas fma3d sixtrack apsi \
     bwaves gamess milc zeusmp gromacs cactusADM leslie3d namd dealII soplex povray calculix GemsFDTD tonto lbm wrf sphinx3 \
     cactuBSSN parest blender cam4 imagick nab fotonik3d roms";
-/// Share of their instructions that is floating point; between .2 and .45 for the shipped recorded programs.
+/// Fraction of floating-point instructions in these programs, with its spread; between .2 and .45 for the shipped
+/// recorded programs.
 const FP_SHARE: (f64, f64) = (0.3, 0.1);
-/// Relative error of one run's counts if there is no second run.
+/// Relative error of the counts of one run, used if there is no second run.
 const ONE_RUN: f64 = 0.03;
-/// Misses per kilo-instruction below which stalls on misses are not significant.
+/// Threshold in misses per kilo-instruction, below which stalls on misses are not significant.
 const FEW_MISSES: f64 = 1.0;
 
 fn is_fp(program: &Program) -> bool {
     FP.split_whitespace().any(|name| name == program.name)
 }
 
-/// Share of the misses of 256 KiB that are not demand accesses of the core.
+/// Returns the fraction of the misses at 256 KiB that are no demand accesses of the core, and so come from
+/// prefetchers. `None` without the events.
 fn foreseen_by_events(events: &Events) -> Option<f64> {
     let all = events.of(L2_MISSES).filter(|misses| *misses > 1e-3)?;
     Some((1.0 - events.of(L3_DEMANDED)? / all).clamp(0.0, 1.0))
 }
 
-/// Share of the last level's misses that prefetchers avoid, at the smallest size.
+/// Returns the fraction of last-level cache misses at the smallest size that prefetchers avoid. `None` if there are
+/// too few misses.
 fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
     let point = sizes.points.first().filter(|p| p.misses > FEW_MISSES)?;
     Some((1.0 - point.demanded / point.misses).clamp(0.0, 1.0))
 }
 
-/// A profile before its cycles are fitted.
+/// Profile of a program before its cycles are fitted, with the measurements for the fit.
 pub struct Start {
     pub published: Published,
     pub measured: Vec<Measured>,
-    /// Cycles per last-level miss, and their error.
+    /// Cycles per last-level cache miss, and their error; `None` if unknown.
     pub miss_cycles: Option<(f64, f64)>,
 }
 
@@ -167,14 +170,14 @@ fn source(events: bool, sizes: bool, ways: bool) -> Source {
     }
 }
 
-/// Loads and stores per instruction.
+/// Returns the loads and stores per instruction, with errors and source; `None` if no table has them.
 fn accesses(
     events: Option<&Events>,
     sizes: Option<&Sizes>,
     typical: &Typical,
 ) -> Option<(Figure, Figure)> {
     if let Some(s) = sizes {
-        // The table has whole per cents.
+        // Values in this table are rounded to one percent.
         let of = |value| Figure::new(value, 0.005, SKYLAKE);
         return Some((of(s.loads), of(s.stores)));
     }
@@ -189,11 +192,12 @@ fn accesses(
     ))
 }
 
-/// Branches per instruction, and mispredicted ones per kilo-instruction.
+/// Returns the branches per instruction, and the mispredicted branches per kilo-instruction.
 fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, Figure) {
     let counted = runs.last().and_then(|last| {
         let branches = Figure::new(last.of(BRANCHES)?, ONE_RUN * last.of(BRANCHES)?, NEHALEM);
-        // The first Nehalems overcount (erratum of BR_MISP_RETIRED); the newer of the two machines is right.
+        // The first Nehalems overcount (erratum of BR_MISP_RETIRED), so the value of the newer of the two machines is
+        // used.
         let mpki = 1000.0 * last.of(MISPREDICTED)?;
         Some((branches, Figure::new(mpki, 0.1 * mpki, NEHALEM)))
     });
@@ -207,7 +211,8 @@ fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, F
     counted.unwrap_or_else(silicon)
 }
 
-/// Mispredictions of the shipped CPU2017 tables: the mean over core types and half their distance.
+/// Returns the mispredicted branches per kilo-instruction in the shipped CPU2017 tables: the mean over core types, and
+/// half of the range. `None` if there is no such table.
 fn silicon(program: &Program) -> Option<(f64, f64)> {
     let name = format!(".{}_r.toml", program.name);
     let mut paths = library::shipped_profiles("spec2017").into_iter();
@@ -231,7 +236,8 @@ fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) ->
     }
 }
 
-/// Misses by cache size, made monotonic: rises within a counter's error are replaced by the value of the smaller size.
+/// Returns the misses by cache size as a non-increasing curve: a value larger than that of the smaller size is
+/// replaced by it. `None` if no table has misses.
 fn curve(
     runs: &[Events],
     sizes: Option<&Sizes>,
@@ -269,7 +275,8 @@ fn curve(
         add(L2_KIB, refs, spread.max(ONE_RUN * refs), PBBCACHE);
         for (nth, row) in ways {
             let kib = L2_KIB + f64::from(*nth) * WAY_KIB;
-            // Two counters of one quantity: misses, and lines that the memory controller transferred.
+            // Two counters measure the same quantity: misses, and lines that the memory controller transferred. Their
+            // difference is the error.
             let away = row
                 .bandwidth_ratio
                 .map_or(ONE_RUN, |ratio| (ratio - 1.0).abs());
@@ -285,7 +292,7 @@ fn curve(
         add(L2_KIB, sizes.refs, ONE_RUN * sizes.refs, SKYLAKE);
         for point in &sizes.points {
             let kib = L2_KIB + point.size_kib;
-            // The table has two decimals.
+            // Values in this table have two decimals.
             let error = (ONE_RUN * point.misses).max(0.005);
             add(kib, point.misses, error, SKYLAKE);
         }
@@ -293,7 +300,7 @@ fn curve(
     Some(points)
 }
 
-/// Size in KiB of one way of the last-level cache of PBBCache's machine.
+/// Size in KiB of one way of the last-level cache on PBBCache's machine.
 const WAY_KIB: f64 = 2560.0;
 
 fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
@@ -312,7 +319,8 @@ pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
     sizes.points.iter().map(measured).collect()
 }
 
-/// Stalled cycles per miss with the fewest ways. The error is the distance from the slope of cycles over misses.
+/// Returns the stalled cycles per miss with the fewest ways, and their error: the difference from the slope of cycles
+/// over misses. `None` if there are too few misses.
 fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
     let (few, many) = (ways.values().next()?, ways.values().next_back()?);
     if few.misses < FEW_MISSES {
@@ -329,7 +337,8 @@ fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
     Some((stalled, error))
 }
 
-/// Slope of cycles over misses between the smallest and the largest size.
+/// Returns the slope of cycles over misses between the smallest and the largest size, and its error. `None` if the
+/// misses hardly change.
 fn slope(sizes: &Sizes) -> Option<(f64, f64)> {
     let (few, many) = (sizes.points.first()?, sizes.points.last()?);
     let fewer = few.misses - many.misses;

@@ -1,7 +1,7 @@
-//! Fit of two figures that no counter shows: parallelism limited by dependences, and overlap of misses.
+//! Fit of two values that no counter shows: parallelism limited by dependences, and overlap of misses.
 //!
-//! Input: a published profile without them, and cycles per instruction by cache size. Output: the two figures with which the
-//! simulator reproduces the measured cycles on the measured machine.
+//! Input: a published profile without these values, and cycles per instruction by cache size. Output: the values with which
+//! the simulator reproduces the measured cycles on the measured machine.
 
 use std::sync::Arc;
 
@@ -13,46 +13,49 @@ use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel};
 
 use crate::library;
 
-/// Machine of the measurements by cache size, and its L2 size in KiB. Its L3 does not duplicate L2.
+/// Name of the machine of the measurements by cache size.
 pub const MACHINE: &str = "xeon-gold-6138";
+/// Size of this machine's L2 in KiB. Its L3 does not contain the lines of the L2.
 pub const L2_KIB: f64 = 1024.0;
 
-/// Search range of parallelism: from one instruction in three cycles to more than any core dispatches.
+/// Search range of parallelism, in instructions per cycle: from one instruction in three cycles to more than any core
+/// dispatches.
 const ILP: (f64, f64) = (0.3, 40.0);
-/// Search range of overlapping misses: from none to more than any first level has in flight.
+/// Search range of the number of overlapping misses: from one to more than any L1 supports.
 const OVERLAP: (f64, f64) = (1.0, 40.0);
+/// Number of bisection steps of a search.
 const HALVINGS: u32 = 16;
-/// Number of sizes at which a fit compares cycles. Cycles at sizes between them follow from the misses.
+/// Limit on the number of cache sizes at which a fit compares cycles. Cycles at other sizes follow from the misses.
 const SIZES: usize = 4;
-/// Rounds of alternating search; the two figures hardly depend on each other.
+/// Number of rounds in which the two values are fitted alternately; they hardly depend on each other.
 const ROUNDS: u32 = 3;
 
-/// Measured cycles per instruction with a size of the last-level cache, L2 included.
+/// Measured cycles per instruction with one size of the last-level cache, including the L2.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub cache_kib: f64,
     pub cpi: f64,
 }
 
-/// Machine of the measurements, for several sizes of its last-level cache.
+/// Machine of the measurements, whose last-level cache can be given several sizes.
 pub struct Bench {
     machine: Machine,
 }
 
 impl Bench {
-    /// Loads the machine of the measurements.
+    /// Loads the machine of the measurements from the library.
     ///
     /// # Errors
-    /// The shipped machine cannot be read.
+    /// Fails if the shipped machine cannot be parsed.
     pub fn new() -> anyhow::Result<Self> {
         let (machine, _) = library::machine(MACHINE)?;
         Ok(Self { machine })
     }
 
-    /// Cycles per instruction of a program alone with `cache_kib` of L3 and L2 together.
+    /// Returns the cycles per instruction of a program alone, with `cache_kib` KiB of L3 and L2 together.
     ///
     /// # Errors
-    /// A profile that the machine cannot run.
+    /// Fails if the model cannot run the profile.
     pub fn cpi(&self, published: &Published, cache_kib: f64) -> anyhow::Result<f64> {
         let mut machine = self.machine.clone();
         for cache in &mut machine.cache {
@@ -66,7 +69,7 @@ impl Bench {
         Ok(1.0 / rates[0].ipc)
     }
 
-    /// Mean ratio of modelled to measured cycles over some sizes.
+    /// Returns the mean ratio of modelled to measured cycles over a few cache sizes.
     fn level(&self, published: &Published, measured: &[Measured]) -> anyhow::Result<f64> {
         let every = measured.len().div_ceil(SIZES);
         let some: Vec<&Measured> = measured.iter().step_by(every.max(1)).collect();
@@ -77,7 +80,8 @@ impl Bench {
         Ok(sum / some.len() as f64)
     }
 
-    /// Cycles per last-level miss at the smallest size: the program's extra cycles compared with hits.
+    /// Returns the modelled cycles per last-level cache miss at the smallest size: the extra cycles compared with hits,
+    /// divided by the misses.
     fn miss_cycles(&self, published: &Published, at_kib: f64) -> anyhow::Result<f64> {
         let mut without = published.clone();
         let missing = misses_at(published, at_kib);
@@ -90,11 +94,11 @@ impl Bench {
         Ok(1000.0 * more / missing.max(1e-9))
     }
 
-    /// Finds the overlap at which a miss costs `miss_cycles`, if known. Then finds the parallelism at which the program is as
-    /// fast as measured.
+    /// Fits the overlap so that a miss costs `miss_cycles` cycles, if known, and the parallelism so that the program is as
+    /// fast as measured. The values are stored in `published`.
     ///
     /// # Errors
-    /// A profile that the machine cannot run.
+    /// Fails if the model cannot run the profile.
     pub fn fit(
         &self,
         published: &mut Published,
@@ -107,7 +111,7 @@ impl Bench {
             if let Some(wanted) = miss_cycles {
                 let overlap = search(OVERLAP, |overlap| {
                     published.figures.overlap.value = overlap;
-                    // More overlap makes misses cheaper.
+                    // With more overlap, a miss costs fewer cycles.
                     Ok(self.miss_cycles(published, smallest)? > wanted)
                 })?;
                 published.figures.overlap.value = overlap;
@@ -122,14 +126,14 @@ impl Bench {
     }
 }
 
-/// Misses of the published curve at a size, or at the next larger one.
+/// Returns the misses per kilo-instruction of the published curve at a size, or at the next larger one.
 fn misses_at(published: &Published, at_kib: f64) -> f64 {
     let mut points = published.curve.iter();
     let found = points.find(|p| p.cache_kib >= at_kib);
     found.or(published.curve.last()).map_or(0.0, |p| p.mpki)
 }
 
-/// Finds the value at which `more` becomes false, by bisection in the logarithm.
+/// Returns the value at which `more` becomes false, by bisection on a logarithmic scale.
 fn search(
     (low, high): (f64, f64),
     mut more: impl FnMut(f64) -> anyhow::Result<bool>,

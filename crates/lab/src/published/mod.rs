@@ -1,20 +1,22 @@
-//! Profiles of the papers' programs, from public tables of counters.
+//! Published profiles of the papers' programs, created from public tables of counters.
 //!
-//! Input: tables that the user fetched ([`TABLES`]). Output: a [`Published`] profile for each program of SPEC CPU2000, CPU2006
-//! and CPU2017 in the tables, and checks against held-out measurements. Each figure has its error and its table.
+//! Input: tables that the user downloaded ([`TABLES`]). Output: a [`Published`] profile for each program of SPEC CPU2000,
+//! CPU2006 and CPU2017 in the tables, and comparisons with held-out measurements. Each value has its error and its source
+//! table.
 //!
-//! The method, step by step:
+//! The method:
 //!
 //! - Instructions, branches, mispredictions and the misses of 32 KiB and 256 KiB come from the raw events (`nehalem`).
-//! - Loads and stores are the retired ones of `skylake-sp`. For programs that it lacks, they are all first-level accesses of
+//! - Loads and stores are the retired ones of `skylake-sp`. For programs without an entry there, they are all L1 accesses of
 //!   `nehalem` times a median ratio. This ratio of both tables over CPU2006 is needed because `nehalem` also counts replays and
 //!   wrong paths.
-//! - Misses of 1 MiB are the accesses to the last level. Misses of larger sizes are its misses by ways (`pbbcache`) or by size
-//!   (`skylake-sp`, without prefetchers). L3 does not duplicate L2, so a size is the sum of both.
-//! - Prefetchers foresee the requests to L3 that are not demand accesses of the core (`nehalem`), or the misses that they avoid
-//!   (`skylake-sp`).
+//! - Misses of 1 MiB are the accesses to the last level. Misses of larger sizes are those of the last level by ways
+//!   (`pbbcache`) or by size (`skylake-sp`, without prefetchers). The L3 does not contain the lines of the L2, so a size is the
+//!   sum of both.
+//! - The fraction of prefetched accesses is taken from requests to L3 that are no demand accesses of the core (`nehalem`), or
+//!   from misses that prefetchers avoid (`skylake-sp`).
 //! - A miss costs the cycles for which it stalls the core (`pbbcache`), or the slope of cycles over misses. The overlap follows
-//!   ([`fit`]). Dependences account for the remaining measured cycles.
+//!   from this cost ([`fit`]). Dependences account for the remaining measured cycles.
 
 mod check;
 mod figures;
@@ -33,18 +35,20 @@ use self::tables::{Events, Program, SizeTexts, Sizes, Table, Ways};
 use crate::error::{Kind, failure};
 use crate::library;
 
-/// A public table.
+/// Public table of counters.
 #[derive(Clone, Copy, Debug)]
 pub struct TableSource {
-    /// Name in the figures of profiles.
+    /// Name of the table, used as the source of a profile's values.
     pub name: &'static str,
+    /// GitHub repository of the table.
     pub repository: &'static str,
-    /// Files within the repository.
+    /// Paths of the files within the repository.
     pub files: &'static str,
+    /// Machine on which the values were measured.
     pub machine: &'static str,
 }
 
-/// Source tables of the profiles.
+/// Tables from which the profiles are created.
 pub const TABLES: [TableSource; 4] = [
     TableSource {
         name: "pbbcache",
@@ -77,23 +81,24 @@ const SKYLAKE: &str = TABLES[1].name;
 const NEHALEM: &str = TABLES[2].name;
 const SILICON: &str = TABLES[3].name;
 
-/// Locations of the tables.
+/// Paths of the downloaded tables.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// PBBCache's `metrics.csv`.
+    /// Path of PBBCache's `metrics.csv`.
     pub ways: PathBuf,
     /// Folder that contains `2K6` and `2K17Rate`.
     pub sizes: PathBuf,
-    /// Files of raw events, any number.
+    /// Paths of the files of raw events.
     pub events: Vec<PathBuf>,
 }
 
-/// Profiles, with checks.
+/// Created profiles, with comparisons to held-out measurements.
 #[derive(Clone, Debug)]
 pub struct Imported {
     pub profiles: Vec<Published>,
-    /// Rows of the tables without a profile, with the reason.
+    /// Rows of the tables that gave no profile, with the reason.
     pub left_out: Vec<String>,
+    /// Prediction errors.
     pub checks: Checks,
 }
 
@@ -101,14 +106,14 @@ pub struct Imported {
 struct Read {
     ways: Table<BTreeMap<u32, Ways>>,
     sizes: Table<Sizes>,
-    /// Runs on both machines; the newer machine comes last.
+    /// Raw events of each program on both machines; those of the newer machine come last.
     events: Table<Vec<Events>>,
 }
 
-/// Creates profiles from the tables.
+/// Creates published profiles from the tables.
 ///
 /// # Errors
-/// A table that does not exist or cannot be read; a program that the model cannot run.
+/// Fails if a table does not exist or cannot be parsed, or if the model cannot run a program.
 pub fn import(files: &Files) -> anyhow::Result<Imported> {
     let mut read = read(files)?;
     let bench = Bench::new()?;
@@ -142,7 +147,7 @@ pub fn import(files: &Files) -> anyhow::Result<Imported> {
 fn read(files: &Files) -> anyhow::Result<Read> {
     let text = |path: &Path| Ok::<_, anyhow::Error>(library::read(path)?.text);
     let suite = |name: &str, file: &str| {
-        // A folder of the repository, or files with the folder's name as a prefix.
+        // The files are in a folder of the repository, or have the name of this folder as a prefix.
         let nested = files.sizes.join(name).join(file);
         let flat = files.sizes.join(format!("{name}-{file}"));
         text(if flat.is_file() { &flat } else { &nested })
@@ -163,7 +168,7 @@ fn read(files: &Files) -> anyhow::Result<Read> {
         return Err(failure(Kind::Usage, why));
     }
     let mut paths = files.events.clone();
-    // The 950 precedes the 980, which has fewer faulty events.
+    // In this order, the 950 comes before the 980, which has fewer faulty events.
     paths.sort();
     let mut events: Table<Vec<Events>> = Table::default();
     for path in &paths {

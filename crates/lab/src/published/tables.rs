@@ -1,12 +1,12 @@
-//! Readers of public tables of counters.
+//! Parsers of public tables of counters.
 //!
 //! Input: the text of a table from its repository. Output: rows by program. Rows without numbers are omitted and listed with the
-//! reason: a table with gaps remains useful.
+//! reason, since an incomplete table is still useful.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A program and the year of its suite: `mcf-2006`.
+/// Name of a program with the year of its suite, as in `mcf-2006`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
     pub name: String,
@@ -20,7 +20,8 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// Parses a number and a name in SPEC's form: `429.mcf`, `505.mcf_r`. The number determines the suite.
+    /// Parses a number and a name in SPEC's form, such as `429.mcf` or `505.mcf_r`. The number determines the suite. `None` for
+    /// other text, and for programs of other suites.
     fn of_spec(text: &str) -> Option<Self> {
         let (number, name) = text.split_once('.')?;
         let number: u32 = number.parse().ok()?;
@@ -28,7 +29,7 @@ impl Program {
             100..400 => 2000,
             400..500 => 2006,
             500..600 => 2017,
-            // 998 and 999 only check the random number generator; numbers from 600 are the speed suite.
+            // 998 and 999 only test the random number generator; numbers from 600 on belong to the speed suite.
             _ => return None,
         };
         let name = name.split('.').next().unwrap_or(name);
@@ -36,7 +37,7 @@ impl Program {
         Some(Self { name, year })
     }
 
-    /// Parses a name with the last digits of the year: `mcf00`, `sphinx306`.
+    /// Parses a name followed by the last two digits of the year, such as `mcf00` or `sphinx306`. `None` for other text.
     fn of_short(text: &str) -> Option<Self> {
         let (name, year) = text.split_at_checked(text.len().checked_sub(2)?)?;
         let year = 2000 + year.parse::<u32>().ok()?;
@@ -45,7 +46,7 @@ impl Program {
     }
 }
 
-/// Rows by program, and omitted rows with the reason.
+/// Rows of a table by program, and omitted rows with the reason.
 #[derive(Clone, Debug)]
 pub struct Table<R> {
     pub rows: BTreeMap<Program, R>,
@@ -61,7 +62,7 @@ impl<R> Default for Table<R> {
     }
 }
 
-/// Parses a number, also with a decimal comma or a trailing per cent sign.
+/// Parses a number, which may have a decimal comma or a trailing percent sign. `None` if the cell is no number or negative.
 fn number(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_matches('"');
     let (cell, scale) = match cell.strip_suffix('%') {
@@ -72,7 +73,7 @@ fn number(cell: &str) -> Option<f64> {
     Some(value * scale).filter(|v| v.is_finite() && *v >= 0.0)
 }
 
-/// Splits a line of comma-separated values; commas inside quotation marks belong to the cell.
+/// Splits a line at its commas; commas inside quotation marks do not split a cell.
 fn cells(line: &str) -> Vec<&str> {
     let mut quoted = false;
     line.split(|c: char| {
@@ -82,29 +83,30 @@ fn cells(line: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Numbers after the name in a line; `None` if one of them is not a number.
+/// Parses all cells as numbers; `None` if one of them is no number.
 fn numbers(cells: &[&str]) -> Option<Vec<f64>> {
     cells.iter().map(|cell| number(cell)).collect()
 }
 
-/// A program with one number of ways of the last-level cache.
+/// Measurements of a program with one number of ways of the last-level cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
     pub cpi: f64,
-    /// Accesses to the last-level cache per kilo-instruction, prefetches included.
+    /// Accesses to the last-level cache per kilo-instruction, including prefetches.
     pub refs: f64,
-    /// Misses of the last-level cache per kilo-instruction, prefetches included.
+    /// Misses of the last-level cache per kilo-instruction, including prefetches.
     pub misses: f64,
-    /// Bandwidth by the memory controller's counter over the bandwidth of the misses.
+    /// Ratio of the bandwidth by the memory controller's counter to that of the misses. `None` if the bandwidth is too low to
+    /// compare.
     pub bandwidth_ratio: Option<f64>,
-    /// Cycles per instruction stalled while a last-level miss is in flight.
+    /// Cycles per instruction in which the core is stalled while a last-level cache miss is outstanding.
     pub stalled: f64,
 }
 
-/// MB/s below which the memory controller's counter mostly shows other activity of the machine.
+/// Threshold in MB/s, below which the memory controller's counter mostly shows other activity of the machine.
 const QUIET_MB_S: f64 = 200.0;
 
-/// Reads PBBCache's table of programs by ways.
+/// Parses PBBCache's table of programs by number of ways.
 #[must_use]
 pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
     let mut table: Table<BTreeMap<u32, Ways>> = Table::default();
@@ -142,22 +144,23 @@ pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
     table
 }
 
-/// Raw events of a program on a Nehalem or a Westmere, per instruction, from its own run.
+/// Raw events of a run of a program on a Nehalem or a Westmere, per instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {
     pub instructions: f64,
-    /// Counts per instruction, by the names of perf and the table.
+    /// Counts per instruction, by the event names of perf and of the table.
     rates: BTreeMap<String, f64>,
 }
 
 impl Events {
-    /// Returns counts per instruction; `None` if the table lacks the event.
+    /// Returns the count of an event per instruction; `None` if the table lacks the event.
     #[must_use]
     pub fn of(&self, event: &str) -> Option<f64> {
         self.rates.get(event).copied()
     }
 
-    /// Counts per instruction of the first event less those of the second.
+    /// Returns the count of `all` minus that of `part`, per instruction; at least 0. `None` if the table lacks one of the
+    /// events.
     #[must_use]
     pub fn less(&self, all: &str, part: &str) -> Option<f64> {
         Some((self.of(all)? - self.of(part)?).max(0.0))
@@ -165,10 +168,10 @@ impl Events {
 }
 
 const INSTRUCTIONS: &str = "INST_RETIRED.ANY_P";
-/// Minimum number of instructions: programs below it are probes of the harness, or did not complete.
+/// Threshold: minimum number of instructions of a program. Shorter ones are probes of the measurement tool, or did not complete.
 const FEW_INSTRUCTIONS: f64 = 5e9;
 
-/// Reads events. A program is a block: its name, then one line per event.
+/// Parses raw events. The block of a program is its name, then one line per event.
 #[must_use]
 pub fn events(text: &str) -> Table<Events> {
     let mut counts: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
@@ -178,7 +181,7 @@ pub fn events(text: &str) -> Table<Events> {
         match (cells.as_slice(), counts.last_mut()) {
             ([name], _) => counts.push(((*name).to_owned(), BTreeMap::new())),
             ([event, _, count], Some((name, events))) => match number(count) {
-                // The first of repeated counts is kept.
+                // If a count is repeated, the first one is kept.
                 Some(count) => {
                     events.entry((*event).to_owned()).or_insert(count);
                 }
@@ -214,32 +217,33 @@ pub fn events(text: &str) -> Table<Events> {
     table
 }
 
-/// A program by size of the last-level cache: means over its inputs, weighted by their instructions.
+/// Measurements of a program by size of the last-level cache: means over its inputs, weighted by instructions.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
     pub giga_instructions: f64,
     pub loads: f64,
     pub stores: f64,
-    /// Load misses of the first level per kilo-instruction.
+    /// Load misses of the L1 per kilo-instruction.
     pub first: f64,
-    /// Accesses to the last level per kilo-instruction, without prefetchers.
+    /// Accesses to the last-level cache per kilo-instruction, without prefetchers.
     pub refs: f64,
+    /// Measurements for each size.
     pub points: Vec<SizePoint>,
 }
 
-/// One size of the last-level cache.
+/// Measurements with one size of the last-level cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SizePoint {
     pub size_kib: f64,
-    /// Cycles per instruction with prefetchers.
+    /// Cycles per instruction, with prefetchers.
     pub cpi: f64,
-    /// Demand misses per kilo-instruction with prefetchers.
+    /// Demand misses per kilo-instruction, with prefetchers.
     pub demanded: f64,
-    /// Misses per kilo-instruction without prefetchers.
+    /// Misses per kilo-instruction, without prefetchers.
     pub misses: f64,
 }
 
-/// Files of one suite of the table by size.
+/// Texts of the files of one suite, in the table by cache size.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeTexts<'a> {
     pub general: &'a str,
@@ -248,10 +252,10 @@ pub struct SizeTexts<'a> {
     pub by_prefetcher: &'a str,
 }
 
-/// Sizes of the columns. 1.75 MB is omitted because its figures equal those of 3.5 MB: the minimum is two ways.
+/// Cache sizes of the columns in MB. 1.75 MB is omitted: its values equal those of 3.5 MB, because two ways are the minimum.
 const SIZES_MB: [f64; 4] = [3.5, 7.0, 14.0, 19.25];
 
-/// Reads the Skylake-SP characterization by size of the last-level cache.
+/// Parses the Skylake-SP characterisation by size of the last-level cache.
 #[must_use]
 pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
     let mut table = Table::default();
@@ -316,7 +320,7 @@ impl Sizes {
     }
 }
 
-/// Lines of `count` numbers, by their first cell: the input.
+/// Returns the lines with `count` numbers, by their first cell, the program's input. Other lines are added to `left_out`.
 fn inputs(text: &str, count: usize, left_out: &mut Vec<String>) -> BTreeMap<String, Vec<f64>> {
     let mut rows = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Programs alone on one CPU of each of two core groups.
+//! Measurement of programs alone on one CPU of each of two core groups.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::programs::{Cast, lone, pinned};
 use super::values::Values;
 use crate::experiment::{Finished, LoadedMachine};
 
-/// Measures programs on both groups.
+/// Measures each program on both core groups.
 ///
 /// # Errors
-/// A group without a CPU, and those of the simulator.
+/// Fails if a group has no CPU, and with the errors of the simulator.
 pub fn measure(
     machine: &Arc<LoadedMachine>,
     programs: &[String],
@@ -73,15 +73,15 @@ fn add_alone(values: &mut Values, program: &str, arm: &str, finished: &Finished)
     }
 }
 
-/// Power in W of the idle machine.
+/// Returns the power of the idle machine in W.
 fn idle_power_w(topology: &Topology) -> f64 {
     let cores = topology.cpus.iter().filter(|c| c.thread == 0);
     let idle = cores.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
     topology.static_power_w + idle.sum::<f64>()
 }
 
-/// Power in W of everything outside an otherwise idle core group: the rest of the board and the cores of other groups. PMCTrack
-/// (section 4.2) measures the energy of one cluster and of DRAM, less the board's idle power.
+/// Returns the power in W of everything outside an otherwise idle core group: the rest of the board, and the cores of other
+/// groups. PMCTrack (section 4.2) measures the energy of one cluster and of DRAM, minus the board's idle power.
 fn quiet_power_w(topology: &Topology, group: &str) -> f64 {
     let inside = topology.group_named(group);
     let others = topology
@@ -103,7 +103,7 @@ fn add_ratios(
     let power = |f: &Finished| f.score.energy_j / f.elapsed_s;
     let sf = slow.elapsed_s / fast.elapsed_s;
     values.add(program, "ratio", "sf", sf);
-    // Both do the same work, so the ratio of energies per instruction equals the ratio of energies: power times time.
+    // Both do the same work, so the ratio of energies per instruction equals the ratio of energies, which are power times time.
     let energy_ratio = (power(slow) - quiet_w[1]) * sf / (power(fast) - quiet_w[0]);
     values.add(program, "ratio", "ef", sf * energy_ratio);
     let above_idle = (power(fast) - idle_w) / (power(slow) - idle_w);

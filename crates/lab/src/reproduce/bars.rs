@@ -1,19 +1,22 @@
-//! Bar charts of the papers' numbers and ours.
+//! Bar charts of numbers from the papers and from our simulations.
 //!
-//! Input: a case with numbers. Output: an SVG element without blank lines, which Markdown passes through unchanged.
+//! Input: a case with numbers. Output: an SVG element without blank lines, which Markdown copies unchanged.
 
 use std::fmt::Write as _;
 
 use super::Reproduced;
 use super::judge::Numbers;
 
-/// Sizes in pixels: line height, bar height, width of the text, length of the longest bar.
+/// Height of a line in pixels.
 const LINE: f64 = 16.0;
+/// Height of a bar in pixels.
 const BAR: f64 = 9.0;
+/// Width of the text in pixels.
 const WORDS: f64 = 430.0;
+/// Length of the longest bar in pixels.
 const LENGTH: f64 = 300.0;
 
-/// A pair of bars for each number of a case, with the interval of our number; `None` without numbers.
+/// Returns a pair of bars for each number of a case, with the interval of our number. `None` without numbers.
 pub fn svg(case: &Reproduced) -> Option<String> {
     let numbers = case.findings.iter();
     let numbers = numbers.filter_map(|f| Some((f.says.as_str(), f.numbers?)));

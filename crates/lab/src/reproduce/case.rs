@@ -1,16 +1,17 @@
-//! Cases: one figure or table of a paper, as data.
+//! Cases: each is one figure or table of a paper, as data.
 //!
-//! Input: `reproduce/*.toml`. Output: checked [`Case`]s. A case specifies a machine, programs, their arms (policies, core groups,
-//! cache sizes), and the paper's results.
+//! Input: `reproduce/*.toml`. Output: checked [`Case`]s. A case specifies a machine, programs, arms (policies, core groups, cache
+//! sizes), and the paper's results.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Repetitions of a case: seeds, with figures of published profiles drawn within their errors.
+/// Number of repetitions of a case. They differ in the seed, and in the values of published profiles, which are drawn within
+/// their errors.
 pub const DRAWS: u64 = 10;
 
-/// A file with the cases of one paper.
+/// File with the cases of one paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
@@ -18,26 +19,28 @@ pub struct CaseFile {
     pub paper: String,
     /// Venue and year of publication.
     pub venue: String,
-    /// Conclusion about the paper and the simulator.
+    /// Our conclusion about the paper and the simulator.
     #[serde(default)]
     pub conclusion: String,
+    /// Cases of the paper.
     pub case: Vec<Case>,
 }
 
-/// One figure or table. [`Method`] holds the rest of the TOML table and rejects unknown fields.
+/// Case: one figure or table of a paper. [`Method`] has the remaining fields of the TOML table and rejects unknown ones.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Case {
-    /// Unique name, `paper-item`.
+    /// Unique name of the case, `paper-item`.
     pub name: String,
-    /// Item in the paper: `figure 8`.
+    /// Name of the figure or table in the paper, such as `figure 8`.
     pub item: String,
+    /// Title of the case.
     pub title: String,
     /// Name of a shipped machine.
     pub machine: String,
-    /// Differences from the paper's set-up.
+    /// Differences from the set-up in the paper.
     #[serde(default)]
     pub note: String,
-    /// Reason why statements are not reproduced although the programs are the paper's.
+    /// Reason for which statements are not reproduced even with the paper's programs; `None` if not stated.
     #[serde(default)]
     pub cause: Option<Cause>,
     #[serde(flatten)]
@@ -45,12 +48,12 @@ pub struct Case {
     /// Statements of the paper. [`Self::with_cells`] adds those of [`Self::cells`].
     #[serde(default)]
     pub finding: Vec<Finding>,
-    /// Tables of numbers.
+    /// Tables of numbers in the paper; each number becomes a statement.
     #[serde(default)]
     pub cells: Vec<Cells>,
 }
 
-/// Numbers of a table in a paper. Each row has one number for each measure.
+/// Table of numbers in a paper. Each row has one number per measure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cells {
@@ -60,19 +63,19 @@ pub struct Cells {
     pub rows: BTreeMap<String, Vec<f64>>,
 }
 
-/// Reason why a statement is not reproduced.
+/// Reason for which a statement is not reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// Stand-ins replace the paper's programs.
     Programs,
-    /// The paper and the vendors leave decisive properties of the machine open.
+    /// The paper and the vendors do not state properties of the machine that determine the result.
     Machine,
-    /// The paper leaves the policy's behaviour open.
+    /// The paper does not fully describe the behaviour of the policy.
     Algorithm,
-    /// The paper used another kernel, of its time.
+    /// The paper used an older kernel.
     Linux,
-    /// The paper does not define its statement.
+    /// The paper does not define the quantity of its statement.
     Undefined,
 }
 
@@ -89,7 +92,7 @@ impl Cause {
 }
 
 impl Case {
-    /// Returns the case with a finding for each cell.
+    /// Returns the case with one finding for each cell of its tables.
     #[must_use]
     pub fn with_cells(mut self) -> Self {
         for cells in std::mem::take(&mut self.cells) {
@@ -116,100 +119,104 @@ impl Case {
     }
 }
 
-/// Method that produces the values of a case.
+/// Method by which the values of a case are measured.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "method", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Method {
-    /// Mixes of programs, each under each policy. Rows are mixes, and `mix/program`; arms are policies.
+    /// Runs mixes of programs under each policy. Rows are mixes, and `mix/program`; arms are policies.
     Mixes {
         mixes: Vec<String>,
-        /// Copies of each program.
+        /// Number of copies of each program.
         #[serde(default = "one")]
         copies: u32,
-        /// Policies by the paper's name.
+        /// Policies by the names in the paper.
         arms: BTreeMap<String, String>,
-        /// Arms whose policy does not exist yet; findings about them are not attempted.
+        /// Arms whose policies are not implemented; findings about them are omitted.
         #[serde(default)]
         unavailable: Vec<String>,
-        /// Core group or CPU list where each member starts, in the mix's order.
+        /// Core group or CPU list on which each program starts, in the mix's order.
         #[serde(default)]
         launch_on: Vec<String>,
         #[serde(default = "draws")]
         seeds: u64,
         #[serde(default = "period_ms")]
         period_ms: f64,
-        /// Programs run once and end, instead of restarting until the slowest has run `rounds` times.
+        /// True if programs run once and end, instead of restarting until the slowest has run `rounds` times.
         #[serde(default)]
         once: bool,
-        /// Number of completions of the slowest program that end a mix.
+        /// Number of runs that the slowest program of a mix must finish; the mix then ends.
         #[serde(default = "rounds")]
         rounds: u32,
-        /// Events to count in slices of `period_ms`. The case has measures of slices only if this names events.
+        /// Events to count in slices of `period_ms`. Measures of slices exist only if this list is not empty.
         #[serde(default)]
         slices_of: Vec<String>,
     },
-    /// Each program alone on one CPU of each of two core groups, in windows of equal instructions. Rows are programs; the arm is
-    /// `ratio`.
+    /// Runs each program alone on one CPU of each of two core groups, and divides the run into windows of equal instructions.
+    /// Rows are programs; the only arm is `ratio`.
     Windows {
         programs: Vec<String>,
-        /// The fast group first.
+        /// Names of the two core groups, the faster one first.
         groups: [String; 2],
-        /// Instructions per window.
+        /// Number of instructions per window.
         instructions: f64,
     },
-    /// Shipped models of a machine. Rows are core types; the arm is the target.
+    /// Reads the accuracy of a machine's shipped models. Rows are core types; the arm is the target.
     Models { target: String },
-    /// Each program alone on one CPU of each of two core groups. Rows are programs; arms are the groups and `ratio`.
+    /// Runs each program alone on one CPU of each of two core groups. Rows are programs; arms are the groups and `ratio`.
     Alone {
         programs: Vec<String>,
-        /// The fast group first.
+        /// Names of the two core groups, the faster one first.
         groups: [String; 2],
     },
-    /// Pairs of programs, each on its own CPU. Rows are `measured+other`; the arm is `pair`.
+    /// Runs pairs of programs, each on its own CPU. Rows are `measured+other`; the only arm is `pair`.
     Pairs { programs: Vec<String>, cpus: String },
-    /// Each program alone under several sizes of the last-level cache. Rows are programs; arms are sizes in KiB.
+    /// Runs each program alone with several sizes of the last-level cache. Rows are programs; arms are sizes in KiB.
     CacheSizes {
         programs: Vec<String>,
         sizes_kib: Vec<f64>,
     },
-    /// Comparison of a fast and a slow core by signatures of one program, made from several inputs. Rows are programs; arms are
-    /// profiles and `inputs`.
+    /// Compares a fast and a slow core by signatures of a program from several inputs. Rows are programs; arms are profiles and
+    /// `inputs`.
     Inputs {
-        /// Names of shipped recorded profiles by program.
+        /// Names of the shipped recorded profiles of each program.
         profiles: BTreeMap<String, Vec<String>>,
-        /// The fast group first.
+        /// Names of the two core groups, the faster one first.
         groups: [String; 2],
     },
-    /// Each program alone on the first of some CPUs, measured by several readers of its counters. Rows are programs; arms are the
-    /// readers.
+    /// Runs each program alone on the first of some CPUs, and measures it by several readers of counters. Rows are programs; arms
+    /// are the readers.
     Readers { programs: Vec<String>, cpus: String },
-    /// Each program alone on one CPU of each of two core groups, while event sets are multiplexed. Rows are programs; the arm is
-    /// with or without detection of phase changes.
+    /// Runs each program alone on one CPU of each of two core groups, while event sets are multiplexed. Rows are programs; arms
+    /// are with and without detection of phase changes.
     Turns {
         programs: Vec<String>,
-        /// The fast group first.
+        /// Names of the two core groups, the faster one first.
         groups: [String; 2],
+        /// Time between samples, in ms.
         period_ms: f64,
     },
-    /// Each program alone on one CPU of each of two core groups, period by period. Rows are programs; arms are the groups.
+    /// Runs each program alone on one CPU of each of two core groups, and measures every period. Rows are programs; arms are the
+    /// groups.
     OverTime {
         programs: Vec<String>,
-        /// The fast group first.
+        /// Names of the two core groups, the faster one first.
         groups: [String; 2],
+        /// Time between samples, in ms.
         period_ms: f64,
     },
-    /// Mixes on some CPUs, with samples of their share of the last-level cache. Rows are `mix/program`; arms are readers of every
-    /// period, and of every tenth.
+    /// Runs mixes on some CPUs, and samples the programs' occupancy of the last-level cache. Rows are `mix/program`; arms are
+    /// readers of every period, and of every tenth.
     Occupancy {
         mixes: Vec<String>,
         cpus: String,
         period_ms: f64,
     },
-    /// Signature of a program: misses by size and ways. Rows are `KiB/ways`; the arm is the program's name.
+    /// Computes the signature of a program: misses by size and ways. Rows are `KiB/ways`; the arm is the program's name.
     Signature { program: String },
-    /// Speed of the simulator itself, with one program of a mix and with all. Rows are `one` and `mix`; the arm is `host`.
+    /// Measures the speed of the simulator with one program of a mix, and with all. Rows are `one` and `mix`; the only arm is
+    /// `host`.
     Speed { mix: String },
-    /// The case is not run.
+    /// Does not run the case.
     NotAttempted { reason: String },
 }
 
@@ -229,73 +236,79 @@ const fn period_ms() -> f64 {
     100.0
 }
 
-/// A statement of a paper about a case.
+/// Statement of a paper about a case, with the expected result.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// The statement as a sentence.
+    /// Statement as a sentence.
     pub says: String,
+    /// Name of the measure.
     pub measure: String,
-    /// Arm that the statement describes.
+    /// Arm about which the statement is.
     pub arm: String,
-    /// Arms to compare it with.
+    /// Arms with which it is compared.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Rows to judge; if empty, the case's mixes or programs.
+    /// Rows that are judged; if empty, the mixes or programs of the case.
     #[serde(default)]
     pub rows: Vec<String>,
+    /// Expectation about the rows.
     pub expect: Expect,
     /// Number of rows in which the expectation must hold.
     #[serde(default)]
     pub quantifier: Quantifier,
-    /// The paper's number in the unit of the measure; in per cent for changes.
+    /// Number in the paper, in the unit of the measure; for changes, in percent. `None` for a statement in words.
     pub value: Option<f64>,
-    /// The paper's range, if it gives one.
+    /// Range in the paper; `None` if it states none.
     pub range: Option<[f64; 2]>,
-    /// Another measure, for orders by two measures; arm and measure for correlations. For orders, `then` has the rows that must
-    /// come after.
+    /// Second measure for orders by two measures; arm and measure for correlations. For orders of rows, `then` lists the rows
+    /// that must come after.
     pub with: Option<String>,
     #[serde(default)]
     pub then: Vec<String>,
-    /// Reason why it is not reproduced, if it differs from the case's.
+    /// Reason for which the statement is not reproduced, if it differs from that of the case.
     #[serde(default)]
     pub cause: Option<Cause>,
 }
 
-/// Expectation about the arm.
+/// Expectation of a statement about its arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expect {
-    /// Above every arm of `against`, ties allowed.
+    /// The arm's value is the highest of all arms in `against`; ties are allowed.
     Highest,
+    /// The arm's value is the lowest of all arms in `against`; ties are allowed.
     Lowest,
-    /// Above each arm of `against`.
+    /// The arm's value is higher than that of each arm in `against`.
     Higher,
+    /// The arm's value is lower than that of each arm in `against`.
     Lower,
-    /// Within 2 % of each arm of `against`.
+    /// The arm's value is within 2 % of that of each arm in `against`.
     Similar,
-    /// Change relative to the only arm of `against`, in per cent: the mean over rows, or the largest with [`Quantifier::Some`].
+    /// The arm's value is higher than that of the only arm in `against`, by `value` percent. This is the mean over rows, or the
+    /// largest with [`Quantifier::Some`].
     Rise,
+    /// The arm's value is lower than that of the only arm in `against`, by `value` percent.
     Fall,
-    /// The mean over rows.
+    /// The mean over rows is `value`.
     Value,
-    /// Every row within the range.
+    /// The value of every row is within `range`.
     Within,
-    /// Every row is at least `value`. Documents contain only the result, because the values depend on the host.
+    /// The value of every row is at least `value`. Documents contain only the result, because the values depend on the host.
     AtLeast,
-    /// The largest row.
+    /// The largest row has this `value`.
     Maximum,
-    /// Share of rows within the range, in per cent.
+    /// The percentage of rows within `range` is `value`.
     Share,
-    /// Sign of the rank correlation with the measure `with` over rows; `value` is -1, 0 or 1.
+    /// The sign of the rank correlation with the measure `with` over rows is `value`: -1, 0 or 1.
     Correlation,
-    /// Every row of `rows` is above every row of `then`.
+    /// Every row in `rows` is higher than every row in `then`.
     Order,
-    /// Every row of `rows` differs by more than 2 % from every row of `then`.
+    /// Every row in `rows` differs by more than 2 % from every row in `then`.
     Apart,
-    /// One arm of this and `against` is lowest by both `measure` and `with`.
+    /// One arm, of this one and those in `against`, is the lowest by both `measure` and `with`.
     SameLowest,
-    /// This arm and those of `against` have different orders by `measure` and by `with`.
+    /// This arm and those in `against` have different orders by `measure` and by `with`.
     OtherOrder,
 }
 
@@ -307,6 +320,6 @@ pub enum Quantifier {
     Every,
     Most,
     Some,
-    /// Compares the mean over rows.
+    /// The expectation must hold for the mean over rows.
     Mean,
 }

@@ -1,9 +1,9 @@
-//! HASS's composite baselines: averages of completion times of programs bound to each core.
+//! Composite baselines of HASS: averages of the completion times of programs that are bound to each core.
 //!
-//! Source: HASS, section 5, platform and methodology. Both combine the completion times of benchmarks "bound to a particular type
-//! of core, while the overall system load was as specified". *Default* is their average, weighted by the number of cores of each
-//! type. *Ideal-RR* is the time of a program whose time on each type is proportional to the number of such cores. So it is the
-//! harmonic mean. Every program is bound to every core once, the others to the remaining cores.
+//! Source: HASS, section 5, platform and methodology. Both baselines combine the completion times of benchmarks "bound to a
+//! particular type of core, while the overall system load was as specified". *Default* is the average, weighted by the number of
+//! cores of each type. *Ideal-RR* is the time of a program whose time on each type is proportional to the number of such cores,
+//! so it is the harmonic mean. Every program is bound to every core once, while the others are bound to the remaining cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::values::Values;
 use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::{self, Loaded};
 
-/// Rule that combines completion times on cores.
+/// Baseline that combines completion times on cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Composite {
     Default,
@@ -22,7 +22,7 @@ pub enum Composite {
 }
 
 impl Composite {
-    /// Parses an arm's name.
+    /// Returns the baseline for an arm's name; `None` if the arm is a policy.
     pub fn named(arm: &str) -> Option<Self> {
         match arm {
             "bound:default" => Some(Self::Default),
@@ -40,10 +40,11 @@ impl Composite {
     }
 }
 
-/// Completion times in seconds by program; each program ran on each core once.
+/// Completion times of each program in seconds, one for each core to which it was bound.
 pub type Bound = BTreeMap<String, Vec<f64>>;
 
-/// Static mappings that place every program on every core once. `names` are a plan's, with `copies` of each in a row.
+/// Returns static mappings that together place every program on every core once. `names` are those of a plan, with `copies`
+/// consecutive copies of each program.
 fn rotations(names: &[&str], copies: usize, topology: &Topology) -> Vec<String> {
     let mut cpus: Vec<_> = topology.cpus.iter().map(|c| (c.core_type, c.id)).collect();
     cpus.sort();
@@ -58,10 +59,10 @@ fn rotations(names: &[&str], copies: usize, topology: &Topology) -> Vec<String> 
     (0..cpus.len().div_ceil(copies)).map(mapping).collect()
 }
 
-/// Runs a workload once for each rotation.
+/// Runs a workload once per static mapping. Returns the completion times of each program.
 ///
 /// # Errors
-/// Those of the simulator.
+/// Fails with the errors of the simulator.
 pub fn bound(
     machine: &Arc<LoadedMachine>,
     workload: &Arc<Loaded>,
@@ -90,7 +91,7 @@ pub fn bound(
     Ok(times)
 }
 
-/// Adds the completion times of programs, and their geometric mean for the mix.
+/// Adds the completion time of each program by a baseline, and their geometric mean for the mix.
 pub fn add(values: &mut Values, row: &str, arm: &str, composite: Composite, times: &Bound) {
     let mut logarithms = 0.0;
     for (program, times_s) in times {

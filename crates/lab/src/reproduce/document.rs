@@ -1,4 +1,4 @@
-//! Generates `docs/reproduction.md`: a table of all cases, then a section for each.
+//! Generator of `docs/reproduction.md`: a table of all cases, then one section per case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::programs::{INSTRUCTIONS_PER_THREAD, SHORTER};
 use super::statements;
 use super::values::MEASURES;
 
-/// Returns the whole document.
+/// Returns the whole document as Markdown.
 pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
     document(catalogue, cases, section)
 }
@@ -32,7 +32,7 @@ fn document(
     text
 }
 
-/// Writes the conclusions about each paper.
+/// Writes the conclusion about each paper.
 fn conclusions(text: &mut String, catalogue: &Catalogue) {
     text.push_str("\n## What to conclude\n\n");
     for paper in catalogue.papers.iter().filter(|p| !p.conclusion.is_empty()) {
@@ -40,7 +40,7 @@ fn conclusions(text: &mut String, catalogue: &Catalogue) {
     }
 }
 
-/// Writes the number of findings that are not reproduced, by cause.
+/// Writes the number of findings that are not reproduced, by cause and verdict.
 fn causes(text: &mut String, cases: &[Reproduced]) {
     let findings = || cases.iter().flat_map(|case| &case.findings);
     let mut counts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
@@ -63,7 +63,7 @@ fn causes(text: &mut String, cases: &[Reproduced]) {
     text.push_str("\n## Cases\n\n");
 }
 
-/// Writes a table with a row for each case.
+/// Writes a table with one row per case.
 fn overview(text: &mut String, cases: &[Reproduced]) {
     text.push_str("| paper | item | what | verdict | reproduced | of them numbers | command |\n|---|---|---|---|---|---|---|\n");
     for case in cases {
@@ -86,7 +86,7 @@ fn overview(text: &mut String, cases: &[Reproduced]) {
     }
 }
 
-/// Describes the instructions per thread; simulated accesses require fewer.
+/// Returns a sentence on the instructions per thread, of which simulated accesses need fewer.
 fn lengths(cases: &[Reproduced]) -> String {
     let expected = cases.iter().filter(|c| c.fidelity == "analytic").count();
     let billions = INSTRUCTIONS_PER_THREAD / 1e9;
@@ -102,7 +102,7 @@ fn lengths(cases: &[Reproduced]) -> String {
     }
 }
 
-/// Writes measures, stand-ins and mixes.
+/// Writes the appendix: papers, measures, stand-ins, mixes and omitted statements.
 fn appendix(text: &mut String, catalogue: &Catalogue) {
     text.push_str("\n## Papers\n\n");
     for paper in &catalogue.papers {
@@ -144,7 +144,7 @@ fn mixes(text: &mut String, catalogue: &Catalogue) {
     }
 }
 
-/// Returns the document as a standalone HTML page.
+/// Returns the document as an HTML page.
 pub fn html(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
     let drawn = |text: &mut String, case: &Reproduced| {
         section(text, case);

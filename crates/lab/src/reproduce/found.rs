@@ -1,14 +1,15 @@
-//! Results of findings: a number, or the rows in which a statement holds.
+//! Measured results of findings: a number, or the rows in which a statement holds.
 //!
 //! Input: a [`Finding`] and [`Values`]. Output: a [`Found`], from which [`super::judge`] derives a verdict.
 
 use super::case::{Expect, Finding, Quantifier};
 use super::values::Values;
 
-/// Measured result for a finding.
+/// Measured result of a finding.
 pub enum Found {
     Number(f64),
-    /// Rows, pairs or arms in which a statement holds, and the required share.
+    /// Number of rows, pairs or arms in which a statement holds, their total, and the fraction that is
+    /// required.
     Rows {
         held: usize,
         all: usize,
@@ -41,7 +42,7 @@ impl Found {
         }
     }
 
-    /// Replaces the words of the result.
+    /// Replaces the text of the result by that which `other` returns.
     fn with_words(mut self, other: impl Fn(&str) -> String) -> Self {
         if let Self::Rows { words, .. } = &mut self {
             *words = other(words);
@@ -90,9 +91,9 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Relative difference up to which values are similar.
+/// Tolerance: maximum relative difference at which two values count as similar.
 const CLOSE: f64 = 0.02;
-/// Relative difference to the other arm below which values are tied.
+/// Tolerance: maximum relative difference to another arm at which two values count as tied.
 const TIE: f64 = 0.005;
 
 fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
@@ -131,7 +132,8 @@ fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Op
     in_rows(finding, held, rows.len())
 }
 
-/// Result of a statement that holds in some rows; the quantifier determines the required share.
+/// Returns the result of a statement that holds in `held` of `all` rows. The finding's quantifier
+/// determines the required fraction.
 fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
     let wanted = match finding.quantifier {
         Quantifier::Every | Quantifier::Mean => 1.0,
@@ -146,7 +148,7 @@ fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
     })
 }
 
-/// Result of a statement that either holds or does not.
+/// Returns the result of a statement that holds or does not hold as a whole.
 const fn whole(holds: bool, words: String) -> Found {
     Found::Rows {
         held: holds as usize,
@@ -197,7 +199,8 @@ fn within(finding: &Finding, column: &[f64]) -> Option<Found> {
     Some(found.with_words(|count| format!("{least:.2} to {most:.2}, {count}")))
 }
 
-/// The words are equal on every host where the statement holds.
+/// Returns the result of a minimum. The text does not contain the values, so that it is equal on every host
+/// where the statement holds.
 fn at_least(finding: &Finding, column: &[f64]) -> Option<Found> {
     let wanted = finding.value?;
     let holds = column.iter().all(|v| *v >= wanted);
@@ -216,13 +219,15 @@ fn correlation(finding: &Finding, values: &Values, rows: &[String]) -> Option<Fo
     let mine = column(finding, values, rows)?;
     let other: Option<Vec<f64>> = rows.iter().map(|r| values.get(r, arm, with)).collect();
     let r = rank_correlation(&mine, &other?)?;
-    // A coefficient of one third is the least that a reader of a scatter plot would call a trend.
+    // A coefficient of at least one third counts as a trend, since smaller ones are hardly visible in a
+    // scatter plot.
     let sign = if r.abs() < 1.0 / 3.0 { 0.0 } else { r.signum() };
     let wanted = finding.value?;
     Some(whole(sign == wanted, format!("rank correlation {r:.2}")))
 }
 
-/// Spearman's rank correlation; ties share their mean rank.
+/// Returns Spearman's rank correlation coefficient; tied values have their mean rank. `None` if one side
+/// has only equal values.
 pub fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
     let mid = (a.len() as f64 - 1.0) / 2.0;
@@ -263,7 +268,7 @@ fn order(
     })
 }
 
-/// Arms of a row, sorted by a measure in ascending order.
+/// Returns the arms of a finding in ascending order of a measure in a row; `None` if a value is missing.
 fn sorted<'a>(
     finding: &'a Finding,
     values: &Values,
@@ -277,7 +282,8 @@ fn sorted<'a>(
     Some(arms.into_iter().map(|(_, arm)| arm).collect())
 }
 
-/// Rows in which the arms' ascending orders by two measures satisfy `holds`.
+/// Returns the number of rows in which `holds` is true for the arms' ascending orders by two measures.
+/// `None` if a value is missing.
 fn by_two(
     finding: &Finding,
     values: &Values,

@@ -1,4 +1,4 @@
-//! Ratings of two cores by signatures of one program, made from several inputs.
+//! Ratings of two cores by signatures of a program from several inputs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::programs::{Cast, first_cpu, lone, shipped_profile, short};
 use super::values::Values;
 use crate::error::{Kind, failure};
 
-/// Ratings by program and profile, and the range over each program's inputs.
+/// Returns the ratings by program and profile, and the range over the inputs of each program.
 pub fn inputs(
     topology: &Topology,
     profiles: &BTreeMap<String, Vec<String>>,
@@ -43,10 +43,11 @@ pub fn inputs(
     Ok(values)
 }
 
-/// Misses per 4,096 instructions by cache size and ways, for each draw of the case.
+/// Returns the misses per 4,096 instructions of a program by cache size and ways, for each draw of
+/// the case.
 ///
 /// # Errors
-/// A program without a profile.
+/// Fails if the program has no profile.
 pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<Values> {
     let mut values = Values::default();
     for draw in 1..=cast.draws([&program.to_owned()]) {
@@ -67,14 +68,14 @@ pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<Values> {
     Ok(values)
 }
 
-/// Sizes and ways in HASS (section 3), as `KiB/ways`.
+/// Returns the sizes and ways in HASS (section 3), as `KiB/ways`.
 pub fn signature_rows() -> Vec<String> {
     let sizes = (8..=14).map(|octave| 1u32 << octave);
     let row = |kib| [4, 8, 16, 32].map(|ways| format!("{kib}/{ways}"));
     sizes.flat_map(row).collect()
 }
 
-/// Signature of a shipped recorded profile.
+/// Returns the signature of a shipped recorded profile.
 fn signature(name: &str) -> anyhow::Result<Signature> {
     let path = format!("recorded/{name}.json");
     whole(&shipped_profile(&path)?, &path)

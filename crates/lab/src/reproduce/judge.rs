@@ -1,15 +1,15 @@
-//! Verdicts: agreement of measured values with a paper's statements.
+//! Verdicts on the agreement between measured values and a paper's statements.
 //!
-//! Rules, equal for every case:
+//! The rules are the same for every case:
 //!
 //! - *Reproduced* requires the paper's programs as published counters, its baseline and its formula. A number is reproduced if
-//!   the paper's rounded value lies in our interval. This interval is 1.96 standard deviations over at least [`DRAWS`]
+//!   the paper's rounded value is within our interval. This interval is 1.96 standard deviations over at least [`DRAWS`]
 //!   repetitions. They differ in seed and, within their errors, in the programs' counters. An interval wider than the value
-//!   itself shows nothing. A statement in words is reproduced if it holds in 19 of 20 repetitions.
-//! - *Same order*: a statement in words that holds on average, with any programs.
-//! - *Same direction*: a change of the same sign whose interval excludes zero, or an order that holds in more than half of the
-//!   rows. Shares and ratios have no direction.
-//! - *Differs*: everything else. A result that is not reproduced has a [`Cause`].
+//!   itself proves nothing. A statement in words is reproduced if it holds in 19 of 20 repetitions.
+//! - *Same order* is a statement in words that holds on average, with any programs.
+//! - *Same direction* is a change of the same sign whose interval excludes zero, or an order that holds in more than half of
+//!   the rows. Fractions and ratios have no direction.
+//! - *Differs* is everything else. A result that is not reproduced has a [`Cause`].
 
 use serde::Serialize;
 
@@ -17,20 +17,24 @@ use super::case::{Case, Cause, DRAWS, Expect, Finding, Method};
 use super::found::{Found, find};
 use super::values::Values;
 
-/// Number of standard deviations that contain 95 % of a normal distribution.
+/// Number of standard deviations around the mean that contain 95 % of a normal distribution.
 const WITHIN_95: f64 = 1.96;
-/// Share of repetitions in which a statement in words must hold.
+/// Threshold: minimum fraction of repetitions in which a statement in words must hold.
 const MOSTLY: f64 = 0.95;
 
 /// Verdict on a statement or a case, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The case was not run, or the measure is not available.
+    /// The case was not run, or the measure is unavailable.
     LeftOut,
+    /// The result differs from the statement.
     Differs,
+    /// The result has the same direction.
     Direction,
+    /// The result has the same order.
     Order,
+    /// The statement is reproduced.
     Reproduced,
 }
 
@@ -55,22 +59,22 @@ impl Verdict {
     }
 }
 
-/// A statement of the paper with the measured result.
+/// Statement of the paper with the measured result and its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
     pub says: String,
     pub paper: String,
     pub ours: String,
     pub verdict: Verdict,
-    /// Reason why it is not reproduced.
+    /// Reason for which the statement is not reproduced; `None` if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
-    /// The paper's number, ours and the ends of its interval, for charts.
+    /// Number in the paper, our number, and the ends of its interval, for charts. `None` for a statement in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numbers: Option<Numbers>,
 }
 
-/// A number of the paper and ours.
+/// Number of a paper, with our number and its interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Numbers {
     pub paper: f64,
@@ -78,7 +82,7 @@ pub struct Numbers {
     pub interval: [f64; 2],
 }
 
-/// Judges every finding of a case. `genuine` returns true if the programs of a finding are the paper's.
+/// Judges every finding of a case. `genuine` returns true if the programs of a finding are those of the paper.
 pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -> Vec<Judged> {
     let draws = values.draws();
     let one = |finding: &Finding| {
@@ -97,7 +101,7 @@ pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -
     case.finding.iter().map(one).collect()
 }
 
-/// Verdict on a case: that of its worst finding.
+/// Returns the verdict on a case, which is that of its worst finding.
 pub fn overall(case: &Case, judged: &[Judged]) -> Verdict {
     if matches!(case.method, Method::NotAttempted { .. }) {
         return Verdict::LeftOut;
@@ -154,7 +158,7 @@ fn judged(finding: &Finding, values: &Values, draws: &[Values], genuine: bool) -
     }
 }
 
-/// True if the expectation is an order of rows or pairs, which can hold in most of them.
+/// True if the expectation is an order of rows or arms, which may hold in most but not all rows.
 const fn has_direction(expect: Expect) -> bool {
     matches!(
         expect,
@@ -162,7 +166,7 @@ const fn has_direction(expect: Expect) -> bool {
     )
 }
 
-/// Compares a measured number with the paper's number or range.
+/// Judges a measured number by the paper's number or range.
 fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judged) -> Judged {
     let n = each.len() as f64;
     let mean = each.iter().sum::<f64>() / n;
@@ -225,20 +229,20 @@ fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judge
     }
 }
 
-/// Formats three significant digits, without decimals for large numbers.
+/// Formats a number with three significant digits, and without decimals if it is large.
 fn short(value: f64) -> String {
     let digits = 2 - value.abs().max(1e-3).log10().floor() as i32;
     format!("{value:.*}", digits.max(0) as usize)
 }
 
-/// Half a unit of a number's last written digit.
+/// Returns half of the last digit's unit in a number as it is written.
 fn rounding(value: f64) -> f64 {
     let text = value.to_string();
     let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
     0.5 * 10f64.powi(-(digits as i32))
 }
 
-/// The paper's number in words.
+/// Returns the paper's number or range as text.
 fn paper(finding: &Finding) -> String {
     let unit = unit(finding.expect);
     match (finding.value, finding.range) {

@@ -1,4 +1,4 @@
-//! Runs a case and collects its values.
+//! Measurement of a case: runs it and collects its values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::error::{Kind, failure};
 use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
 use crate::plan::Loaded;
 
-/// Measures a case.
+/// Measures a case and returns its values.
 ///
 /// # Errors
-/// Unknown machines, programs, mixes or policies, and those of the simulator.
+/// Fails if a machine, program, mix or policy does not exist, and with the errors of the simulator.
 pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     let machine = || experiment::machine(&case.machine);
     match &case.method {
@@ -80,7 +80,7 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     }
 }
 
-/// One simulation of a case.
+/// Simulation that belongs to a case, with its row and arm.
 pub(super) struct Run<'a> {
     pub row: &'a str,
     pub arm: &'a str,
@@ -112,7 +112,7 @@ pub(super) fn run(
     experiment(machine, run, options).run()
 }
 
-/// Parses the two CPUs of a pair of programs.
+/// Parses a list of exactly two CPUs. Returns one for each program of a pair.
 fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
     let cpus: CpuSet = list
         .parse()
@@ -122,7 +122,7 @@ fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
     cpus.try_into().map_err(few)
 }
 
-/// Completion time of a workload's first program in seconds.
+/// Returns the completion time of a workload's first program in seconds.
 fn completion_s(
     machine: &Arc<LoadedMachine>,
     workload: &Arc<Loaded>,
@@ -225,7 +225,7 @@ fn cache_sizes(
     Ok(values)
 }
 
-/// Copies the machine with another size of its last-level caches.
+/// Returns a copy of the machine with another size of its last-level caches.
 fn with_llc(machine: &LoadedMachine, size_kib: f64) -> anyhow::Result<Arc<LoadedMachine>> {
     let mut changed = machine.machine.clone();
     let level = changed.cache.iter().map(|c| c.level).max();

@@ -1,4 +1,4 @@
-//! Mixes of programs, each under each policy.
+//! Measurement of mixes of programs under each policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::error::{Kind, failure};
 use crate::experiment::{Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
 
-/// Looks up events by name.
+/// Returns the events with these names. Fails if one does not exist.
 fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     let event = |name: &String| {
         Event::by_name(name).ok_or_else(|| failure(Kind::BadInput, format!("no event is `{name}`")))
@@ -32,7 +32,7 @@ fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     names.iter().map(event).collect()
 }
 
-/// Builds the workload of a mix for one draw.
+/// Creates the workload of a mix for one draw.
 fn workload(
     name: &str,
     copies: u32,
@@ -53,7 +53,7 @@ fn workload(
 /// Measures every mix under every arm.
 ///
 /// # Errors
-/// Those of [`super::measure::measure`].
+/// Fails with the errors of [`super::measure::measure`].
 pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     let Method::Mixes {
         mixes,
@@ -95,7 +95,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
     }
     let options = cast.options(if *once { 1 } else { *rounds }, *period_ms);
     let events = events(slices_of)?;
-    // Key of the set-up that can differ between cases, besides mix, policy and draw.
+    // Key of all parts of the set-up that may differ between cases, apart from mix, policy and draw.
     let set_up = format!(
         "{} {copies} {launch_on:?} {options:?} {slices_of:?} {once}",
         case.machine
@@ -122,10 +122,10 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
     Ok(values)
 }
 
-/// A mix with its draw and workload.
+/// Mix with the number of a draw and the workload drawn.
 type Drawn<'a> = (&'a String, u64, Arc<Loaded>);
 
-/// Adds the arms that average completion times on each core instead of running a policy.
+/// Adds the values of the arms that average completion times over cores instead of running a policy.
 fn add_composites(
     values: &mut Values,
     machine: &Arc<LoadedMachine>,
@@ -159,13 +159,13 @@ fn add_composites(
     Ok(())
 }
 
-/// A simulation and its observations.
+/// Finished simulation with its migrations and slices.
 pub struct Watched {
     finished: Finished,
     watch: Watch,
 }
 
-/// Recorder of a mix.
+/// Recorder of migrations and slices during a mix.
 struct Watch {
     slices: Slices,
     moves: Moves,
@@ -180,7 +180,7 @@ impl Recorder for Watch {
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
 }
 
-/// Simulates and records moves, and slices if events are counted.
+/// Runs a simulation and records migrations, and slices if `events` is not empty.
 fn watched(
     machine: &Arc<LoadedMachine>,
     run: &Run<'_>,
@@ -202,7 +202,7 @@ fn watched(
     Ok(Watched { finished, watch })
 }
 
-/// Adds the spread of completion times between runs that differ only in their seed.
+/// Adds the relative standard deviation, in percent, of completion times of runs that differ only in their seeds.
 fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[Arc<Watched>]) {
     let mut times: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
     for (run, ran) in runs.iter().zip(finished) {
@@ -265,7 +265,8 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     }
 }
 
-/// Geometric mean over programs of the mean completion time of their copies, as in HASS (section 5).
+/// Returns the geometric mean over programs of the mean completion time of their copies, as in HASS
+/// (section 5).
 fn mean_completion_s(score: &Score) -> f64 {
     let mut of_programs: BTreeMap<&str, (f64, u32)> = BTreeMap::new();
     for program in &score.programs {
@@ -279,5 +280,5 @@ fn mean_completion_s(score: &Score) -> f64 {
     (logarithms / of_programs.len() as f64).exp()
 }
 
-/// Shares of time on core types, starting with the slowest.
+/// Measures of the fraction of time on each core type, slowest type first.
 const SHARES: [&str; 4] = ["share_1", "share_2", "share_3", "share_4"];

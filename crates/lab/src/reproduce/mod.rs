@@ -43,21 +43,22 @@ use crate::library;
 /// All cases with their programs and statements.
 pub struct Catalogue {
     papers: Vec<Paper>,
-    /// Cases with the title of their paper.
+    /// Cases, each with the title of its paper.
     cases: Vec<(String, Case)>,
-    /// All statements of the papers.
+    /// Statements of all papers.
     statements: Vec<Statement>,
+    /// Stand-ins and mixes.
     cast: Cast,
 }
 
-/// A paper with its venue and our conclusion.
+/// Paper with its venue and our conclusion.
 struct Paper {
     title: String,
     venue: String,
     conclusion: String,
 }
 
-/// A case with its verdict.
+/// Case that was run, with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduced {
     pub name: String,
@@ -65,19 +66,22 @@ pub struct Reproduced {
     pub item: String,
     pub title: String,
     pub machine: String,
-    /// Source of cache misses.
+    /// Source of cache misses in the simulation.
     pub fidelity: &'static str,
+    /// Differences from the set-up in the paper.
     pub note: String,
-    /// `program: profile`, for every program of the case.
+    /// Stand-in of each program of the case, as `program: profile`.
     pub stand_ins: Vec<String>,
+    /// Verdict on the case.
     pub verdict: Verdict,
+    /// Verdicts on its findings.
     pub findings: Vec<Judged>,
-    /// Results that depend on the host; documents omit them.
+    /// Sentences with results that depend on the host; documents omit them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_this_host: Vec<String>,
 }
 
-/// An entry in the list of cases.
+/// Entry of the list of cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
     pub name: String,
@@ -90,7 +94,7 @@ impl Catalogue {
     /// Loads the shipped cases.
     ///
     /// # Errors
-    /// An invalid case file, with its line.
+    /// Fails if a case file is invalid; the error contains the line.
     pub fn shipped() -> anyhow::Result<Self> {
         let mut programs = "";
         let mut mixes = "";
@@ -133,17 +137,17 @@ impl Catalogue {
         self.cases.iter().map(listed).collect()
     }
 
-    /// Changes the catalogue to simulate traces of the stand-ins, from a folder.
+    /// Returns a catalogue that simulates traces of the stand-ins from a folder.
     #[must_use]
     pub fn traced(mut self, fidelity: Fidelity, folder: PathBuf) -> Self {
         self.cast.traced = Some(Traced { fidelity, folder });
         self
     }
 
-    /// Cases whose name or prefix is in `names`; all cases for `all`.
+    /// Returns the cases whose name or prefix is in `names`, or all cases for the name `all`.
     ///
     /// # Errors
-    /// A name without a case.
+    /// Fails if there is no case for a name.
     pub fn named(&self, names: &[String]) -> anyhow::Result<Vec<&(String, Case)>> {
         let mut wanted = BTreeSet::new();
         for name in names {
@@ -163,15 +167,15 @@ impl Catalogue {
         Ok(wanted.into_iter().map(|row| &self.cases[row]).collect())
     }
 
-    /// Runs a case.
+    /// Runs a case and judges its findings.
     ///
     /// # Errors
-    /// Those of the simulator, and invalid names in the case.
+    /// Fails with the errors of the simulator, and if a name in the case does not exist.
     pub fn run(&self, paper: &str, case: &Case) -> anyhow::Result<Reproduced> {
         let values =
             measure::measure(case, &self.cast).with_context(|| format!("case {}", case.name))?;
         let genuine = |finding: &Finding| match case.method {
-            // Models and simulators are not programs of the paper.
+            // Models and simulators are no programs of the paper.
             Method::Models { .. } | Method::Inputs { .. } | Method::Speed { .. } => false,
             Method::Signature { ref program } => self.cast.is_itself(program),
             _ => self.cast.genuine(finding, values.rows()),
@@ -202,7 +206,7 @@ impl Catalogue {
         traced.map_or(Fidelity::Analytic, |traced| traced.fidelity)
     }
 
-    /// The programs of some mixes.
+    /// Returns the names of all programs in these mixes. Fails if a mix does not exist.
     fn members(&self, mixes: &[String]) -> anyhow::Result<BTreeSet<String>> {
         let mut all = BTreeSet::new();
         for mix in mixes {

@@ -6,10 +6,11 @@ use countersteer_model::topology::Topology;
 use super::values::Values;
 use crate::error::{Kind, failure};
 
-/// Correlations of a target's models by core type, from their files. `steer model eval` measures them again.
+/// Returns the correlation of a target's models by core type, from the model files. `steer model eval`
+/// measures it again.
 ///
 /// # Errors
-/// A machine without models of the target.
+/// Fails if the machine has no model of the target.
 pub fn measure(topology: &Topology, target: &str) -> anyhow::Result<Values> {
     let mut values = Values::default();
     for core_type in &topology.core_types {

@@ -1,8 +1,8 @@
-//! Migrations of threads between core types and between last-level caches.
+//! Migrations of threads between core types, and between last-level caches.
 //!
-//! Input: thread events. Output: counts by program, as measures of a case. HASS (table 3) counts moves between partitions, which
-//! are core types. Its unit is moves per thread and minute of CPU time, and it also names the largest count of one thread.
-//! CMPSched$im (section 4.3, figures 11 to 13) describes programs that bounce between the two caches.
+//! Input: thread events. Output: counts by program, as measures of a case. HASS (table 3) counts migrations between partitions,
+//! which are core types. Its unit is migrations per thread and minute of CPU time, and it also states the largest count of one
+//! thread. CMPSched$im (section 4.3, figures 11 to 13) describes programs that bounce between the two caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::values::Values;
 
-/// Migrations of one thread.
+/// Numbers of migrations of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     types: u32,
@@ -25,9 +25,11 @@ struct Count {
 
 /// Recorder that counts migrations.
 pub struct Moves {
-    /// Core type and last-level cache of each CPU.
+    /// Core type and last-level cache of each CPU, as indices.
     places: Vec<(usize, usize)>,
+    /// Migrations of each thread.
     counts: BTreeMap<ThreadId, Count>,
+    /// Name of each thread's program.
     programs: BTreeMap<ThreadId, Arc<str>>,
 }
 
@@ -56,7 +58,7 @@ impl Moves {
         count.caches += u32::from(from.1 != to.1);
     }
 
-    /// Counts by the names of programs; copies have separate names.
+    /// Returns the migrations of each program by name; copies have different names.
     fn by_name(&self) -> BTreeMap<&str, Count> {
         let mut names: BTreeMap<&str, Count> = BTreeMap::new();
         for (thread, name) in &self.programs {
@@ -68,13 +70,13 @@ impl Moves {
         names
     }
 
-    /// Adds the counts for the mix and for each program. `cpu_s` is the CPU time of all threads.
+    /// Adds the measures of migrations for the mix and for each program. `cpu_s` is the CPU time of all threads, in seconds.
     pub fn add(&self, values: &mut Values, row: &str, arm: &str, cpu_s: f64) {
         let names = self.by_name();
         let types: u32 = names.values().map(|c| c.types).sum();
         let most = names.values().map(|c| c.types).max().unwrap_or(0);
         let minutes = cpu_s / 60.0;
-        // All programs run equally long, on as many CPUs as exist.
+        // All programs run for the same time, on as many CPUs as there are programs.
         let each_minutes = minutes / names.len().max(1) as f64;
         for (measure, value) in [
             ("type_moves_per_minute", f64::from(types) / minutes),

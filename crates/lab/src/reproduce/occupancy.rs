@@ -1,7 +1,7 @@
-//! Shares of programs in a last-level cache.
+//! Occupancy of programs in a last-level cache.
 //!
 //! Source: PMCTrack, section 4.3, figures 16 and 17. Input: the occupancy of each thread at the end of each period. Output: each
-//! program's mean share of the cache, and its variation over time.
+//! program's mean fraction of the cache, and its variation over time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::values::Values;
 use crate::error::{Kind, failure};
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
-/// Time in which the cache fills.
+/// Time at the start during which the cache fills; samples in it are ignored.
 const WARMING: Nanos = Nanos::from_millis(1000);
 
-/// Occupancy of each program in each sample, in bytes.
+/// Occupancy of each program in bytes, by sample.
 #[derive(Default)]
 struct Shares {
     readings: Vec<(Nanos, BTreeMap<Arc<str>, f64>)>,
@@ -46,8 +46,8 @@ impl Recorder for Shares {
 }
 
 impl Shares {
-    /// Shares of a program in a cache of `bytes` bytes, in per cent. Excludes samples while the cache fills, and samples without
-    /// the program.
+    /// Returns the percentages of a cache of `bytes` bytes that a program occupies, one per sample. Samples while the cache
+    /// fills and samples without the program are omitted.
     fn of(&self, program: &str, bytes: f64, reader: &Reader) -> Vec<f64> {
         let filled = self.readings.iter().filter(|(at, _)| *at > WARMING);
         let read = filled.step_by(reader.each);
@@ -56,13 +56,13 @@ impl Shares {
     }
 }
 
-/// A reader: its arm, and the interval of its samples in periods.
+/// Reader of occupancy: its arm, and the number of periods between its samples.
 pub struct Reader {
     pub arm: &'static str,
     each: usize,
 }
 
-/// Readers of the same run.
+/// Readers that sample the same run at different intervals.
 pub const READERS: [Reader; 2] = [
     Reader {
         arm: "every",
@@ -74,7 +74,7 @@ pub const READERS: [Reader; 2] = [
     },
 ];
 
-/// Runs every mix on the given CPUs.
+/// Runs every mix on the given CPUs and returns the measures of occupancy.
 pub fn measure(
     machine: &Arc<LoadedMachine>,
     mixes: &[String],
@@ -105,7 +105,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// Size of the last-level cache in bytes.
+/// Returns the size of the last-level cache in bytes. Fails if the machine has no shared cache.
 fn llc_bytes(machine: &LoadedMachine) -> anyhow::Result<f64> {
     let caches = &machine.machine.cache;
     let last = caches.iter().max_by_key(|cache| cache.level);

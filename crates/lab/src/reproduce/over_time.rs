@@ -1,7 +1,7 @@
 //! Instructions per cycle over time.
 //!
 //! Source: HASS, section 6 and figure 5. Input: each program alone on both core groups, period by period. Output: the variation
-//! of its IPC, and the share of time with high IPC.
+//! of its IPC, and the fraction of time with high IPC.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// Minimum ratio of high to low IPC; programs below it have no phases of high IPC.
+/// Threshold: minimum ratio of high to low IPC. Below it, a program has no phases of high IPC.
 const VARIES: f64 = 1.1;
 
-/// IPC of each period.
+/// Instructions per cycle in each period.
 #[derive(Default)]
 struct Ipc(Vec<f64>);
 
@@ -37,7 +37,7 @@ impl Recorder for Ipc {
 }
 
 impl Ipc {
-    /// The 5th and 95th percentiles of IPC over periods. They exclude a cold start, which is not a phase.
+    /// Returns the 5th and 95th percentiles of IPC over periods. They exclude a cold start, which is no phase.
     fn ends(&self) -> (f64, f64) {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -47,13 +47,13 @@ impl Ipc {
         (end(within.first()), end(within.last()))
     }
 
-    /// Ratio of high to low IPC.
+    /// Returns the ratio of high to low IPC, by these percentiles.
     fn range(&self) -> f64 {
         let (low, high) = self.ends();
         high / low
     }
 
-    /// Share of the time with an IPC above the middle between low and high, in per cent; 0 if IPC does not vary.
+    /// Returns the percentage of time in which IPC is above the middle between low and high; 0 if IPC hardly varies.
     fn high_share(&self) -> f64 {
         if self.range() < VARIES {
             return 0.0;

@@ -1,6 +1,6 @@
 //! Stand-ins: the shipped profile for each program of a paper, and the papers' mixes.
 //!
-//! Input: `reproduce/programs.toml` and `reproduce/mixes.toml`. Output: workload texts for the simulator.
+//! Input: `reproduce/programs.toml` and `reproduce/mixes.toml`. Output: texts of workloads for the simulator.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,21 +21,21 @@ use crate::experiment::{Fidelity, SimOptions};
 use crate::library;
 use crate::plan::{self, Loaded};
 
-/// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes. Recorded
-/// ones run for at most a second, so they are stretched with their phases.
+/// Number of instructions that every thread of a program executes per run. The papers' programs run for minutes. Recorded ones
+/// run for at most a second, so they are stretched together with their phases.
 pub(super) const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
 
-/// Folders of profiles from counters of the program itself.
+/// Folders of profiles that come from counters of the paper's program itself.
 const ITSELF: [&str; 2] = ["published/", "spec2017/"];
 
-/// Factor by which programs and periods are shorter with simulated traces, which take much longer.
+/// Factor by which programs and periods are shortened if traces are simulated, which takes much longer.
 pub(super) const SHORTER: f64 = 400.0;
 
-/// Traces of the stand-ins, and the fidelity of their simulation.
+/// Folder of the traces of the stand-ins, and the fidelity of their simulation.
 #[derive(Clone, Debug)]
 pub struct Traced {
     pub fidelity: Fidelity,
-    /// Folder with a trace for each profile, by its name: `chase.trace`.
+    /// Folder with a trace for each profile, named after it, as in `chase.trace`.
     pub folder: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Traced {
 }
 
 impl StandIn {
-    /// True if the profile is of counters of the program itself.
+    /// True if the profile comes from counters of the paper's program itself.
     pub(super) fn is_itself(&self) -> bool {
         ITSELF.iter().any(|folder| self.profile.starts_with(folder))
     }
@@ -57,27 +57,27 @@ impl StandIn {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandIn {
-    /// Path of a shipped profile below `profiles/`.
+    /// Path of the stand-in's profile below `profiles/`.
     pub profile: String,
     /// Class of the program.
     pub class: String,
-    /// A current program that does the same work.
+    /// Current program that does the same kind of work.
     pub like: String,
     /// Source of the class.
     pub basis: String,
-    /// Share of the work that one thread does alone.
+    /// Fraction of the work that one thread does alone; `None` for that of the profile.
     pub serial_share: Option<f64>,
 }
 
-/// A mix from a paper.
+/// Mix of programs from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// Item of the paper that lists it.
+    /// Figure, table or section of the paper that lists the mix.
     pub item: String,
-    /// Programs with their numbers of threads.
+    /// Programs of the mix, each with its number of threads.
     pub members: Vec<(String, u32)>,
-    /// Aspects that the paper leaves open.
+    /// Aspects of the mix that the paper does not state.
     #[serde(default)]
     pub uncertain: String,
 }
@@ -98,28 +98,28 @@ struct MixFile {
     group: BTreeMap<String, Group>,
 }
 
-/// All stand-ins and mixes.
+/// Stand-ins and mixes of all papers.
 pub struct Cast {
     programs: BTreeMap<String, StandIn>,
     mixes: BTreeMap<String, Mix>,
     groups: BTreeMap<String, Group>,
-    /// Traces to simulate, if any.
+    /// Traces to simulate; `None` to use profiles.
     pub traced: Option<Traced>,
-    /// Finished runs of mixes, shared between cases.
+    /// Finished runs of mixes by key, shared between cases.
     ran: Mutex<BTreeMap<String, Arc<Watched>>>,
 }
 
-/// One member of a new workload.
+/// Program of a workload that is to be created.
 pub struct Member<'a> {
     pub program: &'a str,
     pub threads: u32,
     pub copies: u32,
-    /// Start place of the program.
+    /// Core group or CPU list on which the program starts; `None` for any CPU.
     pub launch_on: Option<&'a str>,
 }
 
 impl Cast {
-    /// Parses the two files.
+    /// Parses the texts of the two files.
     pub fn parse(programs: &str, mixes: &str) -> anyhow::Result<Self> {
         let programs: ProgramFile = toml::from_str(programs).context("reproduce/programs.toml")?;
         let mixes: MixFile = toml::from_str(mixes).context("reproduce/mixes.toml")?;
@@ -132,7 +132,7 @@ impl Cast {
         })
     }
 
-    /// Runs a mix once, even if several cases need the run.
+    /// Returns the run with a key. It is simulated only once, even if several cases need it.
     pub fn once(
         &self,
         key: String,
@@ -147,12 +147,12 @@ impl Cast {
         Ok(ran)
     }
 
-    /// All stand-ins, by the paper's name of the program.
+    /// Iterates over the stand-ins, with the paper's names of their programs.
     pub fn stand_ins(&self) -> impl Iterator<Item = (&String, &StandIn)> {
         self.programs.iter()
     }
 
-    /// All mixes by name.
+    /// Iterates over all mixes with their names.
     pub fn mixes(&self) -> impl Iterator<Item = (&String, &Mix)> {
         self.mixes.iter()
     }
@@ -162,7 +162,7 @@ impl Cast {
         known.ok_or_else(|| failure(Kind::Missing, format!("mixes.toml has no mix `{name}`")))
     }
 
-    /// The programs of a mix, one copy each.
+    /// Returns the programs of a mix, one copy each. Fails if the mix does not exist.
     pub fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<Member<'_>>> {
         let members = self.mix(mix)?.members.iter();
         Ok(members
@@ -183,7 +183,7 @@ impl Cast {
         })
     }
 
-    /// Resolves programs and groups of programs to program names. If traces are simulated, keeps only programs that have one.
+    /// Replaces names of groups by the names of their programs. If traces are simulated, programs without a trace are omitted.
     pub fn expand(&self, names: &[String]) -> Vec<String> {
         let all = self.members(names);
         let Some(traced) = &self.traced else {
@@ -204,7 +204,7 @@ impl Cast {
         names.iter().flat_map(members).collect()
     }
 
-    /// Options of a case's simulations.
+    /// Returns the options of a case's simulations.
     pub fn options(&self, rounds: u32, period_ms: f64) -> SimOptions {
         let traced = self.traced.as_ref();
         let shorter = traced.map_or(1.0, |_| SHORTER);
@@ -213,18 +213,19 @@ impl Cast {
             rounds: traced.map_or(rounds, |_| 1),
             max_seconds: 20_000.0,
             fidelity: traced.map_or(Fidelity::Analytic, |traced| traced.fidelity),
-            // No kernel of the papers' time gathers processes under caches.
+            // In kernels of the papers' time, wake-ups do not gather processes under a cache, so an unmodified release is used.
             kernel: "6.12".into(),
             ..SimOptions::default()
         }
     }
 
-    /// Number of seeds of a case; one if traces are simulated.
+    /// Returns the number of seeds of a case; 1 if traces are simulated.
     pub fn seeds(&self, asked: u64) -> u64 {
         self.traced.as_ref().map_or(asked, |_| 1)
     }
 
-    /// Profile or trace of a program as a workload names it, and the number of runs of its timeline.
+    /// Returns the path of a program's profile or trace for a workload file, and the number of times that its timeline is run.
+    /// Fails if a trace is missing.
     fn source(&self, by: &StandIn, threads: u32) -> anyhow::Result<(String, f64)> {
         let work = INSTRUCTIONS_PER_THREAD * f64::from(threads);
         if let Some(traced) = &self.traced {
@@ -249,20 +250,21 @@ impl Cast {
         ))
     }
 
-    /// Number of draws of a case; one if all draws are equal.
+    /// Returns the number of draws of a case; 1 if no program is represented by values with errors.
     pub fn draws<'a>(&self, programs: impl IntoIterator<Item = &'a String>) -> u64 {
         let differs = |program: &String| self.published(program).is_some();
         let any = programs.into_iter().any(differs);
         self.seeds(if any { DRAWS } else { 1 })
     }
 
-    /// True if counters of the program itself represent it.
+    /// True if a program is represented by its own counters.
     pub fn is_itself(&self, program: &str) -> bool {
         let by = self.programs.get(program);
         by.is_some_and(StandIn::is_itself)
     }
 
-    /// True if all programs of a finding's rows are represented by their own counters. Uses `rows` if the finding names none.
+    /// True if all programs in a finding's rows are represented by their own counters. `rows` is used if the finding names no
+    /// rows.
     pub fn genuine(&self, finding: &Finding, rows: &[String]) -> bool {
         let named = if finding.rows.is_empty() {
             rows
@@ -282,7 +284,7 @@ impl Cast {
         named.iter().chain(&finding.then).all(itself)
     }
 
-    /// Published counters that represent a program; `None` if there are none or traces are simulated.
+    /// Returns the published profile that represents a program; `None` if there is none or if traces are simulated.
     fn published(&self, program: &str) -> Option<Published> {
         let by = self
             .programs
@@ -292,7 +294,7 @@ impl Cast {
         Published::parse(&text.path, &text.text).ok()
     }
 
-    /// Workload of the given members; program names omit the suite. The figures of published profiles are drawn within their
+    /// Creates a workload of these members; program names omit the suite. Values of published profiles are drawn within their
     /// errors.
     pub fn workload(
         &self,
@@ -331,7 +333,7 @@ impl Cast {
     }
 }
 
-/// A workload of one program with one thread.
+/// Creates a workload of one program with one thread.
 pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>> {
     let member = Member {
         program,
@@ -342,20 +344,20 @@ pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>
     cast.workload(program, &[member], draw)
 }
 
-/// Specification of a policy that keeps all threads on the first CPU of a core group or list.
+/// Returns the specification of a policy that keeps all threads on the first CPU of a core group or list.
 pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
     let first = first_cpu(topology, place)?;
     Ok(format!("static:*={first}"))
 }
 
-/// The first CPU of a core group or list.
+/// Returns the first CPU of a core group or CPU list. Fails if there is none.
 pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
     let cpus = cpus_of(place, topology).map_err(|why| failure(Kind::BadInput, why))?;
     let first = cpus.lowest();
     first.ok_or_else(|| failure(Kind::BadInput, format!("`{place}` has no CPU")))
 }
 
-/// A shipped profile, by its path below `profiles/`.
+/// Returns a shipped profile by its path below `profiles/`. Fails if there is none.
 pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
     let text = library::shipped_profile(path).ok_or_else(|| {
         let why = format!("there is no shipped profile `{path}`");
@@ -364,7 +366,7 @@ pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
     Ok(Profile::parse(&text.path, &text.text)?)
 }
 
-/// A program's name without its suite: `mcf` of `cpu2006.mcf`.
+/// Returns a program's name without its suite: `mcf` for `cpu2006.mcf`.
 pub fn short(program: &str) -> &str {
     program.split_once('.').map_or(program, |(_, name)| name)
 }

@@ -1,7 +1,7 @@
 //! Activity of CPUs in time slices.
 //!
 //! Input: run intervals, and the samples of each slice. Output: measures of a case: balance of CPU use, and counts. A thread's
-//! counts in a slice belong to the CPU on which it ran at the slice's end.
+//! counts in a slice belong to the CPU on which it ran at the end of the slice.
 
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::Observation;
@@ -13,22 +13,23 @@ use countersteer_model::units::Nanos;
 
 use super::found::rank_correlation;
 
-/// Number of early slices in the meta-scheduler's figure 3.
+/// Number of slices at the start that the meta-scheduler's figure 3 shows.
 const EARLY: usize = 400;
-/// Minimum ratio of mean to maximum utilisation of a balanced slice.
+/// Threshold: minimum ratio of mean to maximum utilisation in a balanced slice.
 const BALANCED: f64 = 0.9;
 
-/// One CPU in one slice.
+/// Activity of one CPU in one slice.
 #[derive(Clone, Copy, Default)]
 struct Cell {
     /// Utilisation of the CPU in the slice, 0 to 1.
     used: f64,
-    /// Floating-point instructions, and misses of the last-level cache.
+    /// Floating-point instructions in the slice.
     fp: f64,
+    /// Last-level cache misses in the slice.
     misses: f64,
 }
 
-/// Recorder that keeps a line of cells for each slice.
+/// Recorder of the activity of all CPUs in each slice.
 pub struct Slices {
     cpus: usize,
     slice_s: f64,
@@ -44,7 +45,7 @@ impl Slices {
         }
     }
 
-    /// Cell of a CPU in a slice; adds missing slices.
+    /// Returns the activity of a CPU in a slice; adds the slice if it is missing.
     fn cell(&mut self, slice: usize, cpu: usize) -> &mut Cell {
         while self.lines.len() <= slice {
             self.lines.push(vec![Cell::default(); self.cpus]);
@@ -52,7 +53,7 @@ impl Slices {
         &mut self.lines[slice][cpu]
     }
 
-    /// Adds a run interval to its slices.
+    /// Adds a run interval to the slices that it overlaps.
     fn ran(&mut self, cpu: usize, start_s: f64, end_s: f64) {
         let (mut from, to) = (start_s / self.slice_s, end_s / self.slice_s);
         while from < to {
@@ -63,7 +64,7 @@ impl Slices {
         }
     }
 
-    /// All known measures.
+    /// Returns the names and values of all measures of slices.
     pub fn values(&self) -> Vec<(&'static str, f64)> {
         let lines = self.lines.as_slice();
         let early = &lines[..lines.len().min(EARLY)];
@@ -105,7 +106,7 @@ impl Recorder for Slices {
             let (start, end) = (span.start.as_secs_f64(), span.end.as_secs_f64());
             self.ran(span.cpu.index(), start, end);
         }
-        // An observation ends its slice.
+        // An observation is made at the end of its slice.
         let slice = (seen.at.as_secs_f64() / self.slice_s - 0.5).max(0.0) as usize;
         for sample in seen.samples.iter() {
             let Some(cpu) = sample.cpu else {
@@ -132,7 +133,7 @@ fn mean(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     line.iter().map(of).sum::<f64>() / line.len().max(1) as f64
 }
 
-/// Ratio of mean to maximum; 1 if all values are 0.
+/// Returns the ratio of the mean to the maximum over CPUs; 1 if all values are 0.
 fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     let most = line.iter().map(&of).fold(0.0, f64::max);
     if most > 0.0 {
@@ -142,7 +143,7 @@ fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
     }
 }
 
-/// Ratio of the use of the less used half of the CPUs to that of the other half.
+/// Returns the ratio of the time used by the less used half of the CPUs to that used by the other half.
 fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     let mut used: Vec<f64> = (0..cpus)
         .map(|cpu| lines.iter().map(|line| line[cpu].used).sum())
@@ -152,7 +153,7 @@ fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     less.iter().sum::<f64>() / more.iter().sum::<f64>()
 }
 
-/// Number of slices in which floating-point work on CPU 0 rises above twice its mean.
+/// Returns the number of slices in which the floating-point work on CPU 0 rises above twice its mean.
 fn spikes(lines: &[Vec<Cell>]) -> usize {
     let work: Vec<f64> = lines
         .iter()
@@ -163,7 +164,7 @@ fn spikes(lines: &[Vec<Cell>]) -> usize {
     work.windows(2).filter(rises).count()
 }
 
-/// Ratio of standard deviation to mean of misses, averaged over CPUs with misses.
+/// Returns the ratio of standard deviation to mean of misses over slices, averaged over CPUs with misses.
 fn swing(lines: &[Vec<Cell>], cpus: usize) -> f64 {
     let n = lines.len().max(1) as f64;
     let of = |cpu: usize| {

@@ -1,6 +1,7 @@
-//! Simulated instructions per second of the host.
+//! Speed of the simulator: simulated instructions per second on this host.
 //!
-//! Source: CMPSched$im, section 3. The speed depends on the host, so documents only state if it reaches the paper's.
+//! Source: CMPSched$im, section 3. The speed depends on the host, so documents state only if it reaches the paper's
+//! speed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,9 +11,9 @@ use super::programs::{Cast, Member};
 use super::values::Values;
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
-/// Rows: the first program alone, and the whole mix.
+/// Rows of the case: the first program alone, and the whole mix.
 pub const ROWS: [&str; 2] = ["one", "mix"];
-/// Name of the only arm.
+/// Name of the only arm of the case.
 pub const ARM: &str = "host";
 
 /// Measures the speed of one simulator thread with the first program of a mix, then with the whole mix.
@@ -26,7 +27,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::
     Ok(values)
 }
 
-/// Speed in million instructions per second, without the time to read profiles and traces.
+/// Returns the speed in million instructions per second, excluding the time to read profiles and traces.
 fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> anyhow::Result<f64> {
     let experiment = Experiment {
         machine: Arc::clone(machine),
@@ -46,7 +47,7 @@ fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> an
     Ok(instructions * 1e-6 / seconds)
 }
 
-/// Measured speeds in words; empty for other cases.
+/// Returns sentences with the measured speeds; empty for other cases.
 pub fn words(case: &Case, values: &Values) -> Vec<String> {
     let Method::Speed { mix } = &case.method else {
         return Vec::new();

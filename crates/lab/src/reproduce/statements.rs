@@ -1,6 +1,7 @@
 //! Statements of the papers: every number and every ordering, with its findings or the reason for omitting it.
 //!
-//! Input: `reproduce/statements.tsv`. Output: counts of verdicts by paper, and the list of omitted statements.
+//! Input: `reproduce/statements.tsv`. Output: numbers of verdicts by paper, and the list of omitted
+//! statements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,33 +10,37 @@ use super::Reproduced;
 use super::judge::Verdict;
 use crate::error::{Kind, failure};
 
-/// A statement of a paper.
+/// Statement of a paper, with its findings or the reason for omitting it.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// Paper, as the prefix of its cases' names.
+    /// Paper, given by the prefix of its cases' names.
     pub paper: String,
-    /// Figure, table or section.
+    /// Figure, table or section of the paper.
     pub item: String,
+    /// Text of the statement.
     pub says: String,
     /// Machine and workload.
     pub on: String,
+    /// Policy.
     pub policy: String,
+    /// Number or ordering that is stated.
     pub value: String,
     pub by: By,
 }
 
-/// Treatment of a statement.
+/// Coverage of a statement by cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Cases with the number of their finding; numbers start at 1.
+    /// Cases that judge the statement, each with the number of its finding, from 1.
     Findings(Vec<(String, usize)>),
+    /// Reason for omitting the statement.
     LeftOut(String),
 }
 
 /// Parses the table of statements.
 ///
 /// # Errors
-/// A line without seven cells, or a finding that is not a number.
+/// Fails if a line does not have seven cells, or if the number of a finding is invalid.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Statement>> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -80,7 +85,7 @@ impl By {
 }
 
 impl Statement {
-    /// Item, subject and text of the statement.
+    /// Returns the paper, item, text and value of the statement as one line.
     fn words(&self) -> String {
         let Self {
             paper, item, says, ..
@@ -91,7 +96,7 @@ impl Statement {
         format!("{paper}, {item}: {says} ({about}): {}", self.value)
     }
 
-    /// Worst verdict of the statement's findings; `None` if their case was not run.
+    /// Returns the worst verdict of the statement's findings; `None` if one of their cases was not run.
     fn verdict(&self, cases: &[Reproduced]) -> Option<Verdict> {
         let By::Findings(findings) = &self.by else {
             return Some(Verdict::LeftOut);
@@ -105,7 +110,7 @@ impl Statement {
     }
 }
 
-/// Number of statements by paper and verdict, in the order of [`Verdict::ALL`].
+/// Returns the number of statements by paper and verdict, in the order of [`Verdict::ALL`].
 fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [usize; 5]> {
     let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for statement in statements {
@@ -119,7 +124,7 @@ fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [u
     counts
 }
 
-/// Writes a table with a row for each paper.
+/// Writes a table with one row per paper.
 pub fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
     let heads = Verdict::ALL.map(Verdict::words).join(" | ");
     let _ = writeln!(

@@ -1,7 +1,8 @@
 //! Accuracy and overhead of counter readers.
 //!
-//! Source: PMCTrack, figure 4. Two tools read the IPC and the miss rate of the same programs. Here the readers are counts of the
-//! whole run, samples of one event set, and samples of multiplexed event sets. Each multiplexed set sees a part of the run.
+//! Source: PMCTrack, figure 4. There, two tools read the IPC and the miss rate of the same programs. Here, the readers are
+//! counts of the whole run, samples of one event set, and samples of multiplexed event sets, each of which counts a part of the
+//! run.
 
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// A reader: its arm, sampling interval in ms, and events.
+/// Reader of counters: its arm, sampling interval in ms, and events.
 pub struct Reader {
     pub arm: &'static str,
     period_ms: f64,
     events: &'static [Event],
 }
 
-/// Interval longer than any program's run: counters are only read at its end.
+/// Interval in ms that is longer than any program's run, so that counters are read only at the end.
 const NEVER_MS: f64 = 1e7;
 
 pub const READERS: [Reader; 4] = [
@@ -59,13 +60,13 @@ pub const READERS: [Reader; 4] = [
     },
 ];
 
-/// Sums over samples. A ratio only uses samples that contain both of its terms.
+/// Sums over samples. A ratio uses only the samples that contain both of its terms.
 #[derive(Default)]
 struct Sums {
     instructions: f64,
     cycles: f64,
     misses: f64,
-    /// Instructions in samples that contain misses.
+    /// Instructions in the samples that contain misses.
     beside_misses: f64,
     /// Number of multiplexed event sets.
     sets: u32,
@@ -89,7 +90,7 @@ impl Recorder for Sums {
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
 }
 
-/// Measures every program with every reader.
+/// Measures every program by every reader.
 pub fn measure(
     machine: &Arc<LoadedMachine>,
     programs: &[String],

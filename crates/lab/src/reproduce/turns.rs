@@ -1,8 +1,8 @@
-//! Errors of predictions while event sets are multiplexed, with and without the phase check.
+//! Errors of predicted factors while event sets are multiplexed, with and without the detection of phase changes.
 //!
 //! Source: PMCTrack, section 4.1.2 and figure 7. Each program runs on both core types. The metric's value after a sample applies
-//! until the next one. Output: mean distances from the true factor at that time, and from the same model on a machine that counts
-//! all events at once.
+//! until the next one. Output: mean errors relative to the true factor at that time, and relative to the same model on a machine
+//! that counts all events at once.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// The trained model alone, which the paper's scheduler reads.
+/// Metric of the trained model alone, which the paper's scheduler uses.
 const METRIC: &str = "sf_steps";
-/// Arms with and without the check.
+/// Arms with and without the detection of phase changes.
 pub const ARMS: [&str; 2] = ["check", "none"];
 
-/// Number of counters with which a core type counts all events at once.
+/// Number of counters with which a core counts all events at once.
 const ENOUGH: u32 = 16;
 
-/// The metric's values after each sample, with and without the check, and the true ones.
+/// Values of the metric after each sample, with and without the detection of phase changes, and the true values.
 struct Said {
     banks: [MetricBank; 2],
     samples: Vec<([Option<f64>; 2], Option<f64>)>,
@@ -45,7 +45,7 @@ impl Said {
         }
     }
 
-    /// Mean distance of an arm's values from a reference, in per cent, over the samples that have both.
+    /// Returns the mean error of an arm's values relative to a reference, in percent, over the samples that have both.
     fn off(&self, arm: usize, reference: impl Iterator<Item = Option<f64>>) -> f64 {
         let known = self.samples.iter().zip(reference);
         let off: Vec<f64> = known
@@ -107,7 +107,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// Values of the metric for a program on a core group.
+/// Runs a program on a core group and returns the values of the metric.
 fn said(
     machine: &Arc<LoadedMachine>,
     program: &str,
@@ -130,7 +130,7 @@ fn said(
     Ok(said)
 }
 
-/// The core type of a group.
+/// Returns the core type of a core group.
 fn core_type(machine: &LoadedMachine, group: &str) -> anyhow::Result<CoreTypeId> {
     let first = first_cpu(&machine.topology, group)?;
     Ok(machine.topology.cpus[first.index()].core_type)

@@ -1,31 +1,31 @@
-//! Measured values: one per row, arm and measure.
+//! Measured values of a case, one per row, arm and measure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Row, arm and measure.
+/// Key of a value: row, arm and measure.
 type Key = (String, String, &'static str);
-/// Sum and number of the values, by draw.
+/// Sum and number of the values of each draw.
 type Draws = BTreeMap<u64, (f64, u32)>;
 
 /// Measured values of a case. Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
 ///
-/// A draw is one repetition: a seed, with figures of published profiles drawn within their errors.
+/// A draw is one repetition: a seed, with values of published profiles that are drawn within their errors.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
     sums: BTreeMap<Key, Draws>,
     /// Rows in the order of the case.
     rows: Vec<String>,
-    /// Draw of the values that are added next.
+    /// Draw to which values are added.
     draw: u64,
 }
 
 impl Values {
-    /// Begins a draw; values added later belong to it.
+    /// Begins a draw, to which values added later belong.
     pub const fn begin(&mut self, draw: u64) {
         self.draw = draw;
     }
 
-    /// Adds a value. Values with the same draw, row, arm and measure are averaged.
+    /// Adds a value. Several values with the same draw, row, arm and measure are averaged.
     pub fn add(&mut self, row: &str, arm: &str, measure: &'static str, value: f64) {
         let key = (row.to_owned(), arm.to_owned(), measure);
         let draws = self.sums.entry(key).or_default();
@@ -34,7 +34,7 @@ impl Values {
         *count += 1;
     }
 
-    /// Adds a row, which findings about all rows use.
+    /// Adds a row to those that findings about all rows use.
     pub fn add_row(&mut self, row: &str) {
         self.rows.push(row.to_owned());
     }
@@ -43,7 +43,7 @@ impl Values {
         &self.rows
     }
 
-    /// Mean over draws; `None` if it was not measured or is not a number.
+    /// Returns the mean of a value over draws; `None` if it was not measured or is not finite.
     pub fn get(&self, row: &str, arm: &str, measure: &str) -> Option<f64> {
         let measure = MEASURES.iter().find(|m| m.name == measure)?.name;
         let key = (row.to_owned(), arm.to_owned(), measure);
@@ -52,7 +52,7 @@ impl Values {
         Some(sum / draws.len() as f64).filter(|v| v.is_finite())
     }
 
-    /// Values of each draw separately; empty if there is only one draw.
+    /// Returns the values of each draw separately; empty if there is only one draw.
     pub fn draws(&self) -> Vec<Self> {
         let all = self.sums.values().flat_map(BTreeMap::keys);
         let all: BTreeSet<u64> = all.copied().collect();
@@ -75,7 +75,7 @@ impl Values {
     }
 }
 
-/// A row of the table of measures.
+/// Row of the table of measures: a name and its description.
 pub struct Measure {
     pub name: &'static str,
     pub prose: &'static str,

@@ -1,4 +1,4 @@
-//! Runs one program alone on one CPU and records its samples.
+//! Recorded run of one program alone on one CPU.
 
 use std::sync::Arc;
 
@@ -15,18 +15,19 @@ pub struct Watch<'a> {
     pub program: &'a str,
     /// Core group or CPU list; the program runs on its first CPU.
     pub place: &'a str,
+    /// Time between samples, in ms.
     pub period_ms: f64,
-    /// Relative noise of counters; `None` for the default.
+    /// Relative standard deviation of the noise on counter values; `None` for the default.
     pub noise: Option<f64>,
     /// Events to count in addition to instructions and cycles.
     pub events: &'a [Event],
 }
 
 impl Watch<'_> {
-    /// Runs the program once.
+    /// Runs the program once and returns the results.
     ///
     /// # Errors
-    /// Those of the simulator, and unknown names.
+    /// Fails with the errors of the simulator, and if a name does not exist.
     pub fn run(&self, recorder: &mut dyn Recorder) -> anyhow::Result<Finished> {
         let mut options = self.cast.options(1, self.period_ms);
         options.counter_noise = self.noise.unwrap_or(options.counter_noise);

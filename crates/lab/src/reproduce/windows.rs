@@ -18,9 +18,9 @@ use super::values::Values;
 use super::watch::Watch;
 use crate::experiment::LoadedMachine;
 
-/// Relative distance from the mean up to which factors belong to one phase.
+/// Threshold: maximum relative distance from the mean at which factors belong to one phase.
 const SAME_PHASE: f64 = 0.10;
-/// Sampling interval; windows are interpolated between samples.
+/// Time between samples, in ms; windows are interpolated between samples.
 const PERIOD_MS: f64 = 20.0;
 
 /// Instructions, seconds and joules of a thread since its start, at each sample.
@@ -44,7 +44,7 @@ impl Recorder for Readings {
 }
 
 impl Readings {
-    /// Seconds and joules up to the given number of instructions.
+    /// Returns the seconds and joules up to a number of instructions, interpolated between samples.
     fn at(&self, instructions: f64) -> [f64; 2] {
         let row = self.0.partition_point(|r| r[0] < instructions);
         let after = self
@@ -58,7 +58,7 @@ impl Readings {
         [1, 2].map(|k| before[k] + part * (after[k] - before[k]))
     }
 
-    /// Energy-delay product of each window.
+    /// Returns the energy-delay product of each window of `length` instructions.
     fn windows(&self, length: f64) -> Vec<f64> {
         let whole = self.0.last().map_or(0.0, |r| (r[0] / length).floor());
         let edp = |window: usize| {
@@ -105,7 +105,7 @@ pub fn measure(
     Ok(values)
 }
 
-/// Number of phases: contiguous windows whose factors stay close to their mean.
+/// Returns the number of phases: contiguous windows whose factors stay close to the mean of the phase.
 fn phases(factors: &[f64]) -> usize {
     let mut count = 0;
     let (mut sum, mut windows) = (0.0, 0.0);

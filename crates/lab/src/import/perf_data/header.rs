@@ -1,23 +1,29 @@
-//! Checks the header of a perf.data file before the library reads the file.
+//! Check of a perf.data file's header before the library reads the file.
 //!
-//! The library reserves as much memory as counts in the optional sections request. So this module reads only the event names from
-//! there. Then it clears the header's bits of these sections.
+//! The library allocates as much memory as counts in the optional sections request. Therefore this module reads the event names
+//! from these sections itself, and then clears their bits in the header.
 
-/// Offsets in the header of its own size and of its parts. Each part is an offset and a size of 64 bits.
+/// Offset in the header of the header's own size.
 const HEADER_SIZE_AT: usize = 8;
+/// Offset in the header of the size of an attribute.
 const ATTR_SIZE_AT: usize = 16;
+/// Offset in the header of the section of attributes: its offset and size, 64 bits each.
 const ATTRS_AT: usize = 24;
+/// Offset in the header of the section of data.
 const DATA_AT: usize = 40;
+/// Offset in the header of the section of event types.
 const EVENT_TYPES_AT: usize = 56;
+/// Offset in the header of the bits of optional sections.
 const FEATURES_AT: usize = 72;
 const END: usize = 104;
-/// Bits of optional sections.
+/// Bit of the optional section with event descriptions.
 const EVENT_DESC: usize = 12;
+/// Bit of the optional section about compression.
 const COMPRESSED: usize = 27;
-/// Type of a record that is followed by data outside its header's size.
+/// Type of a record that is followed by data beyond the size in its header.
 const AUXTRACE: usize = 71;
 
-/// Names of the events in the order of their attributes. Blanks the header's optional sections.
+/// Returns the names of the events in the order of their attributes. Clears the bits of optional sections in the header.
 pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     let little_endian = bytes.starts_with(b"PERFILE2");
     let file = View {
@@ -32,7 +38,7 @@ pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
         );
     }
     let (_, attrs_size) = file.section(ATTRS_AT).ok_or_else(damaged)?;
-    // Attributes of the first kernels have 64 bytes; a section follows them.
+    // Attributes of the oldest kernels have 64 bytes; another section follows them.
     let attr_size = file
         .word(ATTR_SIZE_AT)
         .filter(|size| (80..=attrs_size as u64).contains(size));
@@ -81,14 +87,14 @@ impl View<'_> {
         usize::try_from(half).ok()
     }
 
-    /// Offset and size of a section within the file.
+    /// Returns the offset and size of a section; `None` if it is not within the file.
     fn section(&self, at: usize) -> Option<(usize, usize)> {
         let offset = usize::try_from(self.word(at)?).ok()?;
         let size = usize::try_from(self.word(at + 8)?).ok()?;
         (offset.checked_add(size)? <= self.bytes.len()).then_some((offset, size))
     }
 
-    /// Follows the records by their sizes. Each record begins with 8 bytes: type, flags and size.
+    /// Checks that the records follow each other without gaps up to `end`. Each record begins with 8 bytes: type, flags and size.
     fn check_records(&self, mut at: usize, end: usize) -> Result<(), String> {
         while at < end {
             let size = self.half(at + 4).map(|half| {
@@ -112,8 +118,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Parses the number of events and the size of an attribute. Each event has an attribute, number of ids, length of its name,
-    /// name, ids.
+    /// Parses the section of event descriptions: the number of events and the size of an attribute; then per event an attribute,
+    /// the number of ids, the length of the name, the name, and the ids. Returns the names; `None` if the section is damaged.
     fn names(&self, mut at: usize, end: usize) -> Option<Vec<String>> {
         let events = self.half(at)?;
         let attr_size = self.half(at + 4)?;

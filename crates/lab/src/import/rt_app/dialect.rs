@@ -1,8 +1,9 @@
-//! Dialect of rt-app's task files beyond JSON: a byte-order mark, and keys without a value, which its workgen completes.
+//! Dialect of rt-app's task files beyond JSON: a byte-order mark, and keys without a value, to which its workgen adds
+//! one.
 //!
-//! Input: the text of a file. Output: the text with `true` as the value of such keys; lines stay the same.
+//! Input: the text of a file. Output: the text with `true` as the value of such keys; line numbers stay the same.
 
-/// Kind of the innermost bracket, and of the next token in it.
+/// Kind of the innermost bracket, and of the token that may follow in it.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     ObjectAtKey,
@@ -10,13 +11,13 @@ enum Within {
     Array,
 }
 
-/// Adds values to keys that lack one.
+/// Returns the text in which keys without a value have the value `true`.
 pub(super) fn completed(text: &str) -> String {
     let text = text.trim_start_matches('\u{feff}');
     let mut completed = String::with_capacity(text.len());
     let mut within = Vec::new();
     let mut rest = text;
-    // True if a key's colon has not come yet.
+    // True between a key and its colon.
     let mut key_is_bare = false;
     while let Some(first) = rest.chars().next() {
         let length = token(rest);
@@ -44,14 +45,14 @@ pub(super) fn completed(text: &str) -> String {
             _ if !is_space => key_is_bare = within.last() == Some(&Within::ObjectAtKey),
             _ => {}
         }
-        // Inserts the value of a key at the end of a line before the comma, so that comments stay intact.
+        // The value of a key at the end of a line is inserted before the comma, so that comments stay intact.
         completed.push_str(&rest[..length]);
         rest = &rest[length..];
     }
     completed
 }
 
-/// Length in bytes of a text's first token: a string, a comment, a word, or one character.
+/// Returns the length in bytes of a text's first token: a string, a comment, a word, or one character.
 fn token(text: &str) -> usize {
     let end = |found: Option<usize>| found.unwrap_or(text.len());
     let first = text.chars().next().unwrap_or(' ');

@@ -1,10 +1,10 @@
-//! Rates of tasks through their phases, with waits for resumption by other tasks.
+//! Rates at which tasks repeat their phases, given that tasks wait until others resume them.
 //!
-//! Input: for each task the length of a pass, its waits and its resumes. Output: passes per second.
+//! Input: for each task, the length of a pass, its waits and its resumes. Output: passes per second.
 
 use std::collections::BTreeMap;
 
-/// Contents of one pass: CPU time, sleeps, and waits and resumes by name.
+/// Contents of one pass through a task's phases: CPU time, sleeps, and numbers of waits and resumes by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pass {
     pub(super) run_s: f64,
@@ -14,7 +14,7 @@ pub(super) struct Pass {
     pub(super) resumes: BTreeMap<String, f64>,
 }
 
-/// Minimum length of a pass: rt-app cannot measure shorter ones.
+/// Minimum length of a pass in seconds; rt-app cannot measure shorter ones.
 const SHORTEST_S: f64 = 1e-6;
 
 impl Pass {
@@ -32,12 +32,12 @@ impl Pass {
         }
     }
 
-    /// Length of the pass without waits.
+    /// Returns the length of the pass without waits, in seconds.
     pub(super) fn length_s(&self) -> f64 {
         (self.run_s + self.slept_s).max(SHORTEST_S)
     }
 
-    /// The pass with its waits as sleeps, if this rate leaves time for them.
+    /// Returns the pass with its waits as sleeps of the time that is left at this rate; without them if no time is left.
     pub(super) fn paced(&self, passes_per_s: f64) -> Self {
         let waits: f64 = self.waits.values().sum();
         let slack_s = 1.0 / passes_per_s - self.length_s();
@@ -50,10 +50,10 @@ impl Pass {
     }
 }
 
-/// Passes per second of each task; 0 for a task that no other task resumes.
+/// Returns the passes per second of each task; 0 for a task that waits although no other task resumes it.
 ///
-/// Each pass needs one resume for each of its waits with the same name; a resume wakes all waiting tasks at once. Rates begin
-/// with the speed of each task alone and fall until all agree.
+/// Each pass needs one resume for each of its waits with the same name; a resume wakes all waiting tasks at once. Rates start
+/// with the speed of each task alone and are reduced until all are consistent.
 pub(super) fn rates(passes: &[Pass]) -> Vec<f64> {
     let mut rates: Vec<f64> = passes.iter().map(|pass| 1.0 / pass.length_s()).collect();
     for _ in 0..=passes.len() {
