@@ -13,8 +13,8 @@
 //! - Misses of 1 MiB are the accesses to the last level. Misses of larger sizes are those of the last level by ways
 //!   (`pbbcache`) or by size (`skylake-sp`, without prefetchers). The L3 does not contain the lines of the L2, so a size is the
 //!   sum of both.
-//! - The fraction of prefetched accesses is taken from requests to L3 that are no demand accesses of the core (`nehalem`), or
-//!   from misses that prefetchers avoid (`skylake-sp`).
+//! - The fraction of prefetched accesses has two sources. It is that of requests to L3 that are no demand accesses of the core
+//!   (`nehalem`), or that of misses that prefetchers avoid (`skylake-sp`).
 //! - A miss costs the cycles for which it stalls the core (`pbbcache`), or the slope of cycles over misses. The overlap follows
 //!   from this cost ([`fit`]). Dependences account for the remaining measured cycles.
 
