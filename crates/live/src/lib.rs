@@ -1,8 +1,8 @@
 //! Engine for real threads of this machine.
 //!
-//! Input: programs that are started or found running. Output: their threads as [`countersteer_model::engine::Engine`]s show
-//! them, steered by a [`Placer`](crate::placer::Placer). Threads are known by their TIDs, CPUs by those of the
-//! [`Topology`](countersteer_model::topology::Topology), which knows online CPUs only and has no holes.
+//! Input: programs that are started, or running processes. Output: their threads as [`countersteer_model::engine::Engine`]s
+//! show them, steered by a [`Placer`](crate::placer::Placer). Threads are identified by TID, CPUs by their index in the
+//! [`Topology`](countersteer_model::topology::Topology), which contains only online CPUs, without gaps.
 
 pub mod affinity;
 pub mod cleanup_process;

@@ -1,4 +1,4 @@
-//! The interface [`Placer`]: it puts threads of this machine on CPUs. The affinity engine and the sched_ext scheduler implement
+//! Interface [`Placer`], which puts threads of this machine on CPUs. The affinity engine and the sched_ext scheduler implement
 //! it.
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -15,20 +15,20 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use crate::undo::{Journal, JournalError};
 
-/// Events to count, with their plan.
+/// Event sets to count, and their multiplexing plan.
 pub type Counters = (Vec<Vec<Resolved>>, Plan);
 
-/// Process that an engine steers, with all its threads and descendants.
+/// Process that is steered, together with all its threads and descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     pub pid: u32,
-    /// Program of the workload to which it and its descendants belong.
+    /// Program of the workload to which the process and its descendants belong.
     pub program: ProgramId,
     /// Name of that program, unique in the workload.
     pub name: Arc<str>,
 }
 
-/// Core types by the kernel's numbers of CPUs, for counting sessions.
+/// Returns the core types by the kernel's CPU numbers, for counting sessions.
 #[must_use]
 pub fn core_types(topology: &Topology, numbers: &CpuNumbers) -> CoreTypes {
     let online = numbers.os_set(&topology.groups[0].cpus);
@@ -43,8 +43,8 @@ pub fn core_types(topology: &Topology, numbers: &CpuNumbers) -> CoreTypes {
     }
 }
 
-/// Sample without values of a counting session's row, by the topology's CPUs and an engine's clock, which is `since`. `None` if
-/// a thread did not run, or ran on a CPU that the topology lacks.
+/// Converts the head of a counting session's sample to the topology's CPUs and an engine's clock, given by `since`. `None` if
+/// the thread did not run, or ran on a CPU outside the topology.
 pub fn own_sample(
     row: &Sample,
     topology: &Topology,
@@ -61,19 +61,20 @@ pub fn own_sample(
     })
 }
 
-/// Chooses counters while an engine runs.
+/// Callback that chooses counters while an engine runs.
 pub trait Recount {
-    /// Events for these metrics with this period; `None` if they are counted already, or nothing can be counted.
+    /// Returns the counters for these metrics with this period. `None` if they are counted already, or if nothing can be
+    /// counted.
     fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters>;
 
-    /// Reports that they could not be opened; the former ones continue.
+    /// Reports that the new counters could not be opened; the former ones continue.
     fn failed(&mut self, why: &str);
 }
 
-/// Reason for which threads of this machine could not be steered.
+/// Reason for which threads of this machine cannot be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The journal cannot be written; no change is made without an entry.
+    /// The journal cannot be written. No change is made without an entry.
     #[error("{0}")]
     Journal(#[from] JournalError),
     /// Counters or programs failed.
@@ -82,7 +83,7 @@ pub enum EngineError {
     /// Other counters cannot be opened; the former ones continue.
     #[error("{0}")]
     Uncounted(String),
-    /// The kernel ended its scheduler at this time of the placer's clock; all threads continue as without it.
+    /// The kernel ended the scheduler at this time of the placer's clock. All threads continue as without it.
     #[error("{why}")]
     Ended {
         #[source]
@@ -94,26 +95,26 @@ pub enum EngineError {
     Scheduler(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Follows threads of this machine, and puts them where placements specify. It journals each change of them in the borrowed
-/// journal before it is made; the engine restores the entries of the journal.
+/// Placer, which follows threads of this machine and puts them on the CPUs of placements. It writes each change to the borrowed
+/// journal before the change is made. The engine restores the changes in the journal.
 pub trait Placer {
-    /// Name of the placer in records.
+    /// Returns the placer's name in records.
     fn name(&self) -> &'static str;
 
-    /// Steers a process from now on, and its descendants.
+    /// Attaches a process: steers its threads and its descendants from now on.
     ///
     /// # Errors
     /// Fails if the process does not exist or may not be steered.
     fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
-    /// Detaches a process, and the processes that it has started for its program. They get their former attributes back and are
-    /// not steered any more. In observations their threads have ended.
+    /// Detaches a process, together with the processes that it has started for its program. Their attributes are restored, and
+    /// they are no longer steered. In observations, their threads have ended.
     ///
     /// # Errors
     /// Fails if the placer lost its threads.
     fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
 
-    /// Observes like [`observe`](countersteer_model::engine::Engine::observe) of engines.
+    /// Observes the threads, as [`observe`](countersteer_model::engine::Engine::observe) of engines does.
     ///
     /// # Errors
     /// Fails if the placer lost its threads or its source of counters.
@@ -124,7 +125,7 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<Observation, EngineError>;
 
-    /// Applies places, weights and admission tables, like [`apply`](countersteer_model::engine::Engine::apply) of engines.
+    /// Applies CPUs, weights and admission tables, as [`apply`](countersteer_model::engine::Engine::apply) of engines does.
     ///
     /// # Errors
     /// Fails if the placer can no longer place any thread.
@@ -134,16 +135,16 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<Applied, EngineError>;
 
-    /// Makes [`Placer::observe`] return early, once, when `file` becomes readable.
+    /// Makes [`Placer::observe`] return early once `file` becomes readable. The effect ends after the first time.
     fn wake_on(&mut self, file: OwnedFd);
 
-    /// Process of an observed thread.
+    /// Returns the PID of an observed thread's process; `None` if unknown.
     fn process_of(&self, thread: ThreadId) -> Option<u32>;
 
-    /// Counts other events from now on, with this period.
+    /// Replaces the counters, with this period.
     ///
     /// # Errors
-    /// [`EngineError::Uncounted`] if the former ones continue.
+    /// Fails with [`EngineError::Uncounted`] if the new counters cannot be opened; the former ones then continue.
     fn recount(
         &mut self,
         counters: Counters,
@@ -151,27 +152,29 @@ pub trait Placer {
         journal: &mut Journal,
     ) -> Result<(), EngineError>;
 
-    /// Reason for which counters are not used although they were requested; `None` if they are used.
+    /// Returns the reason for which requested counters are not used; `None` if they are used.
     fn blindness(&self) -> Option<&str>;
 
-    /// Sets the queue depth above which idle CPUs take waiting threads; `None` for never. Returns the number of stolen threads;
-    /// `None` for a placer without queues.
+    /// Sets the queue depth threshold above which idle CPUs steal waiting threads; `None` disables stealing. Returns the number
+    /// of stolen threads; `None` for a placer without queues.
     ///
     /// # Errors
-    /// Fails if the scheduler does not exist any more.
+    /// Fails if the scheduler no longer exists.
     fn steal_above(&mut self, _queued: Option<u32>) -> Result<Option<u64>, EngineError> {
         Ok(None)
     }
 
-    /// Restores its changes of threads, before another placer takes over.
+    /// Restores the placer's changes of threads, before another placer takes over.
     fn leave(&mut self, _journal: &mut Journal) {}
 
-    /// Records of the kernel that did not fit between two observations; `None` if unknown.
+    /// Returns the number of kernel records lost since the last call, because they did not fit between two observations. `None`
+    /// if unknown.
     fn lost(&mut self) -> Option<u64> {
         None
     }
 
-    /// Message that users should read once: placements that could not be applied, if there were any.
+    /// Returns a message for the user about placements that could not be applied. `None` if there is none, or if it was
+    /// returned before.
     fn complaint(&mut self) -> Option<String> {
         None
     }

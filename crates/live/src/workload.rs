@@ -1,4 +1,4 @@
-//! The workload: programs that are started at their times, and processes that existed before.
+//! Live workload: programs that are started at their times, and processes that existed before.
 //!
 //! Input: programs with their times. Output: the processes that an engine must attach now, and the exit status of each program.
 use std::collections::BTreeSet;
@@ -13,29 +13,33 @@ use countersteer_sysfs::pidfd;
 
 use crate::placer::Root;
 
-/// Program to start.
+/// Program that is to be started.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// Program and its arguments.
+    /// Path or name of the program, and its arguments.
     pub command: Vec<String>,
-    /// Number in the workload.
+    /// Index of the program in the workload.
     pub program: ProgramId,
-    /// Name, unique in the workload.
+    /// Name of the program, unique in the workload.
     pub name: Arc<str>,
+    /// Nice value of the program.
     pub nice: i8,
-    /// CPUs to which it is confined at launch; the policy may move it from there.
+    /// CPUs on which the program starts; the policy may move it from there. `None` for all CPUs.
     pub launch_on: Option<Arc<CpuSet>>,
+    /// Time at which the program starts.
     pub start: Nanos,
 }
 
-/// Program of the workload.
+/// Program of a live workload, with its state.
 #[derive(Debug)]
 pub struct LiveProgram {
-    /// Name, unique in the workload.
+    /// Name of the program, unique in the workload.
     pub name: Arc<str>,
+    /// Time at which it was started; `None` before.
     pub started: Option<Nanos>,
-    /// Time of its end, and its exit status or signal; `None` for a process that existed before.
+    /// Time of the program's end, with its exit status or signal; the status is `None` for a process that existed before.
     pub ended: Option<(Nanos, Option<Ending>)>,
+    /// State of the program's process.
     kind: Kind,
 }
 
@@ -46,14 +50,15 @@ enum Kind {
     Found(Root, OwnedFd),
 }
 
-/// Finds all processes that belong to the workload now. It returns known ones too, unless they have left it.
+/// Function that returns all processes that currently belong to the workload, including those known already.
 pub type Find = Box<dyn FnMut() -> Vec<Root>>;
 
-/// Programs that are run or followed until they exit.
+/// Programs that are started, or followed, until they exit.
 #[derive(Default)]
 pub struct LiveWorkload {
     programs: Vec<LiveProgram>,
-    /// Searches for more processes at intervals; the workload then never ends by itself.
+    /// Function that searches for further processes at intervals; the workload then never ends by itself. `None` without a
+    /// search.
     find: Option<Find>,
 }
 
@@ -62,11 +67,11 @@ pub struct LiveWorkload {
 pub(super) struct Found {
     /// Processes that belong to the workload from now on.
     pub(super) new: Vec<Root>,
-    /// Processes that do not belong to it any more.
+    /// Processes that no longer belong to the workload.
     pub(super) left: Vec<Root>,
 }
 
-/// Program that waits in front of its `exec`.
+/// Program that was started and waits before its `exec`.
 pub(super) struct Started {
     pub(super) row: usize,
     pub(super) root: Root,
@@ -74,7 +79,7 @@ pub(super) struct Started {
 }
 
 impl LiveProgram {
-    /// Root, if the process existed before.
+    /// Returns the root process if it existed before; `None` for a started program.
     const fn found(&self) -> Option<&Root> {
         match &self.kind {
             Kind::Found(root, _) => Some(root),
@@ -84,10 +89,10 @@ impl LiveProgram {
 }
 
 impl LiveWorkload {
-    /// Workload of programs to start.
+    /// Creates a workload of programs to start.
     ///
     /// # Errors
-    /// Fails if one of them does not exist.
+    /// Fails if one of the programs does not exist.
     pub fn of(starts: Vec<Start>) -> Result<Self, CounterError> {
         for start in &starts {
             find_program(&start.command)?;
@@ -104,10 +109,10 @@ impl LiveWorkload {
         })
     }
 
-    /// Workload of running processes.
+    /// Creates a workload of running processes.
     ///
     /// # Errors
-    /// Fails if one of them has ended.
+    /// Fails if one of the processes has ended.
     pub fn found(roots: Vec<Root>) -> Result<Self, CounterError> {
         let mut workload = Self::default();
         for root in roots {
@@ -116,7 +121,7 @@ impl LiveWorkload {
         Ok(workload)
     }
 
-    /// Workload that searches its processes itself, all the time.
+    /// Creates a workload that searches for its processes repeatedly.
     #[must_use]
     pub fn finding(find: Find) -> Self {
         Self {
@@ -140,7 +145,8 @@ impl LiveWorkload {
         Ok(())
     }
 
-    /// Processes that were found since the last call, and those that have left. Ended ones are skipped.
+    /// Searches for processes. Returns those found since the last call, and those that have left the workload. Ended ones are
+    /// skipped.
     pub(super) fn find(&mut self, now: Nanos) -> Found {
         let Some(find) = &mut self.find else {
             return Found::default();
@@ -172,7 +178,7 @@ impl LiveWorkload {
         &self.programs
     }
 
-    /// Time at which the next program is to be started.
+    /// Returns the time at which the next program is to be started; [`Nanos::NEVER`] if there is none.
     #[must_use]
     pub fn next_start(&self) -> Nanos {
         let waiting = self.programs.iter().filter_map(|m| match &m.kind {
@@ -182,7 +188,7 @@ impl LiveWorkload {
         waiting.min().unwrap_or(Nanos::NEVER)
     }
 
-    /// Starts the due programs up to their `exec`; they wait there for [`LiveWorkload::release`].
+    /// Starts the programs that are due, up to their `exec`. They wait there for [`LiveWorkload::release`].
     ///
     /// # Errors
     /// Fails if a program cannot be started.
@@ -197,7 +203,7 @@ impl LiveWorkload {
             }
             let held = hold(&start.command, None, None)?;
             if start.nice != 0 {
-                // SAFETY: plain system call. If refused, the program keeps this one's nice value.
+                // SAFETY: this is a plain system call. If it is refused, the program keeps this process's nice value.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };
             }
             let root = Root {
@@ -216,7 +222,7 @@ impl LiveWorkload {
         Ok(roots)
     }
 
-    /// Roots that existed before.
+    /// Returns the root processes that existed before.
     pub(super) fn roots(&self) -> Vec<Root> {
         self.programs
             .iter()
@@ -224,7 +230,7 @@ impl LiveWorkload {
             .collect()
     }
 
-    /// PIDs of running programs.
+    /// Returns the PIDs of the programs that have started and not ended.
     pub(super) fn running(&self) -> Vec<u32> {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
         let pid = |member: &LiveProgram| match &member.kind {
@@ -235,10 +241,10 @@ impl LiveWorkload {
         running.filter_map(pid).collect()
     }
 
-    /// Lets a started program run.
+    /// Lets a started program, given by its index, execute.
     ///
     /// # Errors
-    /// Fails if it cannot be executed.
+    /// Fails if the program cannot be executed.
     pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
         match &mut self.programs[row].kind {
             Kind::Started(held) => Ok(held.release()?),
@@ -246,7 +252,7 @@ impl LiveWorkload {
         }
     }
 
-    /// Finds programs that have exited; returns true if all have.
+    /// Records the programs that have exited. Returns true if all have.
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
         for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {
@@ -258,7 +264,7 @@ impl LiveWorkload {
         self.find.is_none() && self.programs.iter().all(|m| m.ended.is_some())
     }
 
-    /// Passes a signal on to the started programs that still run; returns true if there was any.
+    /// Sends a signal to the started programs that still run. Returns true if there is at least one.
     pub(super) fn signal(&self, signal: i32) -> bool {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
         let held: Vec<&Held> = running
@@ -271,7 +277,7 @@ impl LiveWorkload {
         !held.is_empty()
     }
 
-    /// First exit code other than zero of a started program, else zero.
+    /// Returns the first exit code other than zero of a started program; 0 if there is none.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         let codes = self

@@ -1,7 +1,7 @@
-//! Detaching of a process while the engine continues.
+//! Detaching of a process from the affinity engine, while the engine continues.
 //!
-//! Input: a root. Output: its threads, and those of the processes that it has started, have their former attributes. They may
-//! still be counted, since counters are inherited; their samples are ignored.
+//! Input: a root process. Output: its threads, and those of the processes that it has started, have their former attributes.
+//! They may still be counted, since counters are inherited; their samples are ignored.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_counters::TaskEvent;
@@ -16,12 +16,13 @@ use crate::undo::attribute::Scope;
 use crate::undo::restore::threads;
 use crate::undo::{Journal, Restored};
 
-/// Detached threads, with their processes.
+/// Detached threads by TID, with the PIDs of their processes.
 #[derive(Debug, Default)]
 pub(super) struct Ignored(BTreeMap<u32, u32>);
 
 impl Ignored {
-    /// True if an event is of a detached thread, and so ignored. Threads that such a thread creates are ignored as well.
+    /// True if an event belongs to a detached thread and must be ignored. Threads that a detached thread creates count as
+    /// detached.
     pub(super) fn passes_over(&mut self, tid: u32, event: &TaskEvent) -> bool {
         if self.0.is_empty() {
             return false;
@@ -41,24 +42,24 @@ impl Ignored {
         }
     }
 
-    /// True if a thread was detached.
+    /// True if the thread with this TID was detached.
     pub(super) fn has(&self, tid: u32) -> bool {
         self.0.contains_key(&tid)
     }
 
-    /// True if threads of a process were detached.
+    /// True if at least one thread of the process with this PID was detached.
     pub(super) fn has_process(&self, pid: u32) -> bool {
         self.0.values().any(|of| *of == pid)
     }
 
-    /// Steers a process again.
+    /// Removes a process from the detached ones, so that its threads are steered again.
     pub(super) fn take_back(&mut self, pid: u32) {
         self.0.retain(|_, of| *of != pid);
     }
 }
 
 impl AffinityEngine {
-    /// Detaches a process, and its program with it.
+    /// Detaches a process, together with all processes of its program. Restores the attributes of their threads.
     pub(super) fn let_go(&mut self, root: &Root, journal: &mut Journal) {
         let members = self.tasks.members.iter();
         let gone: BTreeMap<u32, u32> = members

@@ -1,4 +1,4 @@
-//! Processes that the engine steers; they are attached one by one.
+//! Attaching of processes, one by one, which the affinity engine then steers.
 use std::sync::Arc;
 
 use countersteer_counters::CounterError;
@@ -11,17 +11,17 @@ use crate::placer::{EngineError, Root};
 use crate::undo::Journal;
 
 impl AffinityEngine {
-    /// Steers a process from now on.
+    /// Attaches a process: follows its threads and steers them from now on.
     pub(super) fn take_on(
         &mut self,
         root: &Root,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
-        // Its fork may have been reported since.
+        // The kernel may have reported the fork of this process since the last call.
         self.session.listen();
         self.follow(journal)?;
         if self.tasks.knows(root.pid) {
-            // A steered process created it.
+            // A steered process created this one, so it is steered already.
             return Ok(());
         }
         self.ignored.take_back(root.pid);
@@ -59,7 +59,8 @@ impl AffinityEngine {
                 journal,
             )?;
             if !self.tasks.members.contains_key(&tid) {
-                // It had exited before, and its exit is not reported otherwise.
+                // The process had exited before it was followed, so its exit is not reported by the
+                // kernel.
                 self.events.push(ThreadEvent {
                     at,
                     thread: ThreadId(tid),

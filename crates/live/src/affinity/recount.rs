@@ -1,8 +1,8 @@
-//! Exchange of the counters of a running engine.
+//! Exchange of the counters of a running affinity engine.
 //!
 //! Input: counters of the metrics that a policy reads from now on, and their period. Output: another counting session over the
-//! same processes. The former session counts until the other one is open, so no fork and no exit is missed; its last samples
-//! are kept.
+//! same processes. The former session counts until the new one is open, so no fork and no exit is missed. Its last samples are
+//! kept.
 use std::collections::BTreeSet;
 
 use countersteer_counters::{CounterError, Session};
@@ -14,7 +14,8 @@ use crate::placer::{Counters, EngineError};
 use crate::undo::Journal;
 
 impl AffinityEngine {
-    /// Counts these events from now on, with this period.
+    /// Replaces the counters by these, with this period. Fails with [`EngineError::Uncounted`] if they cannot be opened; the
+    /// former counters then continue.
     pub(super) fn count_anew(
         &mut self,
         counters: Counters,
@@ -39,7 +40,7 @@ impl AffinityEngine {
     fn another_session(&self, counters: Counters, period: Nanos) -> Result<Session, CounterError> {
         let mut session = self.session.another(counters, period)?;
         if self.last == Nanos::ZERO && self.tasks.members.is_empty() {
-            // Time begins when everything is ready.
+            // Times count from the moment at which all counters are open.
             session = session.from_now_on();
         }
         for pid in self.processes() {
@@ -48,13 +49,13 @@ impl AffinityEngine {
         Ok(session)
     }
 
-    /// Continues with another session, which counts the same processes.
+    /// Continues with another session that counts the same processes.
     fn go_over(&mut self, next: Session, journal: &mut Journal) -> Result<(), EngineError> {
         let before = self.processes();
         let origin = self.session.origin();
         let mut counted = Samples::default();
         self.session.exchange(next, |last| counted = last.clone())?;
-        // Forks that were reported up to now come before the counts of these threads.
+        // The forks reported so far are handled before the counts of the forked threads.
         self.follow(journal)?;
         self.keep(&counted, origin, self.session.now());
         for pid in self.processes().difference(&before) {
@@ -66,7 +67,7 @@ impl AffinityEngine {
     }
 }
 
-/// Ignores the error for a process that has ended.
+/// Converts the error for a process that has ended to success.
 fn ignore_gone(added: Result<(), CounterError>) -> Result<(), CounterError> {
     match added {
         Err(CounterError::Gone { .. }) => Ok(()),

@@ -1,6 +1,7 @@
-//! Samples of threads as the affinity engine reports them: by the topology's CPUs, on the engine's clock.
+//! Samples of threads as the affinity engine reports them: with the topology's CPUs and the engine's clock.
 //!
-//! Input: samples of a counting session. Output: those of steered threads, and in the task table the CPU that each ran on.
+//! Input: samples of a counting session. Output: the samples of steered threads. The CPU of each sample is stored in the
+//! task table.
 use countersteer_model::engine::ThreadEvent;
 use countersteer_model::sample::Samples;
 use countersteer_model::units::Nanos;
@@ -10,21 +11,21 @@ use super::task_table::TaskTable;
 use super::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, own_sample};
 
-/// Receiver of a session's samples.
+/// Receiver of a session's samples, which converts them for the engine.
 struct Takes<'a> {
     config: &'a AffinityConfig,
     ignored: &'a Ignored,
     tasks: &'a mut TaskTable,
     events: &'a mut Vec<ThreadEvent>,
     samples: &'a mut Samples,
-    /// Start of the session.
+    /// Start of the counting session, by the session's clock.
     origin: Nanos,
-    /// Latest time of a sample, by the engine's clock.
+    /// Limit on the time of a sample, by the engine's clock.
     until: Nanos,
 }
 
 impl AffinityEngine {
-    /// Samples of the period until `at`; ends the period of the session.
+    /// Ends the period of the counting session and returns the samples up to `at`.
     pub(super) fn read(&mut self, at: Nanos) -> Result<Samples, EngineError> {
         let mut samples = std::mem::take(&mut self.read_before);
         let mut takes = Takes {
@@ -41,7 +42,7 @@ impl AffinityEngine {
         Ok(samples)
     }
 
-    /// Keeps the last samples of a former session for the next observation.
+    /// Converts the last samples of a former session and keeps them for the next observation.
     pub(super) fn keep(&mut self, counted: &Samples, origin: Nanos, until: Nanos) {
         let mut takes = Takes {
             config: &self.config,
@@ -60,7 +61,7 @@ impl Takes<'_> {
     fn take(&mut self, counted: &Samples) {
         let (origin, until) = (self.origin, self.until);
         for (thread, row) in counted.of_threads() {
-            // Exits are reported as events.
+            // Samples of detached threads are ignored. Exits of threads are reported as events, so final samples are not needed.
             if self.ignored.has(thread.0) {
                 continue;
             }

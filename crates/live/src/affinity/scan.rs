@@ -1,8 +1,8 @@
-//! Scan of /proc for threads, if counters do not report forks.
+//! Scan of /proc for threads, used if counters do not report forks.
 //!
-//! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, by comparing two scans.
-//! A scan misses threads that are created and exit between two scans, and processes whose parents exit between two scans. It
-//! also misses an exec of the same file.
+//! Input: processes. Output: forks, execs and exits of their threads and of processes that they start, found by comparing two
+//! scans. A scan misses threads that are created and exit between two scans, and processes whose parents exit between two
+//! scans. It also misses an exec of the same file.
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::units::Nanos;
@@ -10,32 +10,34 @@ use countersteer_sysfs::procfs::{FileId, PROC};
 
 use countersteer_counters::TaskEvent;
 
-/// Process as of the last scan.
+/// State of a process at the last scan.
 #[derive(Debug, Default)]
 struct Process {
     threads: BTreeSet<u32>,
-    /// Parent, if that is followed too.
+    /// PID of the parent if the parent is followed, too; otherwise `None`.
     parent: Option<u32>,
+    /// Identity of the executable file; `None` if it cannot be read.
     executable: Option<FileId>,
 }
 
-/// Processes of the last scan.
+/// Followed processes with their state at the last scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     known: BTreeMap<u32, Process>,
-    /// Detached processes: not followed any more, although their parents may be.
+    /// PIDs of detached processes, which are not followed even if their parents are.
     left: BTreeSet<u32>,
-    /// Parents of processes that are not followed. Reading them costs more than the rest of a scan, so it is done once.
+    /// PIDs of processes that are not followed, with the PIDs of their parents. Reading parents costs more than the rest of a
+    /// scan, so it is done once per process.
     strangers: BTreeMap<u32, u32>,
+    /// Number of scans so far.
     looks: u32,
 }
 
-/// Number of scans after which the parents of all strangers are read again: another process may have reused a PID between two
-/// scans.
+/// Number of scans after which all parents are read again, because a PID may have been reused between two scans.
 const ASKED_AGAIN: u32 = 64;
 
 impl Scan {
-    /// Adds a known thread of a process that is followed from now on.
+    /// Adds a thread of a process that is followed from now on.
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
         self.left.remove(&pid);
         let found = || Process {
@@ -46,7 +48,7 @@ impl Scan {
         process.threads.insert(tid);
     }
 
-    /// Stops following a process and its future children.
+    /// Stops following a process, and the children that it creates later.
     pub(super) fn forget(&mut self, pid: u32) {
         if self.known.remove(&pid).is_some() {
             self.left.insert(pid);
@@ -72,7 +74,8 @@ impl Scan {
                 parent: known.parent.unwrap_or(*pid),
             };
             events.extend(forked.map(|tid| (at, *tid, fork)));
-            // A process that was just created has executed its program by the time of the scan.
+            // A process that was just created has usually executed its program by the time of the scan, so this is no exec
+            // event.
             let executable = PROC.executable_id(*pid);
             if !known.threads.is_empty() && known.executable != executable && executable.is_some() {
                 events.push((at, *pid, TaskEvent::Exec));
@@ -83,7 +86,7 @@ impl Scan {
         });
     }
 
-    /// Finds processes whose parents are followed.
+    /// Adds the processes whose parents are followed.
     fn find_children(&mut self) {
         let processes = PROC.processes();
         self.left.retain(|pid| processes.binary_search(pid).is_ok());

@@ -6,17 +6,19 @@ use super::Stealing;
 use crate::affinity::AffinityConfig;
 use crate::placer::Recount;
 
-/// Configuration of an engine.
+/// Configuration of a live engine.
 pub struct LiveConfig {
-    /// Affinity engine: the placer, or its replacement if the kernel ends its scheduler.
+    /// Configuration of the affinity engine, which is the placer or takes over if the kernel ends
+    /// the scheduler.
     pub affinity: AffinityConfig,
-    /// Folder of undo journals.
+    /// Folder of the undo journals.
     pub journals: PathBuf,
-    /// Root of sysfs and /proc: `/`, or a fake root.
+    /// Root directory of sysfs and /proc: `/`, or a fake root in tests.
     pub root: PathBuf,
-    /// Chooses other counters when another policy decides.
+    /// Callback that chooses other counters if the metrics change; `None` to keep the counters.
     pub recount: Option<Box<dyn Recount>>,
+    /// Requests for work stealing, shared with other threads.
     pub stealing: Stealing,
-    /// Receives messages for users.
+    /// Callback for messages to the user.
     pub say: fn(&str),
 }

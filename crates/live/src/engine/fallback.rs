@@ -1,7 +1,7 @@
-//! Change from a scheduler that the kernel has ended to CPU affinity.
+//! Fallback from a sched_ext scheduler that the kernel has ended to CPU affinity.
 //!
-//! Input: the threads that were observed last, and their placements. Output: an affinity engine with these threads and
-//! placements. Its clock is shifted so that time continues.
+//! Input: the threads of the last observation, and their placements. Output: an affinity engine with these threads and
+//! placements. Its clock is shifted so that the time of the run continues.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use crate::affinity::{AffinityConfig, AffinityEngine};
 use crate::placer::{EngineError, Placer, Root};
 use crate::undo::Journal;
 
-/// State that the affinity engine needs to take over.
+/// State that an affinity engine needs to replace the scheduler.
 pub(super) struct Fallback {
     pub(super) config: AffinityConfig,
-    /// Names of programs.
+    /// Names of the programs, by program id.
     names: BTreeMap<u32, Arc<str>>,
+    /// Combined placements of the policy so far.
     placed: PlacementState,
 }
 
@@ -39,7 +40,7 @@ impl Fallback {
         self.placed.add(placement);
     }
 
-    /// Removes threads that have ended.
+    /// Removes the placements of threads that are not among the observed ones.
     pub(super) fn observed(&mut self, threads: &[ThreadInfo]) {
         self.placed
             .retain(|id| threads.binary_search_by_key(&id, |t| t.id).is_ok());
@@ -54,7 +55,7 @@ impl Fallback {
         let mut engine = AffinityEngine::open(self.config)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in threads {
-            // The scheduler does not know their processes any more.
+            // The ended scheduler has no list of processes any more, so /proc is used.
             let Some(pid) = PROC.process_of(thread.id.0) else {
                 continue;
             };
@@ -67,7 +68,7 @@ impl Fallback {
             roots.insert(pid, root);
         }
         for root in roots.values() {
-            // A process that has ended meanwhile is skipped.
+            // A process that has ended in the meantime cannot be attached and is skipped.
             let _ = engine.attach(root, journal);
         }
         engine.apply(&self.placed.placement(), journal)?;
@@ -75,7 +76,7 @@ impl Fallback {
     }
 }
 
-/// Converts a time of the run to the clock of a placer that began at `base`.
+/// Converts a time of the run to the clock of a placer that started at `base`.
 pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
     if at == Nanos::NEVER {
         at
@@ -84,7 +85,7 @@ pub(super) fn inward(at: Nanos, base: Nanos) -> Nanos {
     }
 }
 
-/// Converts an observation of a placer that began at `base` to the clock of the run.
+/// Converts an observation of a placer that started at `base` to the clock of the run.
 pub(super) fn outward(mut seen: Observation, base: Nanos) -> Observation {
     if base > Nanos::ZERO {
         seen.at += base;

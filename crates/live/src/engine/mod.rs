@@ -1,7 +1,7 @@
-//! The live engine.
+//! Live engine, which steers the threads of real programs.
 //!
-//! A placer puts threads on CPUs, and resources apply the rest of a placement. The engine runs the workload: programs start at
-//! their times, signals are passed on, application hints are read and answered, and the run ends with the last program.
+//! A placer puts threads on CPUs, and resources apply the rest of a placement. The engine runs the workload: it starts
+//! programs at their times, passes signals on, reads hints, writes advice, and ends the run with the last program.
 //!
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
 mod config;
@@ -44,24 +44,30 @@ pub use config::LiveConfig;
 pub use requests::{DecisionRequest, Stealing};
 pub use virtual_counters::VirtualCounters;
 
-/// Steers the threads of a workload on this machine.
+/// Engine that steers the threads of a workload on this machine.
 pub struct LiveEngine {
     topology: Arc<Topology>,
     dry: bool,
     placer: Box<dyn Placer>,
-    /// Set while a scheduler in the kernel is the placer.
+    /// State for falling back to affinity; `None` unless a scheduler in the kernel is the placer.
     fallback: Option<Fallback>,
-    /// Time at which the placer began.
+    /// Start of the current placer, by the clock of the run.
     base: Nanos,
     /// Names of all placers so far.
     placers: Vec<&'static str>,
+    /// Frequency hints and cache partitions.
     resources: Resources,
-    /// Changes of the placer and the resources.
+    /// Undo journal for changes by the placer and the resources.
     journal: Journal,
+    /// Callback that chooses other counters if the metrics change.
     recount: Option<Box<dyn Recount>>,
+    /// Requests for work stealing.
     stealing: Stealing,
+    /// Programs of the workload.
     workload: LiveWorkload,
+    /// Signals of this process.
     signals: Signals,
+    /// Receiver of decision requests; `None` until one is created.
     requests: Option<Requests>,
     pages: HintPages,
     signatures: Signatures,
@@ -70,17 +76,20 @@ pub struct LiveEngine {
     watched: Watched,
     /// Threads of the last observation.
     threads: Vec<ThreadInfo>,
+    /// Time of the last observation.
     now: Nanos,
-    /// Time of the placer's last observation.
+    /// Time at which the placer's last observation was made.
     observed: Instant,
+    /// True once the initial processes are attached.
     begun: bool,
+    /// True once a signal has asked the run to end.
     asked_to_end: bool,
     say: fn(&str),
 }
 
 impl LiveEngine {
-    /// Opens an engine with the programs that it will run. A scheduler in the kernel places threads if there is one, else
-    /// affinity does.
+    /// Creates an engine with the programs that it will run. The placer is the scheduler in the kernel if one is given,
+    /// otherwise affinity.
     ///
     /// # Errors
     /// Fails if no journal can be written, or with EMFILE.
@@ -107,7 +116,7 @@ impl LiveEngine {
             None => Box::new(AffinityEngine::open(affinity)?),
         };
         let signals = Signals::listen().map_err(CounterError::system("listening for signals"))?;
-        // The journal comes last: from here on the engine removes it.
+        // The journal is created last, because from here on the engine must remove it.
         let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
             journal,
@@ -139,14 +148,14 @@ impl LiveEngine {
         Ok(engine)
     }
 
-    /// Engine whose samples also have the values of these counters.
+    /// Returns the engine with virtual counters, whose values are added to samples.
     #[must_use]
     pub fn reading(mut self, counters: VirtualCounters) -> Self {
         self.counters = Some(counters);
         self
     }
 
-    /// Handle that makes this engine observe at once, from another thread.
+    /// Creates a handle by which another thread makes this engine observe at once.
     ///
     /// # Errors
     /// Fails with EMFILE.
@@ -157,30 +166,31 @@ impl LiveEngine {
         Ok(request)
     }
 
-    /// Names of all placers so far, in order.
+    /// Returns the names of all placers so far, in order.
     #[must_use]
     pub fn placers(&self) -> String {
         self.placers.join(", then ")
     }
 
-    /// Reason for which counters are not used although they were requested; `None` if they are used.
+    /// Returns the reason for which requested counters are not used; `None` if they are used.
     #[must_use]
     pub fn blindness(&self) -> Option<&str> {
         self.placer.blindness()
     }
 
-    /// Records of the kernel that did not fit between two observations; `None` if unknown.
+    /// Returns the number of kernel records lost since the last call, because they did not fit between two observations.
+    /// `None` if unknown.
     pub fn lost(&mut self) -> Option<u64> {
         self.placer.lost()
     }
 
-    /// Programs of the workload.
+    /// Returns the programs of the workload.
     #[must_use]
     pub const fn workload(&self) -> &LiveWorkload {
         &self.workload
     }
 
-    /// Steers a process from now on, and its descendants.
+    /// Attaches a process: steers its threads and its descendants from now on.
     ///
     /// # Errors
     /// Fails if the process does not exist or may not be steered.
@@ -191,7 +201,7 @@ impl LiveEngine {
         self.placer.attach(root, &mut self.journal)
     }
 
-    /// Detaches a process, and the processes that it has started for its program: they get their former attributes back.
+    /// Detaches a process, together with the processes that it has started for its program, and restores their attributes.
     ///
     /// # Errors
     /// Fails if the placer lost its threads.
@@ -221,13 +231,13 @@ impl LiveEngine {
     }
 
     fn wake_at_end(&mut self, pid: u32) {
-        // A process that has ended already is noticed at the next observation.
+        // If the process has ended already, the next observation detects this.
         if let Ok(file) = pidfd::open(pid) {
             self.placer.wake_on(file);
         }
     }
 
-    /// True if a decision was requested.
+    /// True if a decision was requested since the last call.
     fn is_requested(&mut self) -> bool {
         let pending = self.requests.as_mut().is_some_and(Requests::pending);
         if pending {
@@ -236,7 +246,7 @@ impl LiveEngine {
         pending
     }
 
-    /// Attaches the initial processes, once, and starts the programs that are due.
+    /// Attaches the initial processes at the first call, and starts the programs that are due.
     fn start(&mut self) -> Result<(), EngineError> {
         if !std::mem::replace(&mut self.begun, true) {
             for root in self.workload.roots() {
@@ -248,7 +258,7 @@ impl LiveEngine {
         for root in &left {
             self.detach(root)?;
         }
-        // Processes started by those that left may belong to the workload themselves.
+        // Descendants of detached processes were detached with them, but may belong to the workload themselves.
         let again = if left.is_empty() {
             Vec::new()
         } else {
@@ -258,7 +268,7 @@ impl LiveEngine {
             let _ = self.attach(&root);
         }
         for root in new {
-            // A process that has ended since it was found is skipped.
+            // A process that has ended since it was found cannot be attached and is skipped.
             if self.attach(&root).is_ok() {
                 self.wake_at_end(root.pid);
             }
@@ -279,12 +289,13 @@ impl LiveEngine {
         Ok(())
     }
 
-    /// Passes a signal on to the programs; returns true if the run ends with it.
+    /// Passes a pending signal on to the programs. Returns true if the run ends because of it.
     fn pass_signal(&mut self) -> bool {
         let Some((signal, only_here)) = self.signals.pending() else {
             return false;
         };
-        // From a terminal the programs got the signal too; from `kill` only this process did. A second signal kills.
+        // A signal of the terminal reaches the programs directly; one from `kill` reaches only this process. A second signal
+        // kills the programs.
         if only_here || self.asked_to_end {
             let signal = if self.asked_to_end {
                 libc::SIGKILL
@@ -301,7 +312,7 @@ impl LiveEngine {
         false
     }
 
-    /// Counts and reads the events that the watch needs.
+    /// Opens the counters for the events that the watch needs, if the watch changed.
     fn follow_watch(&mut self, watch: &Watch<'_>) -> Result<(), EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.config.period = watch.period;
@@ -336,7 +347,7 @@ impl LiveEngine {
         }
     }
 
-    /// Makes one observation of the placer, by the clock of the run.
+    /// Makes one observation through the placer, by the clock of the run.
     fn observe_threads(
         &mut self,
         watch: &Watch<'_>,
@@ -384,7 +395,7 @@ impl LiveEngine {
         Ok(())
     }
 
-    /// Applies a placement: places of threads, and resources.
+    /// Applies a placement: CPUs of threads through the placer, and the other resources.
     fn place(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.placed(placement);
@@ -394,7 +405,7 @@ impl LiveEngine {
             (self.say)(&complaint);
         }
         let mut applied = match placed {
-            // The next observation notices it.
+            // The next observation detects the end of the scheduler, and falls back to affinity.
             Err(EngineError::Ended { .. }) if self.fallback.is_some() => Applied::default(),
             placed => placed?,
         };

@@ -1,7 +1,7 @@
-//! Names and executable files of programs.
+//! Names and executable files of the programs that have threads.
 //!
-//! Input: observations. Output: the programs of their threads. An executable is looked up when a program is first seen and
-//! after each `exec`.
+//! Input: observations. Output: the programs of their threads. An executable is looked up when a program is first seen,
+//! and after each `exec`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use countersteer_model::units::{ProgramId, ThreadId};
 
 use countersteer_sysfs::procfs::PROC;
 
-/// Programs that have threads.
+/// Programs that have threads, by id.
 #[derive(Default)]
 pub(super) struct Programs(BTreeMap<ProgramId, ProgramInfo>);
 
 impl Programs {
-    /// Adds the programs of its threads to an observation.
+    /// Adds the programs of an observation's threads to the observation.
     pub(super) fn fill(&mut self, seen: &mut Observation) {
         let execs = seen.events.iter();
         let execs = execs.filter(|e| e.kind == ThreadEventKind::Exec);
@@ -39,7 +39,8 @@ impl Programs {
     }
 }
 
-/// Executable file of a thread's process; `None` if it has exited, or is another user's.
+/// Returns the path of the executable file of a thread's process. `None` if the process has exited or belongs to another
+/// user.
 fn executable(thread: ThreadId) -> Option<Arc<str>> {
     let path = PROC.executable(thread.0)?;
     Some(path.to_string_lossy().into())

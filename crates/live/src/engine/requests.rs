@@ -1,4 +1,4 @@
-//! Requests of other threads of this process to a running engine: a decision, and work stealing.
+//! Requests from other threads of this process to a running engine: a decision, and work stealing.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_counters::CounterError;
 
-/// Makes a waiting engine observe at once, so that a decision follows.
+/// Handle that makes a waiting engine observe at once, so that a decision follows.
 #[derive(Debug)]
 pub struct DecisionRequest(UnixStream);
 
 impl DecisionRequest {
     pub fn send(&self) {
-        // If there is no room, enough requests are waiting.
+        // If the socket's buffer is full, enough requests are pending.
         let _ = (&self.0).write(&[0]);
     }
 }
 
-/// Receiver of requests.
+/// Receiver of decision requests.
 #[derive(Debug)]
 pub(super) struct Requests(UnixStream);
 
 impl Requests {
-    /// Pair of a receiver of requests and their sender.
+    /// Creates a connected pair of a receiver and a sender of requests.
     pub(super) fn new() -> Result<(Self, DecisionRequest), CounterError> {
         let system = CounterError::system("making room for requests");
         let (here, there) = UnixStream::pair().map_err(&system)?;
@@ -39,13 +39,14 @@ impl Requests {
         self.0.read(&mut [0; 64]).is_ok_and(|n| n > 0)
     }
 
-    /// Descriptor that is readable when a request has arrived.
+    /// Returns a descriptor that becomes readable when a request arrives.
     pub(super) fn file(&self) -> Option<OwnedFd> {
         Some(self.0.try_clone().ok()?.into())
     }
 }
 
-/// Work stealing: the requested queue depth threshold, and the number of stolen threads.
+/// Shared state of work stealing: the requested queue depth threshold, and the number of stolen
+/// threads.
 #[derive(Clone, Debug, Default)]
 pub struct Stealing(Arc<Mutex<Stolen>>);
 
@@ -56,7 +57,8 @@ struct Stolen {
 }
 
 impl Stealing {
-    /// Queue depth above which waiting threads may be taken; `None` for never.
+    /// Returns the threshold: a run queue that is longer may be stolen from. `None` disables
+    /// stealing.
     #[must_use]
     pub fn above(&self) -> Option<u32> {
         self.lock().above
@@ -66,19 +68,19 @@ impl Stealing {
         self.lock().above = queued;
     }
 
-    /// Number of stolen threads; `None` without queues.
+    /// Returns the number of stolen threads; `None` if the placer has no queues.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         self.lock().count
     }
 
-    /// Stores the count that the placer reports.
+    /// Sets the number of stolen threads that the placer reports.
     pub fn set_count(&self, count: Option<u64>) {
         self.lock().count = count;
     }
 
     fn lock(&self) -> MutexGuard<'_, Stolen> {
-        // A panic cannot leave these two numbers half written.
+        // Both numbers are plain values, so a panic cannot leave them inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

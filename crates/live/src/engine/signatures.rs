@@ -1,4 +1,4 @@
-//! Signatures of running programs.
+//! Signatures of running programs, for policies.
 //!
 //! Input: a process. Output: the signature inside its binary, or in a side file. A binary is read once, and again after it or
 //! the side files have changed. A damaged signature counts as none.
@@ -10,10 +10,10 @@ use countersteer_model::signature::Signature;
 use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
-/// Limit on the number of remembered binaries; all are removed once it is reached.
+/// Limit on the number of cached signatures. If it is reached, all are dropped.
 const MOST: usize = 4096;
 
-/// Version of a binary.
+/// Identity of a version of a binary, by which its signature is cached.
 #[derive(PartialEq, Eq, Hash)]
 struct Version {
     device: u64,
@@ -22,12 +22,12 @@ struct Version {
     side_files_changed: Option<(i64, i64)>,
 }
 
-/// Signatures of binaries.
+/// Cache of signatures by version of the binary; `None` for a binary without one.
 #[derive(Default)]
 pub struct Signatures(FxHashMap<Version, Option<Signature>>);
 
 impl Signatures {
-    /// Signature of the program that a process executes now.
+    /// Returns the signature of the program that a process currently executes; `None` if it has none.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
         let file = PROC.executable_metadata(pid)?;
         let version = Version {

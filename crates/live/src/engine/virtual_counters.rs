@@ -1,9 +1,9 @@
 //! Virtual counters of threads for policies: energy, and occupancy of the last-level caches.
 //!
-//! Input: observations, and the metrics that are read. Output: the same observations, with these events in their samples. They
-//! come from [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
+//! Input: observations, and the metrics that are read. Output: the same observations, with these events in their samples. The
+//! values come from [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
 //!
-//! A thread's energy is shared among its samples by time. Its present occupancy is in its last sample. A thread without a
+//! A thread's energy is divided among its samples by time. Its current occupancy is in its last sample. A thread without a
 //! sample did not run, and has neither.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +18,16 @@ use countersteer_model::units::ThreadId;
 use countersteer_sysfs::sensors::{Kind, Place, SensorSet, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
-/// Event and its virtual counter.
+/// Event whose values come from a virtual counter.
 #[derive(Clone, Copy, PartialEq)]
 struct VirtualCounter {
     event: Event,
     column: &'static str,
-    /// Units of the event in one unit of the column.
+    /// Number of event units per unit of the virtual counter.
     units: f64,
 }
 
-/// Events of the table that are virtual counters.
+/// Iterates over the events of the event table that are virtual counters.
 fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     EVENTS.iter().filter_map(|row| match row.source {
         Source::Virtual { counter, factor } => Some(VirtualCounter {
@@ -39,7 +39,7 @@ fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     })
 }
 
-/// Virtual counters of the steered threads.
+/// Reader of the virtual counters of all steered threads.
 pub struct VirtualCounters {
     root: PathBuf,
     numbers: CpuNumbers,
@@ -49,7 +49,8 @@ pub struct VirtualCounters {
 }
 
 impl VirtualCounters {
-    /// Reader of the values that these metrics need and the machine has, with its file systems below `root`.
+    /// Creates a reader of the virtual counters that these metrics need and the machine has. `root` is the root directory of
+    /// its file systems.
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
         let wanted = Vec::new();
@@ -66,10 +67,10 @@ impl VirtualCounters {
         counters
     }
 
-    /// Checks that an event of threads can be read on the machine with its file systems below `root`.
+    /// Checks that a virtual counter can be read on the machine whose file systems are below `root`.
     ///
     /// # Errors
-    /// Returns the missing interface.
+    /// Fails with the missing interface.
     pub fn offers(root: &Path, event: Event) -> Result<(), Unavailable> {
         let Some(counter) = virtual_counters().find(|g| g.event == event) else {
             let why = format!("no virtual counter is `{event}`");
@@ -81,7 +82,7 @@ impl VirtualCounters {
         SensorSet::open(root, &[counter.column]).map(drop)
     }
 
-    /// Reads the values that these metrics need from now on.
+    /// Opens the virtual counters that these metrics need, and closes the others.
     pub(super) fn turn_to(&mut self, metrics: &[&str]) {
         let events = events_of(metrics);
         let offered = |g: &VirtualCounter| {
@@ -92,7 +93,7 @@ impl VirtualCounters {
             return;
         }
         let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
-        // The old sensors first release their resctrl groups.
+        // The old sensors are closed first, so that they release their resctrl groups.
         self.sensors = None;
         self.sensors = if columns.is_empty() {
             None
@@ -103,7 +104,7 @@ impl VirtualCounters {
         self.followed.clear();
     }
 
-    /// Adds energy and occupancy to an observation.
+    /// Adds energy and occupancy to the samples of an observation.
     pub(super) fn read(&mut self, seen: &mut Observation) {
         let Some(sensors) = &mut self.sensors else {
             return;
@@ -134,7 +135,7 @@ impl VirtualCounters {
                 values.entry(ThreadId(*tid)).or_default().push(read);
             }
         }
-        // Backwards: the last sample of each thread comes first.
+        // The loop runs backwards, so that the last sample of each thread comes first.
         let mut last_seen = BTreeSet::new();
         for row in (0..seen.samples.len()).rev() {
             let sample = seen.samples.rows()[row];

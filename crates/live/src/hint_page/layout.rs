@@ -3,8 +3,8 @@
 //! Input: pages in memory, or their bytes. Output: hints of the program, advice of the engine.
 //!
 //! A process has one anonymous file ([`NAME`]), sealed so that its size cannot change, open under the first free descriptor
-//! from [`FIRST`] on. A process that may read `/proc/PID/fd` thus finds it, and it disappears with the program. All numbers are
-//! in the byte order of the machine, and all other bytes are zero:
+//! from [`FIRST`] on. A process that may read `/proc/PID/fd` can therefore find it, and it disappears with the program. All
+//! numbers are in the byte order of the machine, and all other bytes are zero:
 //!
 //! ```text
 //! byte 0      Head                      magic, version, sizes, the process
@@ -14,31 +14,35 @@
 //! byte 4352   Slot 1 ...
 //! ```
 //!
-//! Processors fetch 128 bytes at once, so neither side's writes slow those of the other. `seq` is odd while its half is being
-//! written, and greater by two afterwards. Halves read between two equal even numbers are consistent.
+//! Processors fetch 128 bytes at once, so writes to one half do not slow accesses to the other. `seq` is odd while its half is
+//! being written, and greater by two afterwards. A half that is read between two equal even numbers is consistent.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use countersteer_model::hint::Hint;
 
-/// Name of the file in `/proc/PID/fd`.
+/// Name of the page file in `/proc/PID/fd`.
 pub(crate) const NAME: &str = "countersteer-pages";
-/// First descriptor that it may have.
+/// First descriptor that the page file may have.
 pub(crate) const FIRST: i32 = 1000;
-/// Number of descriptors that it may have, from the first on.
+/// Number of descriptors that the page file may have, from the first on.
 pub(crate) const TRIES: i32 = 4;
+/// First bytes of a page file.
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"cspages\0");
+/// Version of the layout.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes in front of the slots.
+/// Size of the head before the slots, in bytes.
 pub(crate) const HEAD: usize = 4096;
+/// Size of a slot in bytes.
 pub(crate) const SLOT: usize = size_of::<Slot>();
-/// Limit on the threads of a process that have a page at the same time.
+/// Limit on the number of threads of a process that have a page at the same time.
 pub(crate) const SLOTS: usize = 4096;
+/// Size of the page file in bytes.
 pub(crate) const LENGTH: usize = HEAD + SLOTS * SLOT;
-/// Bytes of a core type's name with a terminating zero; longer names are cut off.
+/// Size of a core type's name in bytes, including a terminating zero; longer names are truncated.
 pub(crate) const NAME_BYTES: usize = 32;
-/// TID in a slot that is being taken.
+/// Value of the TID in a slot that is being taken by a thread.
 pub(crate) const TAKEN: u32 = u32::MAX;
 
 #[repr(C)]
@@ -47,83 +51,90 @@ pub(crate) struct Head {
     pub(crate) version: AtomicU32,
     pub(crate) slot_bytes: AtomicU32,
     pub(crate) slots: AtomicU32,
-    /// PID in the process's own namespace: a child that has inherited the file does not match.
+    /// PID in the process's own namespace. It differs in a child that has inherited the file.
     pub(crate) pid: AtomicU32,
     /// Number of slots that were ever used.
     pub(crate) used: AtomicU32,
 }
 
-/// Page: the shared memory of one thread and the engine.
+/// Slot: the memory that one thread shares with the engine.
 #[repr(C)]
 pub(crate) struct Slot {
     pub(crate) program: FromProgram,
     pub(crate) engine: FromEngine,
 }
 
-/// Hint of a program about a thread.
+/// Half of a slot that the program writes: the hint about a thread.
 #[repr(C, align(128))]
 pub(crate) struct FromProgram {
     /// TID in the thread's own namespace; 0 in a free slot.
     pub(crate) tid: AtomicU32,
+    /// Sequence number of this half; odd while the hint is being written.
     pub(crate) seq: AtomicU32,
-    /// Start time of the thread, in clock ticks since the machine started: TIDs are reused, start times are not.
+    /// Start time of the thread, in clock ticks since boot. TIDs are reused; pairs with the start time are not.
     pub(crate) started: AtomicU64,
-    /// An i32.
+    /// Priority, an i32 as bits.
     pub(crate) priority: AtomicU32,
+    /// Sufficient speed in thousandths of the full speed; 0 if not given.
     pub(crate) qos_permille: AtomicU32,
-    /// Number in [`countersteer_model::hint::PHASES`]; it may change without `seq`, since it is a single value.
+    /// Index in [`countersteer_model::hint::PHASES`]. It may change without `seq`, because it is a single value.
     pub(crate) phase: AtomicU32,
+    /// Number of threads that share the work; 0 if not given.
     pub(crate) workers: AtomicU32,
-    /// Units of work done so far, wrapping around; independent of `seq` like `phase`. 0 as long as none was reported.
+    /// Units of work done so far, with wrap-around; 0 if none was ever reported. It may change without `seq`, like `phase`.
     pub(crate) work: AtomicU64,
 }
 
-/// Advice of an engine to a thread.
+/// Half of a slot that the engine writes: the advice to a thread.
 #[repr(C, align(128))]
 pub(crate) struct FromEngine {
     pub(crate) seq: AtomicU32,
     pub(crate) rank: AtomicU32,
-    /// 0 as long as no engine gives advice.
+    /// Number of core types of the machine; 0 if no engine gives advice.
     pub(crate) core_types: AtomicU32,
     reserved: AtomicU32,
-    /// f64; NaN if unknown, like the next two.
+    /// Speed-up factor, an f64 as bits; NaN if unknown.
     pub(crate) sf: AtomicU64,
+    /// Speed on the core type relative to the slowest, an f64 as bits; NaN if unknown.
     pub(crate) speed: AtomicU64,
+    /// Fraction of a CPU, an f64 as bits; NaN if unknown.
     pub(crate) share: AtomicU64,
+    /// Name of the core type, with a terminating zero.
     pub(crate) core_type: [AtomicU64; NAME_BYTES / 8],
 }
 
 /// Advice of an engine to a thread of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advice {
-    /// Changes whenever any other field does.
+    /// Number that changes whenever another field changes.
     pub epoch: u32,
-    /// Place of the thread's core type among those of the machine; 0 is the fastest.
+    /// Rank of the thread's core type among those of the machine; 0 is the fastest.
     pub rank: u32,
     /// Number of core types of the machine.
     pub core_types: u32,
-    /// Predicted speed of the thread on the fastest type over that on the slowest.
+    /// Predicted speed-up factor: the speed of the thread on the fastest type relative to the slowest. `None` if unknown.
     pub sf: Option<f64>,
-    /// Speed of its core type over the machine's slowest: for this thread by `sf`, or the published speed of the types.
+    /// Speed of the thread's core type relative to the machine's slowest, for this thread if `sf` is known, otherwise nominal.
     pub speed: f64,
-    /// Its share of a CPU's time, at most 1, among the other steered threads.
+    /// Fraction of a CPU's time that the thread gets beside the other steered threads, at most 1.
     pub share: f64,
+    /// Name of the core type, with a terminating zero.
     pub(crate) name: [u8; NAME_BYTES],
 }
 
 impl Advice {
-    /// Name of its core type.
+    /// Returns the name of the thread's core type.
     #[must_use]
     pub fn core_type(&self) -> &str {
         let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
-        // A name that was cut within a character ends before it.
+        // A name that was truncated in the middle of a character ends before this character.
         let whole = |e: std::str::Utf8Error| {
             std::str::from_utf8(&self.name[..e.valid_up_to()]).unwrap_or_default()
         };
         std::str::from_utf8(&self.name[..end]).unwrap_or_else(whole)
     }
 
-    /// Bytes of a name.
+    /// Returns a name as bytes with a terminating zero; a longer name is truncated.
     pub(crate) fn name_of(text: &str) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
         name.iter_mut()
@@ -133,11 +144,12 @@ impl Advice {
     }
 }
 
-/// Number of read attempts; a half that changes faster than it is read, or was left half written, is not waited for.
+/// Limit on the number of read attempts. A half that changes faster than it is read, or was left half written, counts as
+/// absent.
 const ATTEMPTS: u32 = 100;
 
 impl FromProgram {
-    /// Writes the whole hint consistently.
+    /// Writes all fields of the hint so that a reader sees all or none of the change.
     pub(crate) fn tell(&self, hint: &Hint) {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
@@ -153,7 +165,7 @@ impl FromProgram {
 }
 
 impl FromEngine {
-    /// Advice of the engine; `None` if there is none.
+    /// Returns the engine's advice; `None` if there is none or it cannot be read consistently.
     pub(crate) fn read(&self) -> Option<Advice> {
         for _ in 0..ATTEMPTS {
             let epoch = self.seq.load(Ordering::Acquire);
@@ -180,7 +192,7 @@ impl FromEngine {
         None
     }
 
-    /// Clears the advice to the former thread of the slot.
+    /// Clears the advice that the engine gave the former thread of the slot.
     pub(crate) fn wipe(&self) {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
@@ -190,20 +202,20 @@ impl FromEngine {
     }
 }
 
-/// Field of 32 bits at an offset; 0 behind the end.
+/// Returns the 32-bit field at an offset; 0 beyond the end.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     let found = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
     found.map_or(0, u32::from_ne_bytes)
 }
 
-/// Field of 64 bits at an offset; 0 behind the end.
+/// Returns the 64-bit field at an offset; 0 beyond the end.
 pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
     let found = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
     found.map_or(0, u64::from_ne_bytes)
 }
 
-/// Number of used slots if these bytes begin a file of this layout, of a process with this PID in its own namespace; else
-/// `None`.
+/// Returns the number of used slots in a page file, given its head. `None` if the file has another layout, or belongs to a
+/// process with another PID in its own namespace.
 pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
     let ours = long(head, offset_of!(Head, magic)) == MAGIC
         && word(head, offset_of!(Head, version)) == VERSION
@@ -213,14 +225,14 @@ pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
     ours.then(|| (word(head, offset_of!(Head, used)) as usize).min(SLOTS))
 }
 
-/// Offset of the number of the program's half in a slot.
+/// Offset of the program's sequence number in a slot.
 pub(crate) const HINT_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
-/// Offset of the number of the engine's half, which begins with it.
+/// Offset of the engine's sequence number in a slot, the first field of the engine's half.
 pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
-/// Bytes of the engine's half behind its number.
+/// Size of the engine's half without its sequence number, in bytes.
 pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
 
-/// Owner of a slot: TID and start time.
+/// Returns the owner of a slot: TID and start time.
 pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     (
         word(slot, offset_of!(FromProgram, tid)),
@@ -228,7 +240,7 @@ pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
     )
 }
 
-/// Hint in these bytes of a slot.
+/// Returns the hint in the bytes of a slot.
 pub(crate) fn hint_of(slot: &[u8]) -> Hint {
     let field = |at| word(slot, at);
     Hint::of(
@@ -239,12 +251,12 @@ pub(crate) fn hint_of(slot: &[u8]) -> Hint {
     )
 }
 
-/// Units of work done, from these bytes of a slot.
+/// Returns the units of work done, from the bytes of a slot.
 pub(crate) fn work_of(slot: &[u8]) -> u64 {
     long(slot, offset_of!(FromProgram, work))
 }
 
-/// Bytes of an engine's advice behind its half's number; all zeros without advice.
+/// Returns the bytes of an engine's advice after the sequence number; all zeros without advice.
 pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
     let mut bytes = [0; SAID_BYTES];
     let Some(advice) = advice else { return bytes };

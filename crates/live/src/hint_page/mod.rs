@@ -1,8 +1,9 @@
 //! Hint pages: memory that each thread of a program shares with the engine that steers it.
 //!
 //! Input: application hints about threads (priority, sufficient speed, state, number of threads that share the work, work done).
-//! Output: the engine's advice to them (core type, speed-up factor, share of a CPU). Neither side waits for the other, and neither
-//! writing nor reading makes a system call. A page works without an engine, too: hints are not read then, and there is no advice.
+//! Output: the engine's advice to them (core type, speed-up factor, fraction of a CPU). Program and engine never wait for each
+//! other, and a program makes no system call for writing or reading. A page can be used without an engine, too; hints are then
+//! not read, and there is no advice.
 //!
 //! ```no_run
 //! use countersteer_model::hint::{Phase, Hint};
@@ -35,7 +36,7 @@ pub(crate) use table::file;
 
 pub use layout::Advice;
 
-/// Reason for which there is no page.
+/// Reason for which a page cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error("{what}: {source}")]
@@ -43,10 +44,10 @@ pub enum PageError {
         what: &'static str,
         source: std::io::Error,
     },
-    /// The thread cannot read its start time.
+    /// The start time of the thread cannot be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
-    /// Engines would not find the page.
+    /// All descriptors under which engines search for pages are in use.
     #[error(
         "none of the descriptors {} to {} is free, under which engines look for pages: open the first page earlier, or \
          raise `ulimit -n`",
@@ -63,18 +64,18 @@ pub enum PageError {
     Ending,
 }
 
-/// Page of a thread. Copies are the same page.
+/// Page of a thread. Copies of this value refer to the same page.
 #[derive(Clone, Copy)]
 pub struct Page(&'static Slot);
 
-/// Page that a thread has opened; it is closed when the thread ends.
+/// Page that the current thread has opened. It is closed when the thread ends.
 struct Own {
     slot: Cell<Option<&'static Slot>>,
     tid: Cell<u32>,
 }
 
 impl Own {
-    /// Slot, unless it was closed, or its memory was left in the parent process.
+    /// Returns the slot; `None` if it was closed, or if its memory stayed in the parent process of a fork.
     fn slot(&self) -> Option<&'static Slot> {
         self.slot
             .get()
@@ -95,10 +96,10 @@ thread_local! {
 }
 
 impl Page {
-    /// Opens the calling thread's page, which the thread keeps until it closes it or ends.
+    /// Opens the page of the calling thread, or returns it if it is open. The thread keeps the page until it closes it or ends.
     ///
     /// # Errors
-    /// Fails if the kernel refuses memory or descriptors, or too many threads have a page.
+    /// Fails if the kernel refuses memory or descriptors, or if too many threads have a page.
     pub fn open() -> Result<Self, PageError> {
         OWN.try_with(|own| {
             if let Some(slot) = own.slot() {
@@ -114,17 +115,17 @@ impl Page {
         .unwrap_or(Err(PageError::Ending))
     }
 
-    /// Writes the whole hint. Only one thread may write at a time, or parts of both are mixed.
+    /// Writes the whole hint. Only one thread may write at a time; otherwise parts of two hints are mixed.
     pub fn tell(self, hint: &Hint) {
         self.0.program.tell(hint);
     }
 
-    /// Writes only the phase of the thread.
+    /// Writes only the activity of the thread.
     pub fn phase(self, phase: Phase) {
         self.0.program.phase.store(phase as u32, Ordering::Relaxed);
     }
 
-    /// Adds units of work done; the unit is the thread's own. Only one thread may write at a time.
+    /// Adds units of work done, in a unit of the thread's choice. Only one thread may write at a time.
     pub fn work(self, units: u64) {
         let work = &self.0.program.work;
         work.store(
@@ -133,36 +134,36 @@ impl Page {
         );
     }
 
-    /// Advice of the engine; `None` if there is none. Any thread may read.
+    /// Returns the engine's advice; `None` if there is none. Any thread may call this.
     #[must_use]
     pub fn read(self) -> Option<Advice> {
         self.0.engine.read()
     }
 
-    /// Number that changes with every change of the advice: if it equals [`Advice::epoch`], the advice is up to date.
+    /// Returns the current epoch of the advice. Advice with the same [`Advice::epoch`] is up to date.
     #[must_use]
     pub fn epoch(self) -> u32 {
         self.0.engine.seq.load(Ordering::Relaxed)
     }
 
-    /// Withdraws the hint and gives up the page. Its copies must not be used any more: they may be another thread's.
+    /// Withdraws the hint and closes the page. Copies must not be used afterwards: they may then refer to another thread's page.
     pub fn close(self) {
         self.0.program.tid.store(0, Ordering::Release);
     }
 
-    /// Page as a pointer for C.
+    /// Returns the page as a pointer for C.
     #[must_use]
     pub const fn into_raw(self) -> *const c_void {
         std::ptr::from_ref(self.0).cast()
     }
 
-    /// Page of such a pointer; `None` for null.
+    /// Returns the page of a pointer from [`Page::into_raw`]; `None` for null.
     ///
     /// # Safety
-    /// It is null or from [`Page::into_raw`] of this process or one that it was forked from.
+    /// The pointer must be null, or come from [`Page::into_raw`] in this process or in one that it was forked from.
     #[must_use]
     pub unsafe fn from_raw(raw: *const c_void) -> Option<Self> {
-        // SAFETY: slots are atomics, in memory that is never unmapped, in children as well.
+        // SAFETY: slots consist of atomics, in memory that is never unmapped, not even in children.
         unsafe { raw.cast::<Slot>().as_ref() }.map(Self)
     }
 }

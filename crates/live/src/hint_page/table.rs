@@ -1,10 +1,10 @@
-//! Hint pages of this process by thread.
+//! Table of the hint pages of this process, one per thread.
 //!
 //! Input: threads that open and close pages. Output: their slots in the file that an engine finds.
 //!
-//! The file is mapped once and never unmapped: a slot that is used after it was closed may be another thread's, but is always
-//! memory. A child process gets empty memory instead, so that its hints reach no engine. It makes a file of its own when it
-//! opens a page.
+//! The file is mapped once and never unmapped. A slot that is used after it was closed may belong to another thread, but is
+//! always valid memory. A child process gets empty memory instead, so that its hints reach no engine. It creates a file of
+//! its own when it opens a page.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -23,26 +23,27 @@ use super::layout::{
 
 pub(super) struct Table {
     base: *mut u8,
-    /// Descriptor that stays open, so that engines find it.
+    /// Descriptor of the file, which stays open so that engines find it.
     fd: c_int,
-    /// Identity of that file: a program may have closed the descriptor and opened another file under its number.
+    /// Identity (device, inode) of the file. The program may have closed the descriptor and opened another file with the same
+    /// number.
     file: (u64, u64),
 }
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
-/// PID of the process in which a thread is making the table; 0 if none does. A standard lock or a plain flag would not do: a
-/// forked child has no such thread, and would wait for it forever.
+/// PID of the process in which a thread is creating the table; 0 if no thread is. A standard lock or a plain flag would not
+/// work: a forked child does not have that thread, and would wait for it forever.
 static MAKING: AtomicU32 = AtomicU32::new(0);
 
-/// Identity of a descriptor's file.
+/// Returns the identity (device, inode) of a descriptor's file; `None` if the descriptor is closed.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     nix::sys::stat::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
 }
 
 extern "C" fn forked() {
     let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: null, or a table that is never freed.
+    // SAFETY: the pointer is null, or refers to a table that is never freed.
     let Some(table) = (unsafe { table.as_ref() }) else {
         return;
     };
@@ -50,20 +51,20 @@ extern "C" fn forked() {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
     );
-    // SAFETY: replaces the table's own mapping, which is accessed only by atomics.
+    // SAFETY: this replaces the table's own mapping, which is accessed only through atomics.
     unsafe { libc::mmap(table.base.cast(), LENGTH, protection, flags, -1, 0) };
-    // SAFETY: the number is one of a descriptor, possibly closed by now; it is only queried.
+    // SAFETY: the number is that of a descriptor, which may be closed by now; it is only queried.
     let fd = unsafe { BorrowedFd::borrow_raw(table.fd) };
     if identity(fd) == Some(table.file) {
-        // SAFETY: this is the descriptor that the table opened, and it is not in use.
+        // SAFETY: this is the descriptor that the table opened, and nothing else uses it.
         drop(unsafe { OwnedFd::from_raw_fd(table.fd) });
     }
 }
 
-/// Makes an anonymous file.
+/// Creates an anonymous file for pages.
 pub(crate) fn file() -> nix::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 do not know this flag; later ones may allow no other file.
+    // Kernels before 6.3 do not support this flag; later kernels may be configured to allow only files with it.
     let no_exec = flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
     match memfd_create(NAME, no_exec) {
         Err(Errno::EINVAL) => memfd_create(NAME, flags),
@@ -73,9 +74,9 @@ pub(crate) fn file() -> nix::Result<File> {
 }
 
 impl Table {
-    /// Table of the process, which is made at the first call.
+    /// Returns the table of the process, which is created at the first call.
     pub(super) fn of_process() -> Result<&'static Self, PageError> {
-        // SAFETY: null, or a table that is never freed.
+        // SAFETY: the pointer is null, or refers to a table that is never freed.
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
@@ -88,16 +89,17 @@ impl Table {
         table
     }
 
-    /// Makes the table unless another thread was faster; only one thread at a time calls it.
+    /// Creates the table, unless another thread has created it. Only one thread at a time calls this.
     fn first() -> Result<&'static Self, PageError> {
         static WATCHED: AtomicBool = AtomicBool::new(false);
-        // SAFETY: null, or a table that is never freed.
+        // SAFETY: the pointer is null, or refers to a table that is never freed.
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
-        // A child that is forked between the two lines registers the handler again; running it twice changes nothing.
+        // A child that is forked between the two lines registers the handler once more; running it twice has no further
+        // effect.
         if !WATCHED.load(Ordering::Acquire) {
-            // SAFETY: the handler lives as long as the library and calls nothing that a child may not.
+            // SAFETY: the handler lives as long as the library, and calls only functions that are allowed in a forked child.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
             WATCHED.store(true, Ordering::Release);
         }
@@ -123,14 +125,14 @@ impl Table {
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(failed("sealing pages"))?;
         let identity = identity(file.as_fd()).unwrap_or_default();
         let base = map(&file).map_err(failed("mapping pages"))?;
-        // SAFETY: the mapping begins with a head, all of whose fields are atomics.
+        // SAFETY: the mapping begins with a head, all fields of which are atomics.
         let head = unsafe { &*base.cast::<Head>() };
         head.version.store(VERSION, Ordering::Relaxed);
         head.slot_bytes.store(SLOT as u32, Ordering::Relaxed);
         head.slots.store(SLOTS as u32, Ordering::Relaxed);
         head.pid.store(std::process::id(), Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
-        // From here on engines may find it.
+        // From here on, engines may find the file.
         let fd = match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(FIRST)) {
             Ok(fd) if fd < FIRST + TRIES => {
                 return Ok(Self {
@@ -142,7 +144,7 @@ impl Table {
             Ok(fd) => Some(fd),
             Err(_) => None,
         };
-        // SAFETY: the descriptor was opened just now; the mapping was made here, and nothing refers to it any more.
+        // SAFETY: the descriptor was just opened; the mapping was created here, and nothing refers to it.
         unsafe {
             drop(fd.map(|fd| OwnedFd::from_raw_fd(fd)));
             libc::munmap(base.cast(), LENGTH);
@@ -151,16 +153,17 @@ impl Table {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the mapping is never unmapped, and a head is all atomics.
+        // SAFETY: the mapping is never unmapped, and all fields of a head are atomics.
         unsafe { &*self.base.cast::<Head>() }
     }
 
     fn slots(&self) -> &'static [Slot] {
-        // SAFETY: there are that many behind the head, all atomics, aligned (4096 is a multiple of 128), never unmapped.
+        // SAFETY: this number of slots follows the head. All are atomics, aligned (4096 is a multiple of 128), and never
+        // unmapped.
         unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<Slot>(), SLOTS) }
     }
 
-    /// Takes a free slot for a thread with this TID and start time.
+    /// Takes a free slot for the thread with this TID and start time. Fails if no slot is free.
     pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
         let free = |slot: &Slot| {
             let tid = &slot.program.tid;
@@ -187,12 +190,12 @@ impl Table {
         Ok(slot)
     }
 
-    /// Frees the slots of threads that have ended without notice.
+    /// Frees the slots of threads that ended without closing their pages.
     fn reclaim(&self) {
         let own = std::process::id();
         for slot in self.slots() {
             let tid = slot.program.tid.load(Ordering::Relaxed);
-            // SAFETY: plain system call; signal 0 only checks whether the thread exists.
+            // SAFETY: this is a plain system call; signal 0 only checks that the thread exists.
             let gone = || unsafe { libc::syscall(libc::SYS_tgkill, own, tid, 0) } < 0 && Errno::last() == Errno::ESRCH;
             if tid != TAKEN && gone() {
                 let _ =
@@ -207,7 +210,7 @@ impl Table {
 fn map(file: &File) -> nix::Result<*mut u8> {
     use std::os::fd::AsRawFd;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
+    // SAFETY: this creates a new mapping at an address that the kernel chooses; no existing mapping is affected.
     let base: *mut c_void = unsafe {
         libc::mmap(
             ptr::null_mut(),

@@ -1,6 +1,6 @@
-//! Counters of all threads of a process, for its miss curve.
+//! Counters of all threads of a process, for measuring its miss curve.
 //!
-//! Input: its threads. Output: instructions, cycles and misses of each interval, by PMU of cores.
+//! Input: the threads of a process. Output: instructions, cycles and misses of each interval, by core PMU.
 use std::collections::BTreeMap;
 
 use countersteer_counters::CounterError;
@@ -9,18 +9,18 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::{OnlineError, Seen, Source};
 
-/// Events of a curve: instructions, cycles and misses, in this order.
+/// Events for a miss curve: instructions, cycles and misses, in this order.
 pub const EVENTS: &str = "instructions,cycles,llc_misses";
 
-/// Counters of a process and of its descendants.
+/// Counters of all threads of a process and of its descendants.
 #[derive(Debug)]
 pub struct OfProcess(Vec<Region>);
 
 impl OfProcess {
-    /// Opens counters of these threads; `events` are [`EVENTS`], or their replacements in a test.
+    /// Opens counters for these threads. `events` are [`EVENTS`], or their replacements in a test.
     ///
     /// # Errors
-    /// Fails if the machine has no such counters, or they may not be used; the error has the remedy.
+    /// Fails if the machine has no such counters or they may not be used; the error contains the remedy.
     pub fn open(tids: &[u32], events: &str) -> Result<Self, OnlineError> {
         make_room(tids.len() as u64);
         let mut regions = Vec::new();
@@ -50,21 +50,21 @@ impl OfProcess {
     }
 }
 
-/// Raises the limit of open files as far as permitted: counters are files, and may exceed the usual limit.
+/// Raises the limit on open files as far as permitted. Counters are files, and may exceed the usual limit.
 fn make_room(threads: u64) {
-    // Core types of a machine, times events, and files that are open anyway.
+    // Up to two core types times three events per thread, and other files that are open.
     let needed = threads * 3 * 2 + 64;
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && needed > soft
     {
-        // If that is too low, opening counters fails with the reason.
+        // If the permitted limit is too low, opening counters fails with the reason.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
     }
 }
 
 fn without(events: &str, error: &CounterError) -> OnlineError {
     let why = match error {
-        // The column in the string does not help a user who did not write the string.
+        // The user did not write the event string, so the error omits the column.
         CounterError::Spec(spec) => spec.message.clone(),
         other => other.to_string(),
     };
@@ -102,7 +102,7 @@ impl Source for OfProcess {
     }
 }
 
-/// Events in the order of the string, each once.
+/// Returns the names of the events in the order of the string, without duplicates.
 fn names(counts: &[Count]) -> Vec<String> {
     let mut names: Vec<String> = counts.iter().map(|c| c.name.clone()).collect();
     let mut known = std::collections::HashSet::new();

@@ -1,9 +1,10 @@
-//! Taking cache away by co-runners that are slowed down more or less (PMCTrack, section 4.3.1, without its duty-cycle
-//! modulation of cores).
+//! Measurement of a miss curve by co-runners that are slowed down to different degrees (PMCTrack, section 4.3.1, without its
+//! duty-cycle modulation of cores).
 //!
-//! Input: a process that fills caches. Output: it runs a part of the time: by a bandwidth limit of its own control group, or
-//! stopped and continued by signals. A cache is shared in proportion to misses, which bring lines in. The program's part is
-//! therefore taken as its share of the misses, unless the hardware measures its occupancy (resctrl monitoring).
+//! Input: a co-running process that fills caches. Output: the co-runner runs for a fraction of the time, by a bandwidth
+//! limit of its control group, or stopped and continued by signals. A shared cache is divided in proportion to misses, which
+//! bring lines in. The program's occupancy is therefore estimated by its fraction of the misses, unless the hardware
+//! measures it (resctrl monitoring).
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,23 +21,24 @@ use super::{OnlineError, Seen, Source, Squeeze};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
 
-/// Percent of the time in which the co-runner runs, by setting.
+/// Percentage of the time in which the co-runner runs, by setting.
 const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
-/// Percent of the time in which the program itself runs, by the settings after those: it loses lines while the others bring
-/// theirs in.
+/// Percentage of the time in which the program itself runs, for the settings after those. It then loses lines while its
+/// co-runners bring theirs in.
 const OWN_DUTIES: [u32; 4] = [75, 50, 25, 10];
-/// Period of a duty cycle.
+/// Length of a duty cycle.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Brake that slows a process down.
+/// Brake that makes a process run for only a percentage of the time.
 #[derive(Debug)]
 pub enum Brake {
-    /// Limit of its control group.
+    /// Bandwidth limit of a control group for the process.
     Group(PathBuf),
+    /// Signals that stop and continue the process.
     Signals(Signals),
 }
 
-/// Thread that stops and continues a process.
+/// Thread that stops and continues a process by signals.
 #[derive(Debug)]
 pub struct Signals {
     process: Arc<OwnedFd>,
@@ -46,10 +48,10 @@ pub struct Signals {
 }
 
 impl Brake {
-    /// Brake for a process: a control group below `root` if one can be made, else signals.
+    /// Creates a brake for a process: a control group below `root` if possible, otherwise signals.
     ///
     /// # Errors
-    /// Fails if a thread cannot be started.
+    /// Fails if the thread that sends signals cannot be started.
     pub fn new(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
         match group(root, pid, undo)? {
             Some(folder) => Ok(Self::Group(folder)),
@@ -57,19 +59,20 @@ impl Brake {
         }
     }
 
-    /// Brake for a process that this one did not start; it stays in its control group.
+    /// Creates a brake for a process that this one did not start. The process stays in its control group, so signals are
+    /// used.
     ///
     /// # Errors
-    /// Fails if the process does not exist, or a thread cannot be started.
+    /// Fails if the process does not exist, or if the thread that sends signals cannot be started.
     pub fn of_other(pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
         undo.stopped(pid)?;
         Signals::start(pid).map(Self::Signals)
     }
 
-    /// Makes the process run this percentage of the time.
+    /// Sets the percentage of the time in which the process runs.
     ///
     /// # Errors
-    /// Fails if the control group does not exist any more.
+    /// Fails if the control group no longer exists.
     pub fn set(&self, percent: u32) -> Result<(), OnlineError> {
         match self {
             Self::Signals(signals) => {
@@ -78,7 +81,7 @@ impl Brake {
             }
             Self::Group(folder) => {
                 let period = 20_000;
-                // 100 percent of one CPU means no limit; the kernel's least quota is a millisecond.
+                // At 100 percent, the limit is one CPU; the kernel's minimum quota is a millisecond.
                 let quota = (period * percent / 100).max(1_000);
                 set_frozen(folder, percent == 0)?;
                 put(&folder.join("cpu.max"), &format!("{quota} {period}"))
@@ -104,7 +107,7 @@ fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
     )
 }
 
-/// Control group with a limit for the process; `None` if it cannot be made.
+/// Creates a control group with a bandwidth limit for the process. `None` if this is not possible.
 fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>, OnlineError> {
     let mount = root.join("sys/fs/cgroup");
     let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
@@ -115,7 +118,7 @@ fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>,
     if fs::create_dir(&folder).is_err() {
         return Ok(None);
     }
-    // A group without the files has no controller for CPUs.
+    // Without these files, the group has no CPU controller.
     let works = folder.join("cpu.max").is_file()
         && fs::write(folder.join("cgroup.procs"), pid.to_string()).is_ok();
     if !works {
@@ -124,7 +127,7 @@ fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>,
     Ok(works.then_some(folder))
 }
 
-/// Signals of a duty cycle with this percentage, and the time after each.
+/// Iterates over the signals of a duty cycle with this percentage, each with the time to wait after it.
 fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
     let on = PERIOD * percent.min(100) / 100;
     let parts = [(on, Signal::SIGCONT), (PERIOD - on, Signal::SIGSTOP)];
@@ -133,7 +136,7 @@ fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
 
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
-        // Not by PID, which may be reused when the process has ended.
+        // A pidfd is used, because the PID may be reused after the process has ended.
         let process = pidfd::open(pid).map_err(|source| OnlineError::Process {
             doing: format!("signal process {pid}"),
             source,
@@ -179,19 +182,21 @@ impl Drop for Signals {
     }
 }
 
-/// Co-runners between stopped and running all the time.
+/// Squeeze by co-runners that run between none and all of the time.
 pub struct Duty<S: Source> {
     brakes: Vec<Brake>,
-    /// Slows down the program itself, for sizes below that of full speed.
+    /// Brake of the program itself, for cache sizes below that at full speed; `None` without these settings.
     own: Option<Brake>,
+    /// Counters of the co-runners.
     co_runners: S,
+    /// Size of the shared cache in KiB.
     llc_kib: f64,
-    /// Occupancy of the program, if the hardware measures it.
+    /// Sensors of the program's occupancy; `None` if the hardware does not measure it.
     held: Option<SensorSet>,
 }
 
 impl<S: Source> Duty<S> {
-    /// Slows co-runners down with these brakes; `llc_kib` is the size of the shared cache.
+    /// Creates a squeeze that slows co-runners by these brakes; `llc_kib` is the size of the shared cache.
     pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<SensorSet>) -> Self {
         Self {
             brakes,
@@ -202,7 +207,8 @@ impl<S: Source> Duty<S> {
         }
     }
 
-    /// Slows down the program as well, while its co-runners run all the time: then it holds less than at full speed.
+    /// Adds settings in which the program is slowed as well, while its co-runners run all the time. It then occupies less
+    /// cache than at full speed.
     #[must_use]
     pub fn with_own(self, brake: Brake) -> Self {
         Self {
@@ -239,7 +245,7 @@ impl<S: Source> Squeeze for Duty<S> {
                 return Ok(Some(bytes.iter().sum::<f64>() / 1024.0).filter(|kib| *kib > 0.0));
             }
         }
-        // A program without misses has all the cache that it wants.
+        // A program without misses has all the cache that it needs.
         let share = if seen.misses > 0.0 {
             seen.misses / (seen.misses + theirs)
         } else {

@@ -1,8 +1,8 @@
-//! Miss curves of running programs: speed and misses by the cache that is left to them.
+//! Miss curves of running programs: speed and misses by the amount of cache that is left to them.
 //!
-//! Stage: with a running program. Input: its counters ([`Source`]), and something that takes cache from it ([`Squeeze`]): way
-//! masks of resctrl ([`ways`]) or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by
-//! core type. Every change of the machine is written to an undo journal first ([`crate::undo`]).
+//! Input: the counters of a running program ([`Source`]), and a method to take cache from it ([`Squeeze`]): way masks of
+//! resctrl ([`ways`]), or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by core
+//! type. Every change of the machine is written to an undo journal first ([`crate::undo`]).
 
 pub mod counted;
 pub mod duty;
@@ -20,30 +20,30 @@ use crate::undo::JournalError;
 pub struct Seen {
     pub instructions: f64,
     pub cycles: f64,
-    /// Misses of the last-level cache.
+    /// Number of last-level cache misses.
     pub misses: f64,
-    /// Nanoseconds in which these were counted.
+    /// Time in ns for which these events were counted.
     pub running_ns: f64,
 }
 
 pub trait Source {
     fn begin(&mut self) -> Result<(), CounterError>;
-    /// Ends the interval: returns its counts by PMU of cores; the key is empty if all cores are alike.
+    /// Ends the interval and returns its counts by core PMU; the key is empty if all cores are alike.
     fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError>;
 }
 
-/// Leaves a program more or less of a cache.
+/// Method to leave a program different amounts of a cache.
 pub trait Squeeze {
-    /// Number of settings.
+    /// Returns the number of settings.
     fn settings(&self) -> usize;
-    /// Applies a setting; it takes effect within the settling time.
+    /// Applies a setting, given by its index; it takes effect within the settling time.
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError>;
     fn begin(&mut self) -> Result<(), OnlineError>;
-    /// Ends the interval: returns the KiB of the cache that the program had, if known.
+    /// Ends the interval and returns the KiB of the cache that the program occupied; `None` if unknown.
     fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError>;
 }
 
-/// Reason for which there is no curve.
+/// Reason for which a miss curve cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum OnlineError {
     /// Counters cannot be opened or read.
@@ -61,7 +61,7 @@ pub enum OnlineError {
         /// Remedy for the user.
         remedy: &'static str,
     },
-    /// Caches cannot be divided.
+    /// Cache allocation is unavailable on this machine.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// A process cannot be started or signalled.
@@ -72,7 +72,7 @@ pub enum OnlineError {
         /// Remedy for the user.
         remedy: &'static str,
     },
-    /// The machine does not support it.
+    /// The machine does not support the measurement.
     #[error("{why}; {remedy}")]
     Unable {
         why: String,
@@ -81,32 +81,34 @@ pub enum OnlineError {
     },
 }
 
-/// Times of a sweep, and number of rounds.
+/// Times of a sweep over all settings, and number of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Time for a setting to take effect: caches fill up at the speed of misses.
+    /// Time for a setting to take effect, because caches fill at the speed of misses.
     pub settle: Duration,
     /// Time for which each setting is counted.
     pub dwell: Duration,
-    /// Number of rounds over all settings: a program's phases then coincide with all of them.
+    /// Number of rounds over all settings, so that each setting is measured in several phases of the program.
     pub rounds: u32,
 }
 
-/// Counts of a program with some cache, on one PMU of cores.
+/// Counts of a program with some amount of cache, on one core PMU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// KiB of the cache that the program had, weighted by cycles.
+    /// KiB of the cache that the program occupied, weighted by cycles.
     pub cache_kib: f64,
+    /// Counts of the program.
     pub seen: Seen,
 }
 
-/// Relative difference up to which two sizes count as one.
+/// Tolerance: maximum relative difference at which two cache sizes count as equal.
 const SAME: f64 = 0.02;
 
-/// Points by PMU of cores.
+/// Measured points by core PMU.
 pub type Curves = BTreeMap<String, Vec<Point>>;
 
-/// Applies all settings one after the other while `goes_on`; `wait` sleeps. A point is an interval, in the order of counting.
+/// Applies all settings in turn and counts an interval for each, while `goes_on` returns true; `wait` sleeps. Returns the
+/// points in the order of measurement.
 ///
 /// # Errors
 /// Fails if counters or settings fail.
@@ -121,7 +123,7 @@ pub fn sweep(
     let settings = squeeze.settings();
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
-            // Alternately up and down: neighbours differ least, so the cache has the least to catch up on.
+            // Rounds go up and down alternately. Neighbouring settings differ least, so the cache changes least between them.
             let setting = if round % 2 == 0 {
                 turn
             } else {
@@ -137,7 +139,7 @@ pub fn sweep(
                 .values()
                 .fold(Seen::default(), |sum, part| sum.plus(part));
             let cache = squeeze.end(setting, &all)?;
-            // An interval in which the program ended is incomplete.
+            // The program has ended, so the last interval is incomplete.
             if !goes_on() {
                 break 'all;
             }
@@ -155,7 +157,7 @@ pub fn sweep(
     Ok(curves)
 }
 
-/// Points by cache size, the least first; points of equal size are merged.
+/// Returns the points sorted by cache size, smallest first; points of equal size are merged.
 #[must_use]
 pub fn merged(mut curves: Curves) -> Curves {
     for points in curves.values_mut() {

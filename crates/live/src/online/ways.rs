@@ -1,7 +1,7 @@
-//! Taking cache away by way masks (resctrl: Intel CAT, AMD, Arm MPAM).
+//! Measurement of a miss curve by way masks (resctrl: Intel CAT, AMD, Arm MPAM).
 //!
-//! Input: a root directory, the threads of a program. Output: a group of its own for the program, whose mask has more or fewer
-//! ways; all other threads have the rest.
+//! Input: a root directory, and the threads of a program. Output: a resctrl group for the program, whose mask has more or fewer
+//! ways; all other threads have the remaining ways.
 
 use std::path::{Path, PathBuf};
 
@@ -11,34 +11,35 @@ use super::{OnlineError, Seen, Squeeze};
 use crate::undo::Temporary;
 use crate::undo::entry::Entry;
 
-/// Limit on the settings of a sweep.
+/// Limit on the number of settings of a sweep.
 const MOST_SETTINGS: usize = 8;
 
-/// Way masks for a program.
+/// Squeeze by way masks.
 #[derive(Debug)]
 pub struct Ways {
     resctrl: Resctrl,
     group: PathBuf,
     allocation: Allocation,
-    /// Mask of all threads before.
+    /// Way masks of all other threads before the measurement.
     before: Line,
-    /// Ways of the program by setting, the most first.
+    /// Number of ways of the program by setting, most ways first.
     counts: Vec<u32>,
+    /// Size of one way in KiB.
     way_kib: f64,
 }
 
 impl Ways {
-    /// True if the machine below `root` supports this.
+    /// True if the machine whose file systems are below `root` supports way masks.
     #[must_use]
     pub fn possible(root: &Path) -> bool {
         let allocation = Resctrl::at(root).allocation();
         allocation.is_ok_and(|allocation| line(&allocation).is_some())
     }
 
-    /// Makes a group for these threads; `llc_kib` is the size of a last-level cache.
+    /// Creates a resctrl group for these threads; `llc_kib` is the size of a last-level cache.
     ///
     /// # Errors
-    /// Fails if resctrl is absent, is mounted with code and data apart, has no group left, or may not be changed.
+    /// Fails if resctrl is absent, is mounted with separate masks for code and data, has no group left, or may not be changed.
     pub fn open(
         root: &Path,
         tids: &[u32],
@@ -84,7 +85,7 @@ impl Ways {
         Ok(own)
     }
 
-    /// Journals the group and the masks before they are made and set.
+    /// Writes the group and all masks to the journal, before they are created and set.
     fn journal(&self, undo: &mut Temporary) -> Result<(), OnlineError> {
         for setting in 0..self.counts.len() {
             undo.write(Entry::Line {
@@ -97,23 +98,24 @@ impl Ways {
         Ok(())
     }
 
-    /// Way mask of the program.
+    /// Returns the way mask of the program for a setting.
     fn own(&self, setting: usize) -> u64 {
         self.allocation.mask(0, self.counts[setting])
     }
 
-    /// Way mask of all others.
+    /// Returns the way mask of all other threads for a setting.
     fn others(&self, setting: usize) -> u64 {
         self.allocation.mask(0, self.allocation.ways) & !self.own(setting)
     }
 }
 
-/// Line of caches whose code and data are together.
+/// Returns the line of the L3 masks; `None` if code and data have separate masks.
 fn line(allocation: &Allocation) -> Option<&Line> {
     allocation.lines.iter().find(|line| line.resource == "L3")
 }
 
-/// Ways of the program by setting, from the most, which leaves the others the least allowed number, down to that number itself.
+/// Returns the program's number of ways by setting. The first setting leaves the other threads the minimum number; the last one
+/// leaves the program this minimum.
 fn counts(ways: u32, least: u32) -> Vec<u32> {
     let low = least;
     let high = ways - least;

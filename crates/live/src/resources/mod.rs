@@ -1,10 +1,10 @@
 //! Resources of threads other than CPUs: frequencies, caches, memory bandwidth.
 //!
-//! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: they are applied as far as the machine allows. For the
-//! frequency these are uclamp of threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs where they run
-//! ([`preferences`]). For caches and bandwidth they are control groups of resctrl ([`shares`]). Unsupported resources are
-//! counted and reported once. Each change is journalled before it is made. It is restored at the end or, after a kill, with the
-//! affinity masks ([`crate::undo`]). Nothing is opened until a policy requests it.
+//! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: these are applied as far as the machine allows. Frequency
+//! hints become uclamp values of threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs on which they run
+//! ([`preferences`]). Cache classes become control groups of resctrl ([`shares`]). Unsupported resources are counted and
+//! reported once. Each change is written to the journal before it is made. It is restored at the end or, after a kill, with the
+//! affinity masks ([`crate::undo`]). No interface is opened until a policy requests it.
 
 pub(crate) mod preferences;
 mod shares;
@@ -30,15 +30,15 @@ mod tests;
 use preferences::Preferences;
 use shares::{Refused, Shares};
 
-/// Configuration of resources.
+/// Configuration of the resources.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceConfig {
     pub topology: Arc<Topology>,
-    /// The kernel's numbers of its CPUs.
+    /// Mapping between the kernel's CPU numbers and those of the topology.
     pub numbers: CpuNumbers,
-    /// Root of sysfs and /proc: `/`, or a fake root.
+    /// Root directory of sysfs and /proc: `/`, or a fake root in tests.
     pub root: PathBuf,
-    /// Receives each unsupported resource, once.
+    /// Callback that receives a message for each unsupported resource, once.
     pub say: fn(&str),
 }
 
@@ -46,20 +46,22 @@ struct Hint {
     before: Touched<Clamp>,
     set: Option<Clamp>,
     wanted: Option<Clamp>,
-    /// True if it is in the journal.
+    /// True if the hint's former value is in the journal.
     written: bool,
 }
 
-/// Resources of this machine other than CPUs, and the changes made to them.
+/// Resources of this machine other than CPUs, with the changes made to them.
 pub(crate) struct Resources {
     config: ResourceConfig,
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
     preferences: Preferences,
-    /// `None` until a policy requests shares; then the shares, if the machine has them.
+    /// Cache partitions; the outer option is `None` until a policy requests them, the inner one is `None` if the machine has
+    /// none.
     shares: Option<Option<Shares>>,
-    /// Removes groups if there are no shares.
+    /// Interface for removing resctrl groups, used if there are no cache partitions.
     kernel: resctrl::Kernel,
+    /// Messages that were already reported.
     said: BTreeSet<String>,
     /// Number of unsupported requests since the last placement.
     owed: u32,
@@ -91,8 +93,8 @@ impl Resources {
         }
     }
 
-    /// Applies a placement except places. Returns the number of requests, including those since the last placement, that could
-    /// not be applied.
+    /// Applies the parts of a placement other than CPUs. Returns the number of requests since the last placement that could not
+    /// be applied.
     pub(crate) fn apply(
         &mut self,
         placement: &Placement,
@@ -174,7 +176,7 @@ impl Resources {
         done.map(|()| unsupported)
     }
 
-    /// Updates the present threads.
+    /// Updates the state for the threads that currently exist.
     pub(crate) fn note(&mut self, threads: &[ThreadInfo], journal: &mut Journal) {
         self.hints.retain(|tid, _| {
             let lives = threads.binary_search_by_key(tid, |t| t.id.0).is_ok();
@@ -194,7 +196,7 @@ impl Resources {
         }
     }
 
-    /// Restores the attributes of threads that are not steered any more.
+    /// Restores the attributes of threads that are no longer steered.
     pub(crate) fn let_go(&mut self, threads: &[ThreadInfo]) {
         for tid in threads.iter().map(|t| t.id.0) {
             if let Some(hint) = self.hints.remove(&tid)
@@ -211,7 +213,7 @@ impl Resources {
         }
     }
 
-    /// Interfaces by which a journal is undone.
+    /// Returns the interfaces by which the changes in a journal are undone.
     pub(crate) fn undoing(&mut self) -> (&dyn Clamps, &mut dyn Groups) {
         match &mut self.shares {
             Some(Some(shares)) => (&*self.clamps, shares.groups()),

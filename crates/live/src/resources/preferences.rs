@@ -1,7 +1,7 @@
 //! Frequency hints by CPU: energy preferences (EPP), for processors that choose their frequency themselves.
 //!
-//! Input: a root directory, CPUs with their hints. Output: the preferences are written to the CPUs' files in sysfs; the former
-//! values are kept.
+//! Input: a root directory, and CPUs with their hints. Output: the preferences are written to the CPUs' files in sysfs; the
+//! former values are kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,12 @@ use countersteer_sysfs::files;
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
 
-/// Preferences: as fast as possible, and saving energy, the milder first.
+/// Preferences for the highest speed, in order of choice.
 const FAST: &[&str] = &["performance"];
+/// Preferences for saving energy, the milder one first.
 const SLOW: &[&str] = &["balance_power", "power"];
 
-/// CPU that has a preference.
+/// CPU with an energy preference that can be set.
 struct Cpu {
     file: PathBuf,
     fast: Option<String>,
@@ -27,11 +28,11 @@ struct Cpu {
 
 pub(super) struct Preferences {
     root: PathBuf,
-    /// By the kernel's number; `None` if a CPU has none.
+    /// CPUs by the kernel's number; `None` for a CPU without an energy preference.
     cpus: BTreeMap<u32, Option<Cpu>>,
 }
 
-/// File of a CPU.
+/// Returns the path of a CPU's energy preference.
 fn file(root: &Path, cpu: u32) -> PathBuf {
     files::cpu(root, cpu).join("cpufreq/energy_performance_preference")
 }
@@ -66,7 +67,7 @@ impl Preferences {
         }
     }
 
-    /// True if a CPU has a preference that can be set.
+    /// True if a CPU has an energy preference that can be set.
     pub(super) fn exist(&mut self, cpu: u32) -> bool {
         let root = &self.root;
         self.cpus
@@ -75,11 +76,11 @@ impl Preferences {
             .is_some()
     }
 
-    /// Sets the preference of each CPU, given the hints of the threads that may run there; other CPUs get their own back.
-    /// Returns the number of CPUs that refused.
+    /// Sets the preference of each CPU, given the combined hint of the threads that may run there. The preferences of other
+    /// CPUs are restored. Returns the number of CPUs that refused.
     ///
     /// # Errors
-    /// Fails if the journal cannot be written; nothing is changed from then on.
+    /// Fails if the journal cannot be written; nothing is changed after that.
     pub(super) fn set(
         &mut self,
         wanted: &BTreeMap<u32, Clamp>,
@@ -113,7 +114,8 @@ impl Preferences {
     }
 }
 
-/// Combined hint for a CPU on which several threads may run. A thread that is to be fast decides, then one without a hint.
+/// Returns the combined hint for a CPU on which several threads may run. A thread with a hint for high speed takes precedence,
+/// then one without a hint.
 pub(super) fn strongest(a: Clamp, b: Clamp) -> Clamp {
     Clamp {
         least: a.least.max(b.least),

@@ -1,7 +1,7 @@
 //! Partitions of caches and of memory bandwidth: classes of threads as control groups of resctrl.
 //!
-//! Input: a root directory, classes, threads. Output: a group per class with its ways and its bandwidth, and its threads in it.
-//! Threads that another program has put into a group of resctrl stay there.
+//! Input: a root directory, classes, threads. Output: one group per class with its ways, its bandwidth and its threads. Threads
+//! that another program has put into a resctrl group stay there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use countersteer_sysfs::unavailable::Unavailable;
 use crate::undo::entry::Entry;
 use crate::undo::{Journal, JournalError};
 
-/// Failed requests, by a message that is reported once, with their number.
+/// Numbers of failed requests by message; each message is reported once.
 pub(super) type Refused = BTreeMap<String, u32>;
 
-/// Class with its group.
+/// Cache class with its resctrl group.
 struct Class {
     path: PathBuf,
     members: Members,
@@ -33,11 +33,13 @@ pub(super) struct Shares {
     resctrl: Resctrl,
     allocation: Allocation,
     bandwidth: Option<Bandwidth>,
-    /// The kernel's number of a cache, and its ways as the topology counts them, by group of CPUs.
+    /// Kernel's number of each last-level cache, and its number of ways in the topology, by core group.
     caches: BTreeMap<GroupId, (u32, u32)>,
+    /// Classes by name.
     classes: BTreeMap<String, Class>,
+    /// Number of groups created so far.
     made: u32,
-    /// Threads that another program has put into a group.
+    /// Threads that another program has put into a resctrl group.
     left: BTreeSet<u32>,
 }
 
@@ -68,10 +70,10 @@ impl Shares {
         })
     }
 
-    /// Makes these the classes.
+    /// Replaces the classes by these: creates, changes and removes groups.
     ///
     /// # Errors
-    /// Fails if the journal cannot be written; nothing is changed from then on.
+    /// Fails if the journal cannot be written; nothing is changed after that.
     pub(super) fn divide(
         &mut self,
         classes: &[CacheClass],
@@ -123,7 +125,7 @@ impl Shares {
         Ok(())
     }
 
-    /// Puts threads into their classes' groups, and removes those that are in no class any more.
+    /// Puts threads into the groups of their classes, and moves threads without a class back to the root group.
     pub(super) fn assign(&mut self, threads: &[ThreadInfo], refused: &mut Refused) {
         if self.classes.is_empty() {
             return;
@@ -184,12 +186,12 @@ impl Shares {
         self.left.retain(|tid| living.contains(tid));
     }
 
-    /// Removes a thread from its class.
+    /// Moves a thread from its class back to the root group.
     pub(super) fn let_go(&mut self, tid: u32) {
         let root_group = self.resctrl.root_group().to_owned();
         for class in self.classes.values_mut() {
             if class.threads.remove(&tid) {
-                // Its group is removed at the end in any case.
+                // A failure is ignored, because the group is removed at the end in any case.
                 let _ = self.resctrl.assign(&root_group, tid);
             }
         }
@@ -208,7 +210,8 @@ impl Shares {
         self.resctrl.groups()
     }
 
-    /// Lines of a group's `schemata` file; `next` is the first way that no class has yet, by cache.
+    /// Returns the lines of a group's `schemata` file. `next` holds the first way of each cache that no class has yet; it is
+    /// advanced.
     fn schemata(
         &self,
         shares: &[CacheShare],
@@ -230,7 +233,7 @@ impl Shares {
                 continue;
             };
             if let Some(part) = share.ways {
-                // The machine's file and the processor may count ways differently.
+                // The machine's file and the processor may have different numbers of ways, so these are rescaled.
                 let scale = |n: u32| (n * ways + known / 2) / known.max(1);
                 let free = next.entry(share.llc).or_insert(0);
                 let first = part.first.map_or(*free, scale);
@@ -257,7 +260,7 @@ fn refuse(refused: &mut Refused, why: impl ToString) {
     *refused.entry(why.to_string()).or_default() += 1;
 }
 
-/// Number of the last-level cache of a CPU.
+/// Returns the kernel's number of a CPU's last-level cache; `None` if it has no L3.
 fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
     let indices = files::folders(&files::cpu(root, cpu.0).join("cache"));
     let is_last = |index: &&PathBuf| files::value(&index.join("level")) == Some(3);

@@ -1,4 +1,4 @@
-//! Frequency hints of single threads, and of the CPUs where they run.
+//! Frequency hints of single threads, and of the CPUs on which they run.
 //!
 //! Input: threads with hints. Output: uclamp values of threads; energy preferences of CPUs.
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::undo::entry::{Entry, Touched};
 use crate::undo::{Journal, JournalError};
 
 impl Resources {
-    /// Sets a thread's hint; returns 1 if it is unsupported or rejected.
+    /// Sets the frequency hint of a thread. Returns 1 if the hint is unsupported or rejected, otherwise 0.
     pub(super) fn hint(
         &mut self,
         tid: u32,
@@ -49,7 +49,7 @@ impl Resources {
         };
         hint.wanted = Some(clamp).filter(|c| *c != Clamp::FREE);
         if found != hint.set.unwrap_or(hint.before.value) {
-            // Another program has set it: that is the thread's own from now on.
+            // Another program has set this value, so it counts as the thread's own from now on.
             (hint.before.value, hint.set, hint.written) = (found, None, false);
             return Ok(1);
         }
@@ -71,7 +71,7 @@ impl Resources {
         }
     }
 
-    /// Handles a hint that the kernel refused; returns 1 if CPUs have no preferences either.
+    /// Handles a hint that the kernel refused. Returns 1 if CPUs have no energy preferences either, otherwise 0.
     fn unset(&mut self, clamp: Clamp, error: &std::io::Error) -> u32 {
         match error.raw_os_error() {
             Some(libc::ESRCH) => 0,
@@ -85,9 +85,9 @@ impl Resources {
         }
     }
 
-    /// Handles a kernel without hints by thread.
+    /// Handles a kernel without uclamp values. Returns 0 if CPUs have energy preferences, otherwise 1.
     fn only_preferences(&mut self, clamp: Clamp) -> u32 {
-        // If one CPU has a preference, all have.
+        // Either all CPUs have a preference or none has, so one is checked.
         let cpu = self.config.numbers.os(CpuId(0));
         if cpu.is_some_and(|cpu| self.preferences.exist(cpu.0)) {
             return 0;
@@ -100,7 +100,8 @@ impl Resources {
         u32::from(clamp != Clamp::FREE)
     }
 
-    /// State of a thread before it was changed; a thread that was created by a hinted one has inherited that hint.
+    /// Returns the state of a thread before its first change. A thread created by a thread with a hint has
+    /// inherited the hint, so its own value is that before the hint.
     fn before(&self, tid: u32, found: Clamp, journal: &Journal) -> Option<Touched<Clamp>> {
         let pid = PROC.process_of(tid)?;
         let stat = PROC.stat(pid, tid)?;
@@ -121,7 +122,7 @@ impl Resources {
         })
     }
 
-    /// Sets energy preferences of CPUs by the hints of the threads that may run there.
+    /// Sets the energy preferences of CPUs by the hints of the threads that may run there.
     pub(super) fn prefer(
         &mut self,
         threads: &[ThreadInfo],

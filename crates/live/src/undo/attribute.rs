@@ -1,8 +1,8 @@
 //! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp, scheduling policy.
 //!
-//! Input: the entries of an attribute in a journal. Output: each thread has its own value again, as have threads that inherited
-//! a changed value and have no entry. A value is restored only if it is one that was set here: a value that another program has
-//! set since stays.
+//! Input: the journal entries of an attribute. Output: each thread has its own value again, also a thread that inherited a
+//! changed value and has no entry. A value is restored only if it was set by this program; a value that another program has set
+//! since is kept.
 use std::collections::BTreeSet;
 use std::io;
 
@@ -16,10 +16,10 @@ use countersteer_sysfs::task::{affinity, nice};
 use super::changes::Changed;
 use super::entry::Touched;
 
-/// Limit on the searches for threads that were forked by changed ones meanwhile.
+/// Limit on the number of searches for threads that were forked by changed ones in the meantime.
 const MOST_ROUNDS: usize = 100;
 
-/// Attribute that a thread inherits from the one that forks it.
+/// Attribute that a new thread inherits from the thread that forks it.
 pub(crate) trait Attribute {
     type Value: Clone + Ord;
 
@@ -27,7 +27,7 @@ pub(crate) trait Attribute {
     fn set(&self, tid: u32, value: &Self::Value) -> io::Result<()>;
 }
 
-/// CPUs to which a thread is confined.
+/// CPU affinity mask of a thread.
 pub(crate) struct Affinity;
 
 impl Attribute for Affinity {
@@ -42,7 +42,7 @@ impl Attribute for Affinity {
     }
 }
 
-/// Nice value.
+/// Nice value of a thread.
 pub(crate) struct Nice;
 
 impl Attribute for Nice {
@@ -57,7 +57,7 @@ impl Attribute for Nice {
     }
 }
 
-/// Frequency hint.
+/// Frequency hint (uclamp) of a thread.
 pub(crate) struct Uclamp<'a>(pub(crate) &'a dyn Clamps);
 
 impl Attribute for Uclamp<'_> {
@@ -72,7 +72,7 @@ impl Attribute for Uclamp<'_> {
     }
 }
 
-/// Scheduling policy.
+/// Scheduling policy of a thread.
 pub(crate) struct Policy;
 
 impl Attribute for Policy {
@@ -87,17 +87,17 @@ impl Attribute for Policy {
     }
 }
 
-/// Threads to restore.
+/// Selection of the threads to restore.
 pub(crate) struct Scope<'a> {
-    /// Start of the engine in clock ticks since the machine started: threads that were started before have inherited nothing.
+    /// Start of the engine, in clock ticks since boot. Threads that started earlier have inherited no changed value.
     pub(crate) since: u64,
-    /// True to search relatives in whole sessions, where other engines may be at work.
+    /// True if relatives are also searched in whole sessions, where other engines may be active.
     pub(crate) sessions: bool,
-    /// True if a changed thread, by process and thread, is to be restored.
+    /// Function that returns true if a changed thread, given by PID and TID, is to be restored.
     pub(crate) of: &'a dyn Fn(u32, u32) -> bool,
 }
 
-/// Results for threads.
+/// Numbers of threads by the result of restoring them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) restored: usize,
@@ -109,22 +109,22 @@ impl Outcome {
     fn count(&mut self, done: io::Result<()>) {
         match done {
             Ok(()) => self.restored += 1,
-            // It has ended.
+            // The thread has ended, which is no failure.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(_) => self.failed += 1,
         }
     }
 }
 
-/// Restores an attribute of changed threads, then of those that inherited a changed value. The search is repeated until it
-/// finds none, since each may have forked meanwhile.
+/// Restores an attribute of changed threads, then of threads that inherited a changed value. The search is repeated until it
+/// finds none, because a thread may have forked in the meantime.
 pub(crate) fn restore<A: Attribute>(
     attribute: &A,
     changed: &Changed<A::Value>,
     scope: &Scope<'_>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    // If nothing was ever set, no thread has it or has inherited it.
+    // If no value was ever set, no thread can have or inherit one.
     if changed.set.is_empty() {
         return outcome;
     }
@@ -170,13 +170,13 @@ fn restore_touched<A: Attribute>(
     }
 }
 
-/// True if a TID still means the thread that was changed.
+/// True if a TID still belongs to the thread that was changed.
 fn is_same<V>(touched: &Touched<V>) -> bool {
     PROC.stat(touched.pid, touched.tid)
         .is_some_and(|now| now.started == touched.started)
 }
 
-/// Changed threads to restore, and their relatives: by process, parent or session.
+/// Changed threads to restore, for finding relatives by process, parent or session.
 struct Family<'a, V> {
     changed: &'a Changed<V>,
     scope: &'a Scope<'a>,
@@ -189,7 +189,7 @@ impl<'a, V> Family<'a, V> {
         touched.filter(move |t| of(t.pid, t.tid))
     }
 
-    /// Changed thread of a process; `None` if the process's PID has been reused.
+    /// Returns a changed thread of a process. `None` if there is none, or if the process's PID was reused.
     fn of_process(&self, pid: u32) -> Option<&'a Touched<V>> {
         let leader = self.changed.before.get(&pid);
         let known = self.members().find(|t| t.pid == pid);
@@ -201,8 +201,8 @@ impl<'a, V> Family<'a, V> {
         members.find(|t| self.scope.sessions && t.session == session)
     }
 
-    /// Threads without an entry that were started since the engine began and have a relative, each with the relative's own
-    /// value.
+    /// Returns the threads without an entry that started after the engine and have a changed relative, each with the relative's
+    /// former value.
     fn forked(&self) -> Vec<(u32, u32, &'a V)> {
         let mut found = Vec::new();
         for pid in PROC.processes() {

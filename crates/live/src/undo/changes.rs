@@ -1,5 +1,5 @@
-//! Sum of a journal's entries: for each attribute the changed threads, with their former values, and all values that were set;
-//! lines of files, groups and helper processes.
+//! Sum of a journal's entries. For each attribute, it has the changed threads with their former values, and all values that
+//! were set. It also has lines of files, groups and helper processes.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use super::entry::{Entry, Process, Touched};
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changed<V> {
-    /// Changed threads, by TID.
+    /// Changed threads with their former values, by TID.
     pub(crate) before: BTreeMap<u32, Touched<V>>,
-    /// All values that were set.
+    /// All values that were set on threads.
     pub(crate) set: BTreeSet<V>,
 }
 
@@ -27,32 +27,37 @@ impl<V> Default for Changed<V> {
     }
 }
 
-/// Line of a file: its former content, and all that was written there.
+/// Line of a file: its former content, and all contents that were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) before: String,
     pub(crate) set: BTreeSet<String>,
 }
 
-/// All changes that a journal has.
+/// All changes in a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Start of the engine, in clock ticks since the machine started.
+    /// Start of the engine, in clock ticks since boot.
     pub(crate) since: u64,
+    /// Changes of affinity masks.
     pub(crate) affinity: Changed<CpuSet>,
+    /// Changes of nice values.
     pub(crate) nice: Changed<i8>,
+    /// Changes of frequency hints.
     pub(crate) clamp: Changed<Clamp>,
+    /// Changes of scheduling policies.
     pub(crate) sched_policy: Changed<SchedPolicy>,
+    /// Changes of lines, by the path of the file.
     pub(crate) lines: BTreeMap<PathBuf, Line>,
     pub(crate) groups: BTreeSet<PathBuf>,
-    /// Processes that must not outlive this one.
+    /// Helper processes that must not live longer than this one.
     pub(crate) helpers: BTreeSet<Process>,
-    /// Processes that are stopped at times.
+    /// Processes that are stopped and continued by signals.
     pub(crate) stopped: BTreeSet<Process>,
 }
 
 impl Changes {
-    /// True if an entry adds nothing new.
+    /// True if an entry is already contained in the changes.
     pub(crate) fn has(&self, entry: &Entry) -> bool {
         match entry {
             Entry::Affinity(touched) => self.affinity.before.get(&touched.tid) == Some(touched),
@@ -74,7 +79,7 @@ impl Changes {
         }
     }
 
-    /// Adds an entry.
+    /// Adds an entry to the changes.
     pub(crate) fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Affinity(touched) => note(&mut self.affinity, touched),
@@ -112,7 +117,7 @@ impl Changes {
         }
     }
 
-    /// Removes a thread, which has ended or has been restored.
+    /// Removes the entries of a thread that has ended or has been restored.
     pub(crate) fn forget(&mut self, tid: u32) {
         self.affinity.before.remove(&tid);
         self.nice.before.remove(&tid);
@@ -120,7 +125,7 @@ impl Changes {
         self.sched_policy.before.remove(&tid);
     }
 
-    /// Minimal list of entries with the same sum.
+    /// Returns a minimal list of entries with the same sum.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         add(

@@ -1,12 +1,13 @@
-//! Entries of a journal: one for each change, typed, with one line of text each.
+//! Entries of a journal: one per change, each with one line of text.
 //!
-//! An attribute of threads has two kinds of entries. `affinity PID TID STARTED SESSION CPUS` comes before a thread's mask is
-//! changed for the first time. `affinity-set CPUS` comes before a mask is first set on any thread. `nice` and `clamp` and
-//! `sched-policy` are alike.
+//! An attribute of threads has two kinds of entries. `affinity PID TID STARTED SESSION CPUS` is written before a thread's mask
+//! is changed for the first time. `affinity-set CPUS` is written before a mask is first set on any thread. The entries `nice`,
+//! `clamp` and `sched-policy` have the same form.
 //!
-//! `line BEFORE SET FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`.
-//! `group FOLDER` comes before a group of resctrl or a control group is made. `helper PID STARTED` comes after a process was
-//! started that must not outlive its parent. `stopped PID STARTED` comes before a process is stopped and continued by signals.
+//! `line BEFORE SET FILE` is written before a line is written to a file of the kernel, with blanks in lines encoded as `\s`.
+//! `group FOLDER` is written before a resctrl group or a control group is created. `helper PID STARTED` is written after a
+//! process was started that must not outlive its parent. `stopped PID STARTED` is written before a process is stopped and
+//! continued by signals.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -17,18 +18,20 @@ use countersteer_model::placement::Clamp;
 
 use countersteer_sysfs::task::sched_policy::SchedPolicy;
 
-/// Thread with a value of an attribute before its first change.
+/// Thread with the value of an attribute before its first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Touched<V> {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// Start time in clock ticks since the machine started; with the TID it identifies the thread.
+    /// Start time of the thread in clock ticks since boot, which identifies the thread together with its TID.
     pub(crate) started: u64,
+    /// Session of the thread.
     pub(crate) session: u32,
+    /// Former value of the attribute.
     pub(crate) value: V,
 }
 
-/// Change that is about to be made.
+/// Change that is about to be made, as an entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Affinity(Touched<CpuSet>),
@@ -49,15 +52,15 @@ pub(crate) enum Entry {
     Stopped(Process),
 }
 
-/// Process.
+/// Process, identified by PID and start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Start time in clock ticks since the machine started.
+    /// Start time of the process, in clock ticks since boot.
     pub(crate) started: u64,
 }
 
-/// Value of an attribute as text without blanks.
+/// Type of an attribute's value, with a text form without blanks.
 pub(crate) trait Value: Clone + Ord {
     fn text(&self) -> String;
     fn parse(text: &str) -> Option<Self>;
@@ -142,7 +145,7 @@ impl Display for Entry {
     }
 }
 
-/// Line that is not an entry: malformed, or of another version.
+/// Error: a line is no entry, because it is malformed or of another version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoEntry;
 

@@ -1,8 +1,8 @@
-//! Restores lines of files, groups and helper processes.
+//! Restoring of lines of files, groups and helper processes.
 //!
-//! Input: the entries of a journal. Output: helper processes have ended; stopped processes continue. Groups of resctrl and
-//! control groups with this program's name are removed, and their threads are in the root group again. A line is restored if it
-//! is still one of those that were set.
+//! Input: the entries of a journal. Output: helper processes have ended, and stopped processes continue. Groups of resctrl and
+//! control groups with this program's name are removed, and their threads are in the root group again. A line is restored only
+//! if its current content was set by this program.
 
 use std::fs;
 use std::io;
@@ -18,11 +18,13 @@ use super::changes::{Changes, Line};
 use super::entry::Process;
 use super::restored::Restored;
 
-/// Number of attempts to remove a group, since a process that was just killed stays in its control group for a moment.
+/// Limit on the number of attempts to remove a group, because a process that was just killed stays in its control group for a
+/// moment.
 const TRIES: u32 = 50;
+/// Time between two attempts.
 const TRY: Duration = Duration::from_millis(20);
 
-/// Undoes all of them.
+/// Undoes all changes of lines, groups and processes.
 pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut Restored) {
     let signals = [
         (&changes.helpers, Signal::SIGKILL),
@@ -51,7 +53,7 @@ pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut
     }
 }
 
-/// Only groups with this program's name: a journal must not cause the removal of anything else.
+/// Removes a group, but only one with this program's name, so that a journal cannot cause the removal of anything else.
 fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
     let own = group
         .file_name()
@@ -74,7 +76,7 @@ fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
     }
 }
 
-/// Restores a line if the file has one that was set. `None` if there is nothing to do.
+/// Restores a line if the file has a content that was set. `None` if there is nothing to restore.
 fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
     let text = fs::read_to_string(file).ok()?;
     let was_set = |now: &&str| line.set.iter().any(|set| is_same(now, set));
@@ -82,7 +84,7 @@ fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
     (!is_same(now, &line.before)).then(|| fs::write(file, format!("{}\n", line.before)))
 }
 
-/// True if two lines mean the same: the kernel adds blanks, and zeros before way masks.
+/// True if two lines have the same meaning; the kernel adds blanks, and zeros before way masks.
 fn is_same(one: &str, other: &str) -> bool {
     let masks = |line| resctrl::Line::parse(line).ok_or(str::trim(line));
     masks(one) == masks(other)

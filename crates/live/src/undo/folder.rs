@@ -1,7 +1,7 @@
 //! Folder of undo journals and of sockets.
 //!
-//! Input: the environment. Output: a folder that only its user can write in. An engine, its cleanup process, `steer ctl` and
-//! `steer restore` must all find the same one, so it follows from the environment and the user alone.
+//! Input: the environment. Output: a folder in which only its user can write. An engine, its cleanup process, `steer ctl` and
+//! `steer restore` must all find the same folder, so it depends only on the environment and the user.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use super::JournalError;
 
-/// Folder of journals: `$RUNTIME_DIRECTORY` of a service, `/run/countersteer` for root. For other users it is the first of the
-/// user's runtime folder, the user's state folder, and a folder in the temporary directory.
+/// Returns the folder of journals: `$RUNTIME_DIRECTORY` for a service, `/run/countersteer` for root. For other users, it is in
+/// the first existing one of the user's runtime folder, the user's state folder, and the temporary directory.
 ///
-/// Another user can make the last one first and so prevent this user from steering; the others are inside folders of the user.
+/// In the temporary directory, another user can create the folder first and so prevent this user from steering. The other
+/// folders are inside folders of the user.
 #[must_use]
 pub fn journal_folder() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -25,7 +26,7 @@ pub fn journal_folder() -> PathBuf {
     }
 }
 
-/// Folder of a user; `runtime` has all users' runtime folders.
+/// Returns the folder of a user; `runtime` is the parent of all users' runtime folders.
 fn of_user(uid: u32, runtime: &Path, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let is_users = |folder: &PathBuf| {
         std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == uid)
@@ -33,7 +34,7 @@ fn of_user(uid: u32, runtime: &Path, variable: impl Fn(&str) -> Option<OsString>
     let below = |name: &str, rest: &str| variable(name).map(|base| PathBuf::from(base).join(rest));
     let own = [
         below("XDG_RUNTIME_DIR", ""),
-        // Cron jobs and `su` have no variable, but the same folder.
+        // Cron jobs and `su` do not set the variable, but use the same folder.
         Some(runtime.join(uid.to_string())),
     ];
     if let Some(folder) = own.into_iter().flatten().find(is_users) {
@@ -48,10 +49,10 @@ fn of_user(uid: u32, runtime: &Path, variable: impl Fn(&str) -> Option<OsString>
     temporary.join(format!("countersteer-{uid}"))
 }
 
-/// Makes the folder of journals, which only its user can access, unless it exists.
+/// Creates the folder of journals, which only its user can access, unless it exists.
 ///
 /// # Errors
-/// Fails if it cannot be made, or another user made it or can write in it.
+/// Fails if the folder cannot be created, or if another user created it or can write in it.
 pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -64,9 +65,9 @@ pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     made.and_then(|()| is_own(folder)).map_err(failed)
 }
 
-/// Fails for a folder that another user made, or can replace: it may contain files of another user.
+/// Fails for a folder that another user created or can replace, because it may contain files of that user.
 pub(super) fn is_own(folder: &Path) -> io::Result<()> {
-    // Any user may have made a link, which may lead into a folder of this user's.
+    // Any user may have created a link, even one that leads to a folder of this user.
     let found = std::fs::symlink_metadata(folder)?;
     let why = if !found.is_dir() {
         "it is no folder, or a link to one"

@@ -1,11 +1,11 @@
-//! The journal: former state before each change, so that it can be restored in any case.
+//! Undo journal: the former state before each change, so that it can be restored in any case.
 //!
-//! Input: an [`Entry`] for each change, before it is made. Output: a file that lives as long as its engine does. A file whose
-//! engine does not exist any more is undone by [`super::restore`]. A killed process loses nothing that it wrote, so nothing is
-//! flushed to a disk.
+//! Input: an [`Entry`] for each change, before it is made. Output: a file that exists as long as its engine. A file whose
+//! engine no longer exists is undone by [`super::restore`]. A killed process loses nothing that it wrote, so the file is not
+//! flushed to disk.
 //!
-//! The first line names the format, the start of the machine, and the start of the engine; each other line is an entry. Threads
-//! that have ended are left out when the file has grown and is rewritten.
+//! The first line contains the format, the boot id, and the start of the engine; each other line is an entry. Threads that have
+//! ended are omitted when the file has grown and is rewritten.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,23 +20,26 @@ use super::entry::Entry;
 use super::folder::make_folder;
 
 const FORMAT: &str = "countersteer-journal/2";
-/// Size at which a journal is rewritten for the first time.
+/// Size in bytes at which a journal is rewritten for the first time.
 const COMPACT_BYTES: usize = 1 << 20;
 
-/// Journal that is being written.
+/// Journal that is being written by a live engine.
 #[derive(Debug)]
 pub struct Journal {
-    /// Locked while its engine lives: the engine of an unlocked journal does not exist any more.
+    /// File of the journal, locked while its engine lives. If a journal is unlocked, its engine no longer exists.
     file: Flock<File>,
+    /// Path of the file.
     path: PathBuf,
+    /// Sum of the entries.
     changes: Changes,
+    /// Size of the file in bytes.
     bytes: usize,
-    /// Bytes beyond which it is rewritten.
+    /// Size in bytes at which the journal is rewritten.
     most: usize,
 }
 
 impl Journal {
-    /// Creates a journal in a folder, which is made if needed.
+    /// Creates a journal in a folder, which is created if necessary.
     ///
     /// # Errors
     /// Fails if the journal cannot be written.
@@ -55,7 +58,7 @@ impl Journal {
             ..Changes::default()
         };
         let mut journal = Self::begun(&path, changes)?;
-        // Other processes see it only after it is locked.
+        // Other processes see the journal only after it is locked.
         let shown = std::fs::hard_link(&journal.path, &path);
         let _ = std::fs::remove_file(&journal.path);
         shown.map_err(|source| JournalError {
@@ -66,14 +69,14 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Creates a journal that is not at its final place yet.
+    /// Creates a journal under a temporary name.
     fn begun(path: &Path, changes: Changes) -> Result<Self, JournalError> {
         let path = path.with_extension("new");
         let failed = |source| JournalError {
             path: path.clone(),
             source,
         };
-        // A killed process with this PID may have left one.
+        // A killed process with the same PID may have left this file.
         let _ = std::fs::remove_file(&path);
         let file = locked(&path).map_err(failed)?;
         let mut journal = Self {
@@ -87,7 +90,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes an entry, unless the journal has it already; call it before the change is made.
+    /// Writes an entry, unless the journal contains it already. It must be called before the change is made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
         if self.changes.has(&entry) {
             return Ok(());
@@ -100,17 +103,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a thread, which has ended or has been restored.
+    /// Removes the entries of a thread that has ended or has been restored.
     pub fn forget(&mut self, tid: u32) {
         self.changes.forget(tid);
     }
 
-    /// Changes of the journal.
+    /// Returns the changes in the journal.
     pub(crate) const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Rewrites it, without the threads that have ended.
+    /// Rewrites the journal without threads that have ended.
     fn compact(&mut self) -> Result<(), JournalError> {
         let mut anew = Self::begun(&self.path, self.changes.clone())?;
         for entry in anew.changes.entries() {
@@ -126,14 +129,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the file, since everything has been restored.
+    /// Removes the file, because everything has been restored.
     pub(crate) fn remove(&self) {
-        // A file that stays is found without changes that still hold.
+        // If the file cannot be removed, it is found later, but without changes that still apply.
         let _ = std::fs::remove_file(&self.path);
     }
 
     fn line(&mut self, text: &str) -> Result<(), JournalError> {
-        // One call per line: a killed process leaves whole lines only.
+        // Each line is written by one call, so that a killed process leaves only whole lines.
         let line = format!("{text}\n");
         let written = (&*self.file).write_all(line.as_bytes());
         self.bytes += line.len();
@@ -144,7 +147,7 @@ impl Journal {
     }
 }
 
-/// Start time of this process, in clock ticks since the machine started.
+/// Returns the start time of this process, in clock ticks since boot.
 fn began() -> u64 {
     let own = std::process::id();
     PROC.stat(own, own).map_or(0, |stat| stat.started)
@@ -154,7 +157,7 @@ fn head() -> String {
     format!("{FORMAT} {} {}", PROC.boot_id(), began())
 }
 
-/// Creates a file that is locked.
+/// Creates a file and locks it.
 fn locked(path: &Path) -> io::Result<Flock<File>> {
     let file = OpenOptions::new()
         .create_new(true)
@@ -164,7 +167,7 @@ fn locked(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Parses a journal; the result is empty for another start of the machine, and lines that are cut off are ignored.
+/// Parses a journal. The result is empty if the journal is from before the last boot; truncated lines are ignored.
 pub(super) fn read(text: &str, boot: &str) -> Changes {
     let mut changes = Changes::default();
     let mut lines = text

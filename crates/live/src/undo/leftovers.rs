@@ -1,8 +1,8 @@
 //! Leftovers of killed processes in the folder of journals, other than journals: sockets without a listener, and files that
-//! were not renamed to their final names yet.
+//! were not yet renamed to their final names.
 //!
-//! Input: the folder. Effect: they are removed. Sockets are made and removed under [`hold`] only, so one that refuses a
-//! connection is left over.
+//! Input: the folder. Effect: the leftovers are removed. Sockets are created and removed only under [`hold`], so a socket
+//! that refuses a connection is a leftover.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,15 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use countersteer_sysfs::procfs::PROC;
 
-/// Number of attempts to lock a folder that another process holds; they are [`TRY`] apart.
+/// Limit on the number of attempts to lock a folder that another process holds.
 const TRIES: u32 = 200;
+/// Time between two attempts.
 const TRY: Duration = Duration::from_millis(10);
 
-/// Locks a folder of journals for making or removing sockets there, for as long as the value lives.
+/// Locks a folder of journals while the value exists, for creating or removing sockets there.
 ///
 /// # Errors
-/// Fails if another process holds it for seconds, or it cannot be opened.
+/// Fails if another process holds the lock for seconds, or if the folder cannot be opened.
 pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     let mut file = File::open(folder)?;
     for _ in 0..TRIES {
@@ -37,7 +38,7 @@ pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// True if a socket has a listener; never waits.
+/// True if a socket has a listener. Never blocks.
 #[must_use]
 pub fn listens(path: &Path) -> bool {
     // A socket whose queue is full has a listener, too.
@@ -50,7 +51,7 @@ fn knock(path: &Path) -> nix::Result<()> {
     connect(own.as_raw_fd(), &UnixAddr::new(path)?)
 }
 
-/// Removes the leftovers of ended processes. Files that cannot be read or removed stay for the next time.
+/// Removes the leftovers of ended processes. Files that cannot be read or removed are left.
 pub(super) fn sweep(folder: &Path) {
     let Ok(_held) = hold(folder) else { return };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -67,7 +68,7 @@ pub(super) fn sweep(folder: &Path) {
     }
 }
 
-/// PID with which a file's name begins.
+/// Returns the PID with which a file's name begins; `None` if it begins with none.
 fn author(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }

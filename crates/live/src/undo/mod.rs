@@ -2,9 +2,9 @@
 //! cache allocation.
 //!
 //! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
-//! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are
-//! restored by [`files`]. An engine has one journal, which it lends to its placer and its resources. The measurement of miss
-//! curves has its own. All of them depend on this module.
+//! process has exited. Threads that were forked in the meantime are found by one loop, in [`attribute`]; files and groups are
+//! restored by [`files`]. An engine has one journal, which its placer and its resources borrow. The measurement of miss curves
+//! has a journal of its own. All of these depend on this module.
 
 pub(crate) mod attribute;
 pub(crate) mod changes;

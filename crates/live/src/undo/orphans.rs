@@ -1,7 +1,7 @@
-//! Journals whose engines do not exist any more.
+//! Orphans: journals whose engines no longer exist.
 //!
-//! Input: a folder of journals. Output: the journals to undo, locked, so that a cleanup process, the next run and
-//! `steer restore` never undo the same one together.
+//! Input: a folder of journals. Output: the journals to undo, locked, so that a cleanup process, the next run and `steer
+//! restore` never undo the same journal at the same time.
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,15 +15,16 @@ use super::changes::Changes;
 use super::folder::is_own;
 use super::journal::read;
 
-/// Journal without an engine, locked so that no other process undoes it.
+/// Journal without an engine: its path, the lock on it, and its changes.
 pub(super) type Orphan = (PathBuf, Flock<File>, Changes);
 
-/// Number of attempts to lock a journal that another process undoes; they are [`TRY`] apart.
+/// Limit on the number of attempts to lock a journal that another process is undoing.
 const TRIES: u32 = 1000;
+/// Time between two attempts.
 const TRY: Duration = Duration::from_millis(10);
 
-/// Journals without an engine, with their changes, and the number of live engines. With `engine`, only those of this PID, whose
-/// process is known to have ended.
+/// Returns the journals without an engine, and the number of live engines. With `engine`, only journals of this PID are
+/// considered, whose process is known to have ended.
 pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orphan>, usize)> {
     match is_own(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -37,7 +38,7 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
         .map(|e| e.path())
         .filter(|p| p.extension().is_some_and(|e| e == "journal"))
         .collect();
-    // A process that waits for a journal holds none of those after it, so no two processes wait for each other.
+    // A process that waits for a journal holds none of the later ones, so two processes cannot wait for each other.
     paths.sort();
     for path in paths {
         let ended = engine.is_some_and(|pid| is_of(&path, pid));
@@ -59,23 +60,24 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
     Ok((orphans, living))
 }
 
-/// Result of the attempt to lock a journal.
+/// Result of an attempt to lock a journal.
 enum Taken {
-    /// Its engine does not exist any more, and no other process is undoing it.
+    /// The journal was locked: its engine no longer exists, and no other process is undoing it.
     Orphan(Flock<File>),
+    /// The engine of the journal lives.
     Living,
-    /// Another process has undone it.
+    /// Another process has undone the journal.
     Gone,
 }
 
-/// Locks a journal, unless its engine lives; waits while another process is undoing it.
+/// Locks a journal, unless its engine lives. Waits while another process is undoing it.
 fn take(path: &Path, ended: bool) -> io::Result<Taken> {
     for _ in 0..TRIES {
         let Ok(file) = File::open(path) else {
             return Ok(Taken::Gone);
         };
         if let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            // It may have been removed, or rewritten by a live engine, since it was opened.
+            // Since it was opened, the journal may have been removed, or rewritten by a live engine.
             let opened = file.metadata()?;
             let there = std::fs::metadata(path);
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino())) {
@@ -90,7 +92,7 @@ fn take(path: &Path, ended: bool) -> io::Result<Taken> {
     Ok(Taken::Living)
 }
 
-/// True if a journal belongs to this process.
+/// True if a journal belongs to the process with this PID.
 fn is_of(path: &Path, pid: u32) -> bool {
     path.file_name()
         .is_some_and(|n| n.to_string_lossy().starts_with(&format!("{pid}-")))
@@ -112,7 +114,7 @@ fn has_engine(path: &Path, text: &str) -> bool {
         .is_some_and(|stat| stat.started == began)
 }
 
-/// Changes in this process's own journals.
+/// Returns the paths and changes of this process's own journals.
 pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Changes)> {
     let entries = std::fs::read_dir(folder)
         .into_iter()

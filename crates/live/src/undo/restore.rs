@@ -1,4 +1,4 @@
-//! Restores the changes of journals: those whose engines do not exist any more, and this process's own at its end.
+//! Restoring of the changes in journals: in those whose engines no longer exist, and in this process's own at its end.
 //!
 //! Input: [`Changes`]. Output: threads, files and groups in their former state; see [`super::attribute`] and [`super::files`].
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use super::journal::Journal;
 use super::orphans::orphans;
 use super::restored::Restored;
 
-/// Undoes every journal of a folder whose engine does not exist any more.
+/// Undoes every journal in a folder whose engine no longer exists.
 ///
 /// # Errors
 /// Fails if the folder cannot be read.
@@ -23,8 +23,8 @@ pub fn restore(folder: &Path) -> Result<Restored, JournalError> {
     restore_of(folder, None)
 }
 
-/// Undoes the changes of the engines of an ended process in a folder, as its cleanup process. Failures are not reported:
-/// changes that could not be undone stay for [`restore`].
+/// Undoes the journals of an ended process in a folder; called by its cleanup process. Failures are not reported: changes that
+/// could not be undone remain for [`restore`].
 pub fn restore_after(folder: &Path, engine: u32) {
     let _ = restore_of(folder, Some(engine));
 }
@@ -36,7 +36,7 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
     };
     let mut restored = Restored::default();
     let (orphans, living) = orphans(folder, engine).map_err(failed)?;
-    // A process may have several, as in a measurement of miss curves.
+    // A process may have several journals, as in a measurement of miss curves.
     let run = |path: &Path| {
         path.file_name()
             .and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()))
@@ -54,12 +54,12 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
         }
     }
     super::leftovers::sweep(folder);
-    // In these groups, threads were only monitored.
+    // Threads were put into these groups only for monitoring.
     restored.hints += countersteer_sysfs::sensors::remove_stale(Path::new("/"));
     Ok(restored)
 }
 
-/// Undoes all changes of this process's engines, as a last resort: the engines do not notice it.
+/// Undoes all changes of this process's engines, as a last resort. The engines are not informed.
 #[must_use]
 pub fn undo_own(folder: &Path) -> Restored {
     let mut restored = Restored::default();
@@ -73,7 +73,7 @@ pub fn undo_own(folder: &Path) -> Restored {
     restored
 }
 
-/// Undoes the changes in a journal of this process; it is removed unless something failed.
+/// Undoes the changes in a journal of this process. The journal is removed unless a change could not be undone.
 pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn Groups)) {
     let mut restored = Restored::default();
     let changes = journal.changes();
@@ -84,8 +84,8 @@ pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn 
     }
 }
 
-/// Undoes the changes in a journal through the kernel. Relatives are searched in whole sessions, where other engines may be at
-/// work, only on demand.
+/// Undoes changes through the kernel. With `sessions`, relatives are also searched in whole sessions, where other engines may
+/// be active.
 fn undo(changes: &Changes, sessions: bool, restored: &mut Restored) {
     threads(changes, &all(changes, sessions), &uclamp::Kernel, restored);
     files::restore(changes, &mut Kernel, restored);
@@ -99,7 +99,7 @@ fn all(changes: &Changes, sessions: bool) -> Scope<'static> {
     }
 }
 
-/// Restores all attributes of threads.
+/// Restores all attributes of threads, and adds the results to `restored`.
 pub(crate) fn threads(
     changes: &Changes,
     scope: &Scope<'_>,

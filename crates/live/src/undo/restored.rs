@@ -1,17 +1,19 @@
-//! Results of a restoration.
+//! Results of restoring changes.
 
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Ended runs that had left journals.
+    /// Number of ended runs that had left journals.
     pub journals: usize,
-    /// Threads that were restored.
+    /// Number of threads that were restored.
     pub threads: usize,
-    /// Frequency hints, energy preferences and groups of resctrl that were restored or removed.
+    /// Number of frequency hints, energy preferences and resctrl groups that were restored or
+    /// removed.
     pub hints: usize,
-    /// Threads whose masks another program has set since; they were left unchanged.
+    /// Number of threads whose masks another program has set since, and which were left unchanged.
     pub left: usize,
-    /// Threads that could not be restored: not permitted, or none of their CPUs is allowed any more.
+    /// Number of threads that could not be restored, because it is not permitted or none of their
+    /// CPUs is allowed any more.
     pub failed: usize,
 }

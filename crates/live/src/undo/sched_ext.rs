@@ -1,7 +1,8 @@
-//! Threads that are given to a sched_ext scheduler in partial mode, which schedules those with the policy SCHED_EXT.
+//! Threads that are given to a sched_ext scheduler in partial mode, which schedules the threads with the policy SCHED_EXT.
 //!
-//! Input: threads that it is to schedule. Output: they have that policy, which children inherit, and their former policy is in
-//! the undo journal. A thread keeps SCHED_EXT after the scheduler has ended, and the next one of any program would take it.
+//! Input: threads to be scheduled by the scheduler. Output: the threads have that policy, which children inherit, and their
+//! former policy is in the undo journal. A thread keeps SCHED_EXT after the scheduler has ended, and the next scheduler of any
+//! program would schedule it.
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::sched_policy::{SCHED_EXT, SchedPolicy};
 use libc::{SCHED_BATCH, SCHED_OTHER};
@@ -10,7 +11,7 @@ use super::attribute::{self, Policy, Scope};
 use super::entry::{Entry, Touched};
 use super::{Journal, JournalError};
 
-/// Gives a thread to the scheduler. Threads with a real-time or deadline policy, or that run only on idle CPUs, keep theirs.
+/// Gives a thread to the scheduler. Threads with a real-time, deadline or idle policy keep theirs.
 ///
 /// # Errors
 /// Fails if the journal cannot be written; nothing is changed then.
@@ -26,12 +27,12 @@ pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalErro
         return Ok(());
     }
     journal.write(Entry::SchedPolicySet(wanted))?;
-    // A thread that has exited meanwhile needs nothing.
+    // A thread that has exited in the meantime is skipped.
     let _ = wanted.set(tid);
     Ok(())
 }
 
-/// Adds a process that was forked by one that was given to the scheduler: it has inherited the policy.
+/// Writes to the journal a process that was forked by one with the policy SCHED_EXT, and so has inherited it.
 ///
 /// # Errors
 /// Fails if the journal cannot be written.
@@ -48,7 +49,7 @@ pub fn forked(journal: &mut Journal, pid: u32) -> Result<(), JournalError> {
     write(journal, (pid, pid), own).map(drop)
 }
 
-/// Journals the former policy of a thread; returns true if the thread still exists.
+/// Writes the former policy of a thread to the journal. Returns false if the thread no longer exists.
 fn write(
     journal: &mut Journal,
     (pid, tid): (u32, u32),
@@ -67,14 +68,14 @@ fn write(
     Ok(true)
 }
 
-/// Handles the exit of a thread. The first thread of a process represents the others as long as there are any.
+/// Removes the entry of a thread that has exited. The main thread's entry stays while its process has other threads.
 pub fn exited(journal: &mut Journal, pid: u32, tid: u32) {
     if tid != pid || PROC.threads(pid).iter().all(|other| *other == pid) {
         journal.forget(tid);
     }
 }
 
-/// Restores the policies of the threads of these processes, and of those that were forked meanwhile.
+/// Restores the policies of the threads of these processes, and of threads that were forked in the meantime.
 pub fn restore(journal: &Journal, of: &dyn Fn(u32) -> bool) {
     let changes = journal.changes();
     let scope = Scope {

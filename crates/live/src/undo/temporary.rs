@@ -11,7 +11,8 @@ use super::entry::{Entry, Process};
 use super::journal::Journal;
 use super::restore::close;
 
-/// Journal whose changes are undone when it is dropped, or by the cleanup process if this process was killed.
+/// Journal whose changes are undone when this value is dropped, or by the cleanup process if this process was
+/// killed.
 #[derive(Debug)]
 pub struct Temporary(Journal);
 
@@ -19,17 +20,17 @@ impl Temporary {
     /// Creates a journal in a folder.
     ///
     /// # Errors
-    /// Fails if it cannot be written; nothing must be changed then.
+    /// Fails if the journal cannot be written; nothing must be changed then.
     pub fn begin(folder: &Path) -> Result<Self, JournalError> {
         Journal::create(folder).map(Self)
     }
 
-    /// Journal itself.
+    /// Returns the journal.
     pub const fn journal(&mut self) -> &mut Journal {
         &mut self.0
     }
 
-    /// Adds a started process that must not outlive this one.
+    /// Writes to the journal a started process that must not outlive this one.
     ///
     /// # Errors
     /// Fails if the journal cannot be written.
@@ -37,7 +38,7 @@ impl Temporary {
         self.process(child.id(), Entry::Helper)
     }
 
-    /// Adds a process that is about to be stopped by a signal, and continued.
+    /// Writes to the journal a process that is about to be stopped and continued by signals.
     pub(crate) fn stopped(&mut self, pid: u32) -> Result<(), JournalError> {
         self.process(pid, Entry::Stopped)
     }
@@ -48,12 +49,12 @@ impl Temporary {
                 pid,
                 started: stat.started,
             })),
-            // It has ended.
+            // The process has ended, so nothing must be undone.
             None => Ok(()),
         }
     }
 
-    /// Adds a change that is about to be made.
+    /// Writes to the journal a change that is about to be made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.0.write(entry)
     }

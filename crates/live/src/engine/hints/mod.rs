@@ -4,7 +4,7 @@
 //! Input: observations, placements. Output: [`ThreadInfo::hint`], [`Event::Work`] in samples, and written pages (see
 //! [`crate::hint_page`]).
 //!
-//! A process without pages costs a search at intervals. One with pages costs a few system calls each period, whatever its
+//! A process without pages costs a search at intervals. A process with pages costs a few system calls per period, whatever its
 //! number of threads, and a few for each thread whose advice changes.
 
 mod outlook;
@@ -27,58 +27,64 @@ use crate::hint_page::Advice;
 use outlook::{Outlook, Seen, is_near};
 use program_pages::ProgramPages;
 
-/// Intervals between searches in a process without pages: shortest and longest.
+/// Initial interval between searches for pages in a process without them.
 const SHORTEST_PAUSE: Nanos = Nanos::from_millis(200);
+/// Limit on that interval, which doubles after each search.
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(6400);
-/// One of this many searches finds pages whose usual descriptor was taken when they were opened, until searches are rare.
+/// One of this many searches includes pages whose usual descriptor was in use when they were opened. Once searches are rare,
+/// all of them do.
 const THOROUGH: u32 = 4;
-/// Weight of the last period in a thread's mean demand.
+/// Weight of the newest period in a thread's mean demand.
 const FADING: f64 = 0.25;
-/// Sources of speed-up factors, by column of the bank: the first with a value.
+/// Metrics that are tried in this order as a thread's speed-up factor.
 const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 
-/// Process with steered threads.
+/// Process that has steered threads, with its hint pages.
 #[derive(Default)]
 struct Process {
     shared: Option<ProgramPages>,
-    /// Time of its next search.
+    /// Time of the next search for pages.
     due: Nanos,
-    /// Time from the last search to the next.
+    /// Interval between the last search and the next.
     pause: Nanos,
-    /// Number of searches.
+    /// Number of searches so far.
     looks: u32,
-    /// Rows of its threads, by their TID in their own namespace.
+    /// Row of each thread in the pages, by the TID in the thread's own namespace and the start time.
     rows: BTreeMap<(u32, u64), usize>,
+    /// True if the process was seen in the last observation.
     alive: bool,
 }
 
-/// Steered thread.
+/// Steered thread, with its hint and the advice written for it.
 #[derive(Default)]
 struct Known {
     pid: u32,
-    /// Its TID in its own namespace, and its start time; read when its process has pages.
+    /// TID in the thread's own namespace, and start time; read once the process has pages.
     who: Option<(u32, u64)>,
+    /// Row in the pages; `None` without a page.
     row: Option<usize>,
+    /// Last hint of the program; `None` without one.
     hint: Option<Hint>,
-    /// Work done by the end of its last sample.
+    /// Work reported by the thread up to its last sample; `None` before the first.
     done: Option<u64>,
-    /// Advice that was written last.
+    /// Advice that was last written; `None` if there is none.
     said: Option<Advice>,
-    /// Part of the time in which it wanted a CPU recently; `None` before the first period with pages.
+    /// Mean fraction of the time in which the thread recently demanded a CPU; `None` before the first period with pages.
     demand: Option<f64>,
 }
 
-/// Hint pages of all programs.
+/// Hint pages of all steered programs.
 pub(super) struct HintPages {
     topology: Arc<Topology>,
     factors: MetricBank,
     processes: BTreeMap<u32, Process>,
     threads: BTreeMap<ThreadId, Known>,
     there: bool,
-    /// Time at which a process without pages is searched next.
+    /// Time of the next search in a process without pages.
     due: Nanos,
-    /// Threads of the last observation, if any has a page.
+    /// Threads of the last observation; empty if none of them has a page.
     seen: Vec<ThreadInfo>,
+    /// Time of the last observation.
     last: Nanos,
 }
 
@@ -96,19 +102,19 @@ impl HintPages {
         }
     }
 
-    /// Adds the hints of programs about their threads to an observation.
+    /// Reads the hint pages, and adds hints and reported work to an observation.
     pub(super) fn hear(
         &mut self,
         seen: &mut Observation,
         process_of: impl Fn(ThreadId) -> Option<u32>,
     ) {
-        // TIDs are reused; the present thread may be another one than before.
+        // TIDs are reused, so the state of an earlier thread with the same TID is dropped.
         for event in &seen.events {
             match event.kind {
                 ThreadEventKind::New | ThreadEventKind::Exit => {
                     _ = self.threads.remove(&event.thread)
                 }
-                // Another program may open pages sooner than the former one would have.
+                // The new program may open pages soon, so the search interval starts again at its minimum.
                 ThreadEventKind::Exec => self.look_soon(event.thread),
                 _ => {}
             }
@@ -143,8 +149,8 @@ impl HintPages {
         self.seen.clone_from(&seen.threads);
     }
 
-    /// Adds to samples the work done since the thread's last one. The samples of a thread that ran on several core types share
-    /// it by time.
+    /// Adds to samples the work that each thread reported since its last sample. If a thread ran on several core types, its
+    /// work is divided by time.
     fn work(&mut self, samples: &mut Samples, ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();
         for row in 0..samples.len() {
@@ -166,7 +172,7 @@ impl HintPages {
         }
     }
 
-    /// Updates threads and processes. Mostly there are no pages, and nothing to do.
+    /// Updates threads, processes and their pages. Returns quickly in the usual case without pages.
     fn meet(
         &mut self,
         at: Nanos,
@@ -198,7 +204,7 @@ impl HintPages {
         }
     }
 
-    /// Searches the process of a thread as if it were new.
+    /// Restarts the search for pages in a thread's process, as for a new process.
     fn look_soon(&mut self, thread: ThreadId) {
         let process = self
             .threads
@@ -224,7 +230,7 @@ impl HintPages {
             let process = self.processes.entry(known.pid).or_default();
             process.alive = true;
             if new {
-                // A process that creates threads may open pages.
+                // A process that creates threads may open pages soon.
                 process.look_soon();
                 self.due = Nanos::ZERO;
             }
@@ -232,7 +238,7 @@ impl HintPages {
         self.processes.retain(|_, p| p.alive);
     }
 
-    /// Writes the advice that holds for threads from now on.
+    /// Writes the advice that follows from a placement to the threads' pages.
     pub(super) fn say(&mut self, placement: &Placement) {
         if self.seen.is_empty() {
             return;
@@ -283,7 +289,7 @@ impl HintPages {
 }
 
 impl Process {
-    /// Searches for pages if it is due.
+    /// Searches for the pages of a process if a search is due.
     fn seek(&mut self, pid: u32, at: Nanos) {
         if self.shared.is_some() || at < self.due {
             return;
@@ -310,20 +316,21 @@ impl Process {
 }
 
 impl Known {
-    /// Clears the state of a thread that has no page any more.
+    /// Clears the state of a thread that no longer has a page.
     fn forget(&mut self) {
         (self.row, self.hint, self.done, self.said) = (None, None, None, None);
     }
 
-    /// Work done since the last call; `None` if the thread reports none, or at the first call.
+    /// Returns the work since the last call; `None` if the thread reports none, or at the first call.
     fn work(&mut self, process: Option<&Process>) -> Option<u64> {
         let total = process?.shared.as_ref()?.work(self.row?);
-        // A thread that has reported no work yet may begin with any number.
+        // The first reported number may have any value, so it is no work done since the last call.
         let before = self.done.replace(total).filter(|_| total > 0)?;
         Some(total.wrapping_sub(before))
     }
 
-    /// Adds a period: `ran` is the part of it in which the thread ran, `runnable` is true if it wanted a CPU at the end.
+    /// Updates the demand by a period. `ran` is the fraction of the period in which the thread ran; `runnable` is true if it
+    /// demanded a CPU at the end.
     fn want(&mut self, runnable: bool, ran: f64) {
         let now = if runnable { 1.0 } else { ran.min(1.0) };
         self.demand = Some(
@@ -344,13 +351,13 @@ impl Known {
             self.forget();
             self.row = row;
         }
-        // A hint that is just being written is read next time.
+        // A hint that is being written is read in the next period.
         self.hint = row.and_then(|row| shared.hint(row)).or(self.hint);
     }
 }
 
 impl Drop for HintPages {
-    /// Clears the advice of these threads, which are not steered any more.
+    /// Clears the advice in all pages, because the threads are no longer steered.
     fn drop(&mut self) {
         for known in self.threads.values().filter(|k| k.said.is_some()) {
             let shared = self

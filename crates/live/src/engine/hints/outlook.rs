@@ -1,6 +1,7 @@
-//! Advice to threads: the core type on which each will run, its speed there, and its share of a CPU.
+//! Advice to threads: the core type on which each thread will run, its speed there, and its fraction
+//! of a CPU.
 //!
-//! Input: threads with their placements and speed-up factors. Output: [`Advice`] for each.
+//! Input: threads with their placements and speed-up factors. Output: an [`Advice`] for each.
 
 use std::sync::Arc;
 
@@ -11,36 +12,38 @@ use countersteer_model::units::CoreTypeId;
 
 use crate::hint_page::Advice;
 
-/// Relative difference in speed or share from which new advice is written.
+/// Threshold: minimum relative difference in speed or CPU time at which new advice is written.
 const WORTH: f64 = 0.02;
 
-/// Load of CPUs.
+/// Load of the CPUs under a placement, from which advice is computed.
 pub(super) struct Outlook {
     topology: Arc<Topology>,
-    /// Weights of the threads that want a CPU, spread over those they may use.
+    /// Load of each CPU: weights of the threads that demand CPU time, each spread over the thread's
+    /// CPUs.
     load: Vec<f64>,
 }
 
-/// Thread, as input of its advice.
+/// Thread with the data for its advice.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) info: &'a ThreadInfo,
-    /// CPUs to which it is confined.
+    /// CPUs on which the thread may run.
     pub(super) cpus: &'a CpuSet,
-    /// Part of the time in which it wants a CPU.
+    /// Fraction of the time in which the thread demands a CPU.
     pub(super) demand: f64,
+    /// Speed-up factor of the thread; `None` if unknown.
     pub(super) sf: Option<f64>,
 }
 
 impl Seen<'_> {
-    /// Weight on each of its CPUs.
+    /// Returns the thread's weight on each of its CPUs.
     fn part(&self) -> f64 {
         1.25f64.powi(-i32::from(self.info.nice)) / self.cpus.len().max(1) as f64
     }
 }
 
 impl Outlook {
-    /// Outlook of all these threads.
+    /// Computes the load from these threads.
     pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
         let mut load = vec![0.0; topology.cpus.len()];
         for thread in threads {
@@ -58,7 +61,7 @@ impl Outlook {
         }
     }
 
-    /// Advice for one of them.
+    /// Returns the advice for a thread.
     pub(super) fn of(&self, thread: &Seen<'_>) -> Advice {
         let types = &self.topology.core_types;
         let core_type = self.core_type(thread.info, thread.cpus);
@@ -74,7 +77,8 @@ impl Outlook {
         }
     }
 
-    /// Type of the CPUs that it may use; if there are several, the type of its present CPU.
+    /// Returns the core type of the CPUs on which a thread may run. If there are several types,
+    /// returns the type of its current CPU.
     fn core_type(&self, info: &ThreadInfo, cpus: &CpuSet) -> CoreTypeId {
         let mut types = cpus
             .iter()
@@ -90,11 +94,12 @@ impl Outlook {
         self.topology.core_type_of(info.cpu)
     }
 
-    /// Speed of a thread with this speed-up factor on a type, relative to the slowest.
+    /// Returns the speed of a thread on a core type relative to the slowest type, given its speed-up
+    /// factor.
     fn speed(&self, core_type: CoreTypeId, sf: Option<f64>) -> f64 {
         let (fast, slow) = self.topology.extremes();
         let types = &self.topology.core_types;
-        // If the kernel gives all types one capacity, their clocks distinguish them.
+        // If the kernel gives all types one capacity, their clock frequencies distinguish them.
         let alike = types.iter().all(|t| t.capacity == types[0].capacity);
         let nominal = |t: CoreTypeId| {
             types.get(t.index()).map_or(1.0, |t| {
@@ -113,10 +118,11 @@ impl Outlook {
         1.0 + (most - 1.0) * (nominal(core_type) - nominal(slow)) / range
     }
 
-    /// Its part of the CPUs that it may use, each shared by weight.
+    /// Returns the fraction of a CPU that the thread gets, if its CPUs are shared by weight.
     fn share(&self, thread: &Seen<'_>) -> f64 {
         let part = thread.part();
-        // Its share while it wants a CPU; its demand otherwise is part of the load.
+        // The load contains only the demanded fraction of the thread's weight. While the thread
+        // runs, its whole weight counts.
         let of = |load: &f64| part / (load + part * (1.0 - thread.demand)).max(part);
         let sum: f64 = thread
             .cpus
@@ -128,7 +134,7 @@ impl Outlook {
     }
 }
 
-/// True if the difference is too small to be written.
+/// True if two pieces of advice differ too little for the new one to be written.
 pub(super) fn is_near(a: &Advice, b: &Advice) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= WORTH * a.abs().max(b.abs());
     let factors = match (a.sf, b.sf) {

@@ -1,11 +1,11 @@
-//! Pages of a steered program.
+//! File of hint pages of a steered program, as the engine sees it.
 //!
-//! Input: a process. Output: the hints of its threads; their advice is written there.
+//! Input: a process. Output: the hints of its threads. Advice is written to the same file.
 //!
-//! The contents are not trusted. The file is read and written by calls, never mapped, so that no program can make an engine
-//! fault. It is written only if it is certainly a page file: an anonymous file of the program's own user, whose size is sealed.
-//! Nothing else is opened, nor is its size read. It might be a file of another user, which an engine that is root could write.
-//! It might also be in a file system that the program itself provides and that never answers.
+//! The contents are not trusted. The file is read and written by system calls and never mapped, so that no program can make an
+//! engine fault. It is written only if it is certainly a page file: an anonymous file of the program's own user, whose size is
+//! sealed. No other file is opened, and not even its size is read. It might be a file of another user, which an engine that
+//! runs as root could write. It might also be in a file system that the program itself provides and that never answers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,20 +25,20 @@ use crate::hint_page::layout::{
     self, Advice, FIRST, HEAD, HINT_SEQ, LENGTH, SAID_SEQ, SLOT, TRIES,
 };
 
-/// Mount of an open file of this process.
+/// Returns the mount id of an open file of this process.
 fn mount_of(file: &File) -> Option<u64> {
     PROC.mount_of(file.as_raw_fd())
 }
 
-/// Mount of all anonymous files, which the kernel keeps to itself.
+/// Returns the mount id of all anonymous files; `None` if it cannot be determined.
 fn nameless() -> Option<u64> {
     static MOUNT: OnceLock<Option<u64>> = OnceLock::new();
     *MOUNT.get_or_init(|| mount_of(&crate::hint_page::file().ok()?))
 }
 
-/// Handle on an anonymous file, which allows queries but no reads.
+/// Returns an `O_PATH` handle of a file, for queries but not for reading. `None` if the file is not anonymous.
 fn handle(path: &Path) -> Option<File> {
-    // `O_PATH` opens nothing yet: opening, or a query, may have side effects if it is another kind of file.
+    // `O_PATH` does not really open the file: opening or querying a file of another kind may have side effects.
     let handle = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
@@ -47,27 +47,28 @@ fn handle(path: &Path) -> Option<File> {
     (mount_of(&handle)? == nameless()?).then_some(handle)
 }
 
-/// A program's file of pages.
+/// Open page file of a program.
 pub(super) struct ProgramPages {
     path: PathBuf,
     identity: (u64, u64),
     file: File,
-    /// Lock that is held while this engine is the one that writes.
+    /// Lock on the file, held while this engine writes advice; `None` if it does not.
     lock: Option<Flock<File>>,
-    /// PID in the process's own namespace.
+    /// PID of the process in its own namespace.
     pid: u32,
-    /// Slots, read three times: a half with the same even number in the first and the last read was consistent in between.
+    /// Contents of the slots, read three times. A half of a slot is consistent if it has the same even number in the first and
+    /// the last read.
     reads: [Vec<u8>; 3],
 }
 
 impl ProgramPages {
-    /// Pages of a process, if it has any and they may be read. They are searched at their usual descriptor or, with `anywhere`,
-    /// at every descriptor they may have, which takes longer.
+    /// Returns the pages of a process; `None` if it has none or they may not be read. Only the usual descriptor is tried, or
+    /// with `anywhere` all descriptors that pages may have, which takes longer.
     pub(super) fn find(pid: u32, anywhere: bool) -> Option<Self> {
         let tries = if anywhere { TRIES } else { 1 };
         (FIRST..FIRST + tries).find_map(|n| {
             let path = PROC.descriptor(pid, n);
-            // All programs are searched repeatedly, and few have pages, so a search must be cheap.
+            // All programs are searched repeatedly and few have pages, so a cheap system call comes first.
             lstat(path.as_path()).ok()?;
             Self::open(pid, PROC.owner(pid)?, path)
         })
@@ -109,13 +110,13 @@ impl ProgramPages {
         shared.read().then_some(shared)
     }
 
-    /// True if the process still has the file open; if not, it has ended, or executes another program.
+    /// True if the process still has the file open. False if it has ended or executes another program.
     pub(super) fn is_there(&self) -> bool {
         let found = handle(&self.path).and_then(|handle| handle.metadata().ok());
         found.is_some_and(|m| (m.dev(), m.ino()) == self.identity)
     }
 
-    /// Reads all slots; returns true if there is something to read.
+    /// Reads all slots. Returns false if the file is no valid page file any more.
     pub(super) fn read(&mut self) -> bool {
         let mut head = [0; size_of::<layout::Head>()];
         if self.file.read_exact_at(&mut head, 0).is_err() {
@@ -132,7 +133,7 @@ impl ProgramPages {
         })
     }
 
-    /// Threads that have a slot, by TID in their own namespace and start time, with their rows.
+    /// Iterates over the threads that have a slot: TID in the thread's own namespace, start time, and index of the slot.
     pub(super) fn owners(&self) -> impl Iterator<Item = ((u32, u64), usize)> + '_ {
         let owners = self.reads[1].chunks_exact(SLOT).map(layout::owner_of);
         owners
@@ -145,7 +146,7 @@ impl ProgramPages {
         self.reads[nth].get(row * SLOT..(row + 1) * SLOT)
     }
 
-    /// Hint in a row; `None` while it is being written.
+    /// Returns the hint in a slot; `None` while the program is writing it.
     pub(super) fn hint(&self, row: usize) -> Option<Hint> {
         let first = self.slot(0, row)?;
         let between = self.slot(1, row)?;
@@ -157,15 +158,15 @@ impl ProgramPages {
         whole.then(|| layout::hint_of(between))
     }
 
-    /// Units of work done by the thread of a row; 0 if it never reported any.
+    /// Returns the work reported by the thread of a slot; 0 if it never reported any.
     pub(super) fn work(&self, row: usize) -> u64 {
         self.slot(1, row).map_or(0, layout::work_of)
     }
 
-    /// Writes advice to the thread of a row, or clears it; returns true if it could.
+    /// Writes advice to a slot; `None` clears it. Returns true on success.
     pub(super) fn say(&mut self, row: usize, advice: Option<&Advice>) -> bool {
         if self.lock.is_none() {
-            // Only one of two engines writes. A program that holds the lock without need harms only itself.
+            // Only one of several engines may write. A program that takes the lock itself only loses its own advice.
             let copy = self.file.try_clone().ok();
             self.lock =
                 copy.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
